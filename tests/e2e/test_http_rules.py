@@ -136,7 +136,7 @@ async def test_a_profile_that_an_agent_has_stays(stand: Stand) -> None:
     assert changed.status_code == 200
     before = stand.written()
     for name, status, why in (
-        ("mine", 409, "main acts by the profile mine"),
+        ("mine", 409, "main uses the profile mine"),
         ("open", 404, "no profile 'open' of your own"),
     ):
         answer = await stand.client.delete(f"/api/permissions/profiles/{name}")

@@ -227,7 +227,7 @@ async def test_a_preview_becomes_the_answer(page: Page, model: FakeModel) -> Non
 
 async def test_a_command_is_answered(page: Page) -> None:
     await page.says("/status")
-    await page.sees("Nothing was said here yet")
+    await page.sees("This conversation is empty")
 
 
 @pytest.mark.parametrize("profile", ["standard"])

@@ -382,7 +382,7 @@ async def test_the_commands(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         for command in ("/retry", "/fork", "/undo"):
-            assert await world.ada.asks(command) == "Nothing was said here yet."
+            assert await world.ada.asks(command) == "This conversation is empty."
         await turn(world, "one")
         assert await world.ada.asks("/retry") == "Trying again."
         await world.happens(world.ada.thread, "turn_finished", 2)

@@ -37,7 +37,7 @@ async def test_the_numbers_of_commands_never_change(tmp_path: Path) -> None:
 
 async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=echo)) as world:
-        assert await world.ada.asks("/context") == "Nothing was said here yet."
+        assert await world.ada.asks("/context") == "This conversation is empty."
         await turn(world, "two boats", 1)
         saved = await world.ada.asks("/context save")
         assert saved.endswith(": About boats.")

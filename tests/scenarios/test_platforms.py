@@ -16,7 +16,7 @@ from shoal.threads.orchestrator import Orchestrator
 pytestmark = pytest.mark.parametrize("stand", ["telegram", "discord", "slack"], indirect=True)
 MAKES = calls("bash", arguments='{"command": "echo x > made"}')
 COMMANDS = {
-    "/context": "Nothing was said here yet.",
+    "/context": "This conversation is empty.",
     "/thread list": "main has no threads here.",
     "/tasks": "main has nothing to do.",
     "/model": "answers with demo",

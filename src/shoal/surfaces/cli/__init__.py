@@ -1,1 +1,1 @@
-"""The shoal command: one module a command, each importing what it needs only when it runs."""
+"""The shoal command: one module per command. Each imports its dependencies only when it runs."""

@@ -1,4 +1,4 @@
-"""`shoal permissions`, `pair` and `token`: who may do what."""
+"""`shoal permissions`, `pair` and `token`: access of people, tokens and agents."""
 
 import asyncio
 import sys
@@ -56,7 +56,7 @@ permissions = click.Group(
 @click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
 @click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
 @click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
-@agent_option("Whose rules count.")
+@agent_option("Use the rules of this agent.")
 @click.argument("actions", nargs=-1, metavar="[ACTION…|-]")
 def check(
     context: CommandContext,
@@ -87,17 +87,17 @@ def check(
         texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
         record = rulings = [decide(rules, action_of(text), situation) for text in texts if text]
     rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
-    print_records(record, as_json, ("decision", "action", "rule"), rows, "There was no action to decide on.")
+    print_records(record, as_json, ("decision", "action", "rule"), rows, "No actions were given.")
 
 
 OWNER_HERE = Asker(trust="owner", user="owner", platform="terminal")
 
 
 def load_profile(context: CommandContext, name: str | None, agent: str) -> Profile:
-    """The rules in force for the owner in a direct conversation with an agent: those of its profile, or of the profile
-    of this name, with the overrides laid over it; or those of a file.
+    """Return the rules in force for the owner in a direct conversation with an agent: those of its profile or of the
+    named profile, with the overrides applied, or those of a file.
 
-    Raises ConfigError when there is no such profile, or with every pattern that is refused.
+    Raises ConfigError if the profile does not exist, or with every invalid pattern.
     """
     config = context.config()
     if name is not None and name not in BUILT_IN and (rules := _profile_file(name)) is not None:
@@ -111,7 +111,7 @@ def load_profile(context: CommandContext, name: str | None, agent: str) -> Profi
 
 
 def _profile_file(name: str) -> ProfileSettings | None:
-    """The rules of a TOML file; None for what is the name of a profile. Raises ConfigError."""
+    """Return the rules of a TOML file, or None if this is the name of a profile. Raises ConfigError."""
     path = Path(name)
     if not path.is_file() and "/" not in name and not name.endswith(".toml"):
         return None
@@ -143,18 +143,18 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
         print_json(found)
         return
     rows = [(one.before, one.after, one.count, printable(one.action), one.rule or "no rule") for one in found.changed]
-    nothing = "Everything would have been decided the same."
+    nothing = "Every action would have been decided the same way."
     print_table(("was", "would be", "times", "action", "by rule"), rows, nothing)
     for after, word in (("allow", "allowed"), ("ask", "asked about"), ("deny", "denied")):
         count = sum(one.count for one in found.changed if one.after == after)
         if count:
             print(f"newly {word}: {count}")
-    print(f"{found.checked} checks of {found.actions} actions were looked at.")
+    print(f"Looked at {found.checked} checks of {found.actions} actions.")
 
 
 @command(permissions, example="shoal permissions suggest")
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
-@click.option("--accept", type=click.IntRange(1), help="Write the rule of this number into shoal.toml.")
+@click.option("--accept", type=click.IntRange(1), help="Add the rule with this number to shoal.toml.")
 def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
     """Suggest narrow rules for actions that people were asked about repeatedly and always allowed."""
     found = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
@@ -167,7 +167,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         rule = found[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
-        print(f"Added to {context.home.config_file}; it holds from the next turn on:\n{made.text}")
+        print(f"Added to {context.home.config_file}; it takes effect on the next turn:\n{made.text}")
         return
     for number, one in enumerate(found, 1):
         taken = " (added)" if one.accepted else ""
@@ -176,7 +176,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
         print("   " + "\n   ".join(one.text.splitlines()))
     if not found:
-        print("Nothing was asked often enough yet.")
+        print("No action was asked about often enough yet.")
     elif not all(one.accepted for one in found):
         tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
@@ -186,7 +186,7 @@ def rules(context: CommandContext, as_json: bool) -> None:
     """List your own rules: those added to every profile, and those in your own profiles."""
     found = get(context, "/api/permissions/rules", list[OwnRuleView])
     rows = [(one.id, _whose(one), one.list, printable(one.words or one.pattern)) for one in found]
-    empty = "There are no rules of your own. Add one: shoal permissions add"
+    empty = "You have no rules of your own. Add one: shoal permissions add"
     print_records(found, as_json, ("id", "for", "decision", "what"), rows, empty)
 
 
@@ -201,7 +201,7 @@ def _whose(rule: OwnRuleView) -> str:
 @click.argument("decision", type=click.Choice(["allow", "ask", "deny", "trusted_allow"]))
 @click.argument("what", type=click.Choice(["command", "read", "write", "web", "tool", "pattern"]))
 @click.option(
-    "--beginning", is_flag=True, help="Also match whatever follows TEXT: more words, or everything in a folder."
+    "--beginning", is_flag=True, help="Also match anything after TEXT: more words, or everything in a folder."
 )
 @click.option(
     "--agent",
@@ -243,7 +243,7 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
             context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView
         )
     print(f"{made.name} has {counted(len(made.rules), 'rule')}.")
-    print(f"Have an agent act by it: shoal agents config AGENT profile {made.name}")
+    print(f"Use it for an agent: shoal agents config AGENT profile {made.name}")
 
 
 @command(permissions, example="shoal permissions discard mine")
@@ -258,12 +258,12 @@ def discard(context: CommandContext, name: str) -> None:
 
 
 class CodeOrCommand(click.Group):
-    """A group whose first argument may be a code, which is then confirmed."""
+    """A group whose first argument may be a pairing code, which is then confirmed."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is not a subcommand is a code."""
+        """Treat an argument that is not a subcommand as a code."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             return "confirm", self.commands["confirm"], args
         return super().resolve_command(ctx, args)
@@ -284,17 +284,17 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print(f"{printable(f'{found.platform}:{found.user}')} may speak with your agents now.")
+    print(f"{printable(f'{found.platform}:{found.user}')} can now talk to your agents.")
 
 
 @command(pair, "list", example="shoal pair list")
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List the people who were let in by code, and those who wait."""
     found = get(context, "/api/access", AccessView)
-    waiting = [(one, f"waits; the code is good until {when(one.expires_at)}") for one in found.waiting]
+    waiting = [(one, f"waiting; the code is valid until {when(one.expires_at)}") for one in found.waiting]
     paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
     rows = [(f"{one.platform}:{one.user}", one.name, text) for one, text in (*waiting, *paired)]
-    print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody waits.")
+    print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody is waiting.")
 
 
 @command(pair, "remove", example="shoal pair remove telegram:4711")
@@ -305,7 +305,7 @@ def remove_access(context: CommandContext, who: str) -> None:
     if not platform or not user:
         raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who is in.")
     call_api(context, "DELETE", f"/api/access/{path_part(platform)}/{path_part(user)}")
-    print(f"{printable(who)} may not speak with your agents any more.")
+    print(f"{printable(who)} can no longer talk to your agents.")
 
 
 # ---- tokens ----

@@ -1,4 +1,4 @@
-"""`shoal agents`: the named agents of this home directory. Each is a folder `agents/NAME/` with an `agent.toml`."""
+"""`shoal agents`: the agents of this home directory. Each is a folder `agents/NAME/` with an `agent.toml`."""
 
 import sys
 from pathlib import Path
@@ -64,7 +64,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 @click.option("--model", help="PROVIDER/MODEL. By default the default model.")
 @click.option("--profile", help="Permission profile. By default the default one.")
 @click.option("--prompt", "system_prompt", help="What it is for, in a sentence or more.")
-@click.option("--beside", metavar="PLATFORM:CHANNEL", help="Make a channel for it beside this one.")
+@click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for it next to this one.")
 @_listen_option
 def create(
     context: CommandContext,
@@ -81,7 +81,7 @@ def create(
     make_home(context.home)
     body = {"name": name, "settings": settings, "beside": beside or "", "listen": listen}
     made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
-    print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to say how it works.")
+    print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to describe how it works.")
     for place in made.agent.channels:
         print(f"It answers in {place}.")
     if made.note:
@@ -139,7 +139,7 @@ def unbind(context: CommandContext, channel: str) -> None:
     """Let the default agent answer in a channel again."""
     platform, identity = _channel(channel)
     call_api(context, "DELETE", f"/api/bindings/{path_part(platform)}/{path_part(identity)}")
-    print(f"{channel} is bound to no agent any more.")
+    print(f"{channel} is no longer bound to an agent.")
 
 
 @command(agents, example="shoal agents undo main")

@@ -1,4 +1,4 @@
-"""`shoal approvals`: what waits for a person."""
+"""`shoal approvals`: pending approvals."""
 
 import click
 
@@ -72,7 +72,7 @@ def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
 
 
 def _name(approval: ApprovalView) -> str:
-    """The id that decides it: of a call on a card with others the card's, and its number."""
+    """Return the id that decides the approval: on a card with several calls, the card's id and the call's number."""
     item = approval.item
     return f"{item.card} call {item.number}" if item.card else approval.id
 

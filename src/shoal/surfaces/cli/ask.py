@@ -1,4 +1,4 @@
-"""`shoal ask`: one turn, its reply on standard output."""
+"""`shoal ask`: run one turn and print its reply on standard output."""
 
 import asyncio
 import logging
@@ -53,18 +53,18 @@ from shoal.surfaces.cli.output import (
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 INPUT_CHARS_MAX = 1_000_000
-"""Of standard input; no model takes more in one message."""
+"""Limit of standard input. No model accepts more in one message."""
 STATUS_SECONDS = 0.5
-"""How often the status line counts."""
+"""How often the status line is updated."""
 THINKING_CHARS = 500
-"""The end of the thinking that the status line keeps."""
+"""How much of the end of the thinking the status line shows."""
 INPUT_SECONDS = 3.0
-"""After so long it is said that it is waited for."""
+"""Delay after which a notice says that standard input is being read."""
 NOTHING_ASKED = "There is nothing to ask: give a text, or pipe one in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
-    """A question to a person that a turn waits for."""
+    """An approval that a turn waits for."""
 
     id: str
     tool: str
@@ -72,7 +72,7 @@ class WaitingApproval(msgspec.Struct, frozen=True):
 
 
 class AskResult(msgspec.Struct, frozen=True):
-    """What came of it. `waiting` is the outcome of a turn that waits for a person."""
+    """The result. `waiting` is the outcome of a turn that waits for a person."""
 
     thread: ThreadId
     turn: TurnId
@@ -83,7 +83,7 @@ class AskResult(msgspec.Struct, frozen=True):
     approvals: tuple[WaitingApproval, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """As `--json` prints it: every field of the contract, empty ones too."""
+        """Return the output of `--json`: every field of the contract, including empty ones."""
         found: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
         if not self.approvals:
             del found["approvals"]
@@ -118,12 +118,12 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
 
 
 def _read_input() -> str:
-    """All of standard input, and a word where it does not come. Raises InvalidInput where it is too much."""
-    with suppress(OSError, ValueError):  # it may be no file
+    """Read all of standard input, with a notice if it does not arrive. Raises InvalidInput if it is too long."""
+    with suppress(OSError, ValueError):  # it may not be a regular file
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
             tell("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are no UTF-8
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
@@ -162,13 +162,13 @@ class _Turn:
         self.waiting: list[WaitingApproval] = []
         self.staged: list[ApprovalRequested] = []
         self.done: AskResult | None = None
-        """The result of the turn, while what it had staged runs."""
+        """The result of the turn while its staged calls run."""
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
 
     async def follow(self, after: int) -> AskResult | None:
-        """The result; None when Shoal stops first. An interrupt ends the turn, as Ctrl-C in a chat does."""
+        """Return the result; None if Shoal stops first. An interrupt ends the turn, like Ctrl-C in a chat."""
         try:
             async with aclosing(self.link.watch(after)) as items:
                 async for item in items:
@@ -187,7 +187,7 @@ class _Turn:
         return AskResult(self.thread, self.turn, "", self.steps, self.usage, outcome, approvals)
 
     async def take(self, item: Event | LiveEvent) -> AskResult | None:
-        """Take in what happens in the thread; the result when it is complete."""
+        """Process an event of the thread. Return the result when it is complete."""
         if isinstance(item, LiveEvent):
             if item.turn == self.turn and self.turn:
                 self._show(item.data)
@@ -225,7 +225,7 @@ class _Turn:
         return None
 
     def _show(self, data: LiveData) -> None:
-        """What is seen of the turn while it goes on."""
+        """Show the progress of the turn."""
         match data:
             case TextStreamed(text=text) if self.streams:
                 self.status.clear()
@@ -239,7 +239,7 @@ class _Turn:
                 pass
 
     async def _decide(self, request: ApprovalRequested) -> AskResult | None:
-        """Ask the person at the terminal; without one the turn is left waiting."""
+        """Ask the person at the terminal. Without one, leave the turn waiting."""
         shown = printable(request.shown)
         asks = f"{shown}\n{printable(why(request))}"
         if not self.may_ask:
@@ -261,8 +261,8 @@ class _Turn:
         return None
 
     async def _decide_staged(self, done: AskResult) -> AskResult | None:
-        """Ask about what the turn has staged; without a person it is left waiting. None while the rest is awaited."""
-        if self.done is not None:  # what was accepted has run
+        """Ask about the staged calls. Without a person, leave them waiting. Return None while the rest is pending."""
+        if self.done is not None:  # accepted calls have run
             return self.done
         if not self.staged:
             return done
@@ -301,15 +301,16 @@ class _Turn:
             case "aborted":
                 tell("shoal: the turn was stopped.", sys.stderr)
             case "limit":
-                tell(f"shoal: {self.limit} Go on with --thread {self.thread}.", sys.stderr)
+                tell(f"shoal: {self.limit} Continue with --thread {self.thread}.", sys.stderr)
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
 
 
 class WholeWords:
-    """Text as it comes, for a screen of so many columns: a word is given out when it is whole, on the next line where
-    this one has no room for it. Code is left as it is; without columns everything is."""
+    """Streams text to a screen of the given width. A word is printed when it is complete, on the next line if it does
+    not fit. Code is never wrapped, and nothing is without a width.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
@@ -318,7 +319,7 @@ class WholeWords:
         self._is_code = False
 
     def take(self, text: str) -> str:
-        """What can be shown now that this has come too: all of it after a line's end."""
+        """Return the text that can be printed after this chunk: everything up to the end of a line."""
         if not self._columns:
             return text
         *whole, self._held = re.split(r"(?<=[ \n])", self._held + text)
@@ -335,7 +336,7 @@ class WholeWords:
 
 
 class StatusLine:
-    """A line on standard error that says what the turn does and for how long, and is taken away again."""
+    """A line on standard error that shows the turn's activity and its duration, and is erased afterwards."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
@@ -345,14 +346,14 @@ class StatusLine:
         self._timer: asyncio.TimerHandle | None = None
 
     def show(self, status: StatusChanged) -> None:
-        """Say this until it is cleared."""
+        """Show this text until it is cleared."""
         self.clear()
         self._status, self._since, self._thinking = status, time.monotonic(), ""
         if self._is_on and status.state not in ("idle", "waiting"):
             self._draw()
 
     def think(self, text: str) -> None:
-        """Show how the model's thinking goes on: its last words, in the place of that it is waited for."""
+        """Show the last words of the model's thinking instead of the waiting text."""
         if not self._thinking:
             self._since = time.monotonic()
         self._thinking = f"{self._thinking}{printable(text)}"[-THINKING_CHARS:]
@@ -360,7 +361,7 @@ class StatusLine:
             self._draw()
 
     def clear(self) -> None:
-        """Take it away, for other text."""
+        """Erase the line before other output."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -379,7 +380,7 @@ class StatusLine:
 
 
 async def read_line() -> str:
-    """A line from the terminal, without a thread that could keep the program from ending."""
+    """Read a line from the terminal, without a thread that would keep the process alive."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[str] = loop.create_future()
 

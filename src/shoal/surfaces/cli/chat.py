@@ -1,6 +1,8 @@
 """`shoal chat`: a conversation in the terminal, or over a pipe.
 
-Plain lines are prompts; lines that begin with / are commands; while the agent waits for a permission, y, t, n answer.
+Plain lines are prompts. Lines that begin with
+
+are commands. While the agent waits for an approval, y, t, n answer it.
 """
 
 import asyncio
@@ -56,7 +58,7 @@ from shoal.surfaces.cli.output import (
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 THREAD = ThreadId("terminal:local:main")
-"""The thread of a chat unless another is named."""
+"""The default thread of a chat."""
 
 
 @command(example="shoal chat --agent main")
@@ -114,33 +116,33 @@ NO_TURN = TurnId("")
 RECAP_EVENTS = 40
 """How many earlier events the chat shows in a terminal when it opens."""
 OPEN_EVENTS = 200
-"""How far back it looks for what the open turn does."""
+"""How many events are read backwards to find the activity of the open turn."""
 
 COMMANDS = {
     "stop": "end the running turn; /stop all drops waiting prompts too",
     "steer": "TEXT: hand it to the running turn",
-    "new": "start anew: the agent forgets this conversation, the journal does not",
-    "status": "how things stand",
+    "new": "start again: the agent forgets this conversation, the journal keeps it",
+    "status": "show the state of this conversation",
     "allow": "answer the oldest question; /allow thread, /allow always: for longer; /allow 1 3: two of several",
     "deny": "answer the oldest question; /deny 2 one of several",
-    "thinking": "what the model thought last",
+    "thinking": "show the model's last thinking",
     "help": "the commands",
     "quit": "leave",
 }
-"""What the chat does itself; the commands of all chats are there, too."""
+"""Commands of the chat itself, in addition to those of all chats."""
 
 ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "a": "always", "n": "deny", "no": "deny"}
 
 
 def _verdict_of(answer: WrittenDecision) -> str:
-    """One of the values of ANSWERS."""
+    """Return one of the values of ANSWERS."""
     if not answer.allow:
         return "deny"
     return "allow" if answer.scope == "once" else answer.scope
 
 
 class RunningCall(msgspec.Struct):
-    """A call that runs: what it is about, since when (Unix time), and the end of what it has written."""
+    """A running call: its subject, its start (Unix time), and the end of its output."""
 
     label: str
     since: float
@@ -148,30 +150,30 @@ class RunningCall(msgspec.Struct):
 
 
 class ChatScreen:
-    """Where the chat is shown: this one, over a pipe, prints finished lines and nothing else."""
+    """The output of a chat. This class, for a pipe, prints finished lines only."""
 
     def line(self, text: str) -> None:
         print(text, flush=True)
 
     def said(self, markdown: str) -> None:
-        """Show a finished piece of the agent's words."""
+        """Show a finished piece of the agent's answer."""
         print(markdown.removesuffix("\n"), flush=True)
 
     def told(self, markdown: str) -> None:
         tell(markdown)
 
     def thought(self, seconds: float) -> None:
-        """Fold the model's thinking, which took so long. Over a pipe it is not shown."""
+        """Collapse the model's thinking, with its duration. Not shown over a pipe."""
 
     def finished(self, markdown: str) -> int:
-        """How many characters of what is being written can be shown for good."""
+        """Return how many characters of the unfinished answer can be printed permanently."""
         return markdown.rfind("\n") + 1
 
     def asked(self, call: ToolCall) -> None:
         print(f"→ {call_line(call)}", flush=True)
 
     def wants(self, request: ApprovalRequested) -> None:
-        """Show what a person is asked to allow, character for character."""
+        """Show an approval request, character for character."""
         for line in request_lines(request):
             print(line, flush=True)
 
@@ -180,15 +182,15 @@ class ChatScreen:
             print(line, flush=True)
 
     def changed(self) -> None:
-        """Something else of the conversation is other than it was."""
+        """Redraw after another change of the conversation."""
 
 
 class TerminalChat:
     """A thread on a screen.
 
-    What a screen shows besides finished lines is here: `answer`, the words being written; `thinking`, what the model
-    thinks before it writes them; `running`, the calls;
-    `questions` that wait for a decision; and `doing`. With `recaps` it begins with what was said before.
+    The live parts of the screen are here: `answer`, the text being written; `thinking`, the model's thinking before it;
+    `running`, the calls; `questions`, the pending approvals; and `doing`. With `recaps` it begins with the recent
+    history.
     """
 
     def __init__(
@@ -205,15 +207,15 @@ class TerminalChat:
         self.answer = StreamedAnswer(screen)
         self.thinking = StreamedThinking(screen)
         self.quiet = asyncio.Event()
-        """Set while nothing is to be expected: no turn runs, or it waits for an answer."""
+        """Set while nothing is expected: no turn runs, or it waits for an answer."""
         self.opened = asyncio.Event()
-        """Set when the past is known."""
+        """Set when the history is loaded."""
         self._recaps = recaps
         self._labels: dict[CallId, str] = {}
         self._sent: set[str] = set()
         self._sending = ""
         self._heard: set[str] = set()
-        """Messages that were taken up while one was on its way: its id may be known here after that."""
+        """Messages received while one was being sent: its id may be known only afterwards."""
         self._turn = NO_TURN
         self._known_seq = 0
         self._status = StatusChanged("thinking")
@@ -221,7 +223,7 @@ class TerminalChat:
         self._usage = Usage()
 
     async def follow(self) -> None:
-        """Show what happens until Shoal stops; first, what was said before."""
+        """Show the history, then new events until Shoal stops."""
         standing = await self.link.standing()
         if standing is not None:
             self._known_seq = standing.last_seq
@@ -251,7 +253,7 @@ class TerminalChat:
 
     @property
     def doing(self) -> str:
-        """What the turn does or waits for, and for how long; empty when none runs."""
+        """Return the turn's activity and its duration; empty if no turn runs."""
         if not self.is_running:
             return ""
         if self.is_held:
@@ -270,7 +272,7 @@ class TerminalChat:
         self._status, self._since = status, since or time.time()
 
     async def type(self, line: str) -> bool:
-        """Do what a typed line says; False to leave. Failures are shown."""
+        """Run a typed line; return False to leave. Failures are shown."""
         text = line.strip()
         try:
             answer = parse_answer(text) if self.questions else None
@@ -290,16 +292,16 @@ class TerminalChat:
 
     @property
     def is_held(self) -> bool:
-        """Whether the turn waits for an answer; what a turn has staged holds nothing up."""
+        """Whether the turn waits for an answer. Staged calls do not block it."""
         return any(not request.item.staged for request in self.questions.values())
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn is at work or a prompt waits for one."""
+        """Whether a turn is running or a prompt is queued."""
         return bool(self._turn or self._sent)
 
     async def stop(self, *, all_queued: bool = False) -> None:
-        """End the running turn, and drop the prompts that wait behind it if wanted."""
+        """End the running turn, and drop the queued prompts if `all_queued`."""
         if not await self.link.abort(all_queued=all_queued):
             self.screen.line("Nothing is running.")
         if all_queued:
@@ -317,14 +319,14 @@ class TerminalChat:
                 await self.stop(all_queued=rest.strip() == "all")
             case "/steer":
                 if not rest.strip():
-                    self.screen.line("Say what: /steer TEXT")
+                    self.screen.line("Add a text: /steer TEXT")
                 elif not await self.link.steer(rest.strip()):
-                    self.screen.line("Nothing is running that could be steered; send it as a message.")
+                    self.screen.line("Nothing is running to steer. Send it as a message instead.")
             case "/new":
                 try:
                     await self.link.clear()
                 except NotFound:
-                    self.screen.line("Nothing was said here yet.")
+                    self.screen.line("This conversation is empty.")
             case "/status":
                 standing = await self.link.standing()
                 lines = [f"thread   {self.thread}", f"runs in  {self.link.place}"]
@@ -346,7 +348,7 @@ class TerminalChat:
                     for spec in await self.link.commands()
                     if spec.name not in COMMANDS
                 ]
-                self.screen.line("\n".join([*own, "", "As in any chat; each alone tells what it can do:", *others]))
+                self.screen.line("\n".join([*own, "", "Commands of every chat; type one alone for its help:", *others]))
             case _:
                 answer = await self.link.command(text)
                 if answer:
@@ -386,7 +388,7 @@ class TerminalChat:
                 if not card:
                     raise InvalidInput("One call waits here, so there are no numbers to choose from.")
                 self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
-                return  # the journal says what became of each
+                return  # the journal records the outcome of each
             else:
                 scope = "thread" if answer == "thread" else "once"
                 await self.link.decide(approval, allow=answer != "deny", scope=scope)
@@ -401,7 +403,7 @@ class TerminalChat:
     # ---- what happens ----
 
     def show_post(self, post: OutboundPost) -> None:
-        """Show what the agent posted besides its answers and questions, which are shown as they happen."""
+        """Show an agent's post, except answers and questions, which are shown as they happen."""
         if post.kind != "card" and ":reply:" not in post.key:
             self.answer.cut()
             self.screen.said(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
@@ -448,7 +450,7 @@ class TerminalChat:
             if event.data.message_id in self._sent:
                 self._sent.discard(event.data.message_id)
                 self._turn = event.turn
-        if event.seq == self._known_seq:  # what is still asked, and not what was
+        if event.seq == self._known_seq:  # open questions only
             for request in self.questions.values():
                 self.screen.wants(request)
         if event.seq >= self._known_seq:
@@ -456,7 +458,7 @@ class TerminalChat:
             self.opened.set()
 
     def _update_state(self) -> None:
-        """Note whether anything is to be expected without a person's doing, and which question is open."""
+        """Update whether anything is expected without a person's action, and which question is open."""
         if self.is_running and not self.is_held:
             self.quiet.clear()
         else:
@@ -499,7 +501,7 @@ class TerminalChat:
 
 
 class StreamedThinking:
-    """What the model thinks before it answers: `text` while it does, folded into a line as the answer begins."""
+    """The model's thinking before it answers: `text` while it streams, collapsed into a line when the answer begins."""
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
@@ -507,7 +509,7 @@ class StreamedThinking:
         self._since = 0.0
         self.text = ""
         self.last = ""
-        """The last thinking that ended, whole."""
+        """The last completed thinking."""
 
     @property
     def seconds(self) -> float:
@@ -525,13 +527,13 @@ class StreamedThinking:
         self.text = ""
 
     def end(self, thinking: str) -> None:
-        """A model call has ended with this thinking."""
+        """End a model call with this thinking."""
         self.fold()
         self.last = printable(thinking) or self.last
 
 
 class StreamedAnswer:
-    """The agent's words: streamed first, then sent whole; each is shown once."""
+    """The agent's answer: streamed first, then sent whole. Each part is shown once."""
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
@@ -543,12 +545,12 @@ class StreamedAnswer:
 
     @property
     def unfinished(self) -> str:
-        """What was streamed and is not shown for good."""
+        """Return the streamed text that is not yet printed permanently."""
         return "" if SILENT.startswith(self._streamed.strip()) else self._streamed[self._shown :]
 
     def stream(self, text: str, step: int) -> None:
-        """A piece of the answer; what is finished of it is shown, the rest stays open."""
-        if step != self._step:  # the call before has not ended: the model is asked anew
+        """Add a piece of the answer. The finished part is printed, the rest stays open."""
+        if step != self._step:  # the previous call has not ended: the model is asked again
             if self._shown:
                 self._screen.line("… and once more:")
             self._step, self._streamed, self._shown = step, "", 0
@@ -558,7 +560,7 @@ class StreamedAnswer:
             self._shown += done
 
     def end(self, text: str) -> None:
-        """A model call has ended with this text."""
+        """End a model call with this text."""
         text = printable(text)
         self._said += text
         if text.strip() == SILENT:
@@ -576,13 +578,13 @@ class StreamedAnswer:
         self._streamed, self._shown = "", 0
 
     def fail(self, message: str, detail: str) -> None:
-        """Show why the turn fails."""
+        """Show why the turn failed."""
         self.cut()
         self._failure = message
         self._screen.line("\n".join(failure_lines(message, detail)))
 
     def finish(self, finished: TurnFinished) -> None:
-        """The turn has ended: show its reply if it is none of the agent's last words, and how it ended."""
+        """End the turn: show its reply unless the agent already said it, and the outcome."""
         self.cut()
         reply = printable(finished.reply.strip())
         if finished.outcome == "failed":

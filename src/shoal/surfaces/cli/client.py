@@ -1,7 +1,7 @@
-"""The API as commands call it: of the Shoal that serves this home directory, else of an application in this process,
-which runs (`open_client`) or only opens the database (`call_api`).
+"""The API for commands: of the running server of this home directory, otherwise of an application in this process,
+which is started (`open_client`) or only opens the database (`call_api`).
 
-The lock file tells where a server is, the token file lets in.
+The lock file has the server's address, the token file the credential.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Busy(ShoalError):
 
 
 class Client:
-    """The API of a Shoal, wherever it runs."""
+    """The API of a Shoal, over HTTP or in this process."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -59,20 +59,20 @@ class Client:
         self.is_remote = transport.is_remote
 
     async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-        """Make a call and return its answer as `into`.
+        """Call the API and return the answer as `into`.
 
-        Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server says, ShoalError for anything else.
+        Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server reports, ShoalError for anything else.
         """
         async with self._transport.open(method, path, "application/json", body) as (status, pieces):
             try:
                 async with asyncio.timeout(self._transport.seconds):
                     content = b"".join([piece async for piece in pieces])
             except (OSError, TimeoutError) as error:
-                raise ShoalError(f"{self._named} broke off its answer. Look at its log.") from error
+                raise ShoalError(f"{self._named} stopped in the middle of an answer. Check its log.") from error
         return decoded(status, content, into, self._named)
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
-        """The data of server-sent events, until the server ends them. Raises ShoalError."""
+        """Yield the data of server-sent events until the server ends them. Raises ShoalError."""
         async with self._transport.open(method, path, "text/event-stream", body) as (status, pieces):
             if status != 200:
                 decoded(status, b"".join([piece async for piece in pieces]), object, self._named)
@@ -86,7 +86,7 @@ class Client:
                         if line.startswith(b"data: "):
                             yield line.removeprefix(b"data: ")
             except OSError as error:
-                raise ShoalError(f"{self._named} broke off its events. Look at its log.") from error
+                raise ShoalError(f"{self._named} stopped sending events. Check its log.") from error
 
     @property
     def _named(self) -> str:
@@ -94,7 +94,7 @@ class Client:
 
 
 def find_server(context: CommandContext) -> Client | None:
-    """The Shoal that serves this home directory now, or None."""
+    """Return the running server of this home directory, or None."""
     try:
         found = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
     except (FileNotFoundError, NotADirectoryError):
@@ -108,11 +108,11 @@ def find_server(context: CommandContext) -> Client | None:
 
 
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-    """Make an API call and return its answer as `into`.
+    """Call the API and return the answer as `into`.
 
-    Where no server runs, the database is opened for it, as `CommandContext.read` does for a GET and `write` for any
-    other: nothing runs, and what is changed takes effect at the next start. Raises what these raise, and NotFound,
-    Conflict, Gone or InvalidInput as the API says.
+    Without a running server, opens the database like `CommandContext.read` for a GET and like `write` for other
+    methods. Nothing is started, and changes take effect at the next start. Raises the errors of these, and NotFound,
+    Conflict, Gone or InvalidInput from the API.
     """
     server = find_server(context)
     if server is not None:
@@ -135,7 +135,7 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
 
 @asynccontextmanager
 async def client_of(services: "Services") -> AsyncGenerator[Client]:
-    """The API of an application in this process, as its owner calls it."""
+    """Return the API of an application in this process, with the owner's rights."""
     from shoal.surfaces.http.options import WebOptions
     from shoal.surfaces.http.server import WebApp
 
@@ -149,9 +149,9 @@ async def client_of(services: "Services") -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
-    """The API of the Shoal that serves this home directory, else of one that is started in this process meanwhile.
+    """Open the API of the running server of this home directory, otherwise of an application started in this process.
 
-    Raises NotFound without a home directory, and what starting raises.
+    Raises NotFound without a home directory, and the errors of starting.
     """
     server = find_server(context)
     if server is not None:
@@ -164,7 +164,7 @@ async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def started(context: CommandContext) -> AsyncGenerator["Services"]:
-    """Start Shoal in this process. Raises what starting raises."""
+    """Start Shoal in this process. Raises the errors of starting."""
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom
 
@@ -176,7 +176,7 @@ async def started(context: CommandContext) -> AsyncGenerator["Services"]:
 
 
 def call_app(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T]) -> T:
-    """One call of `open_client`, for what needs an application that runs. Raises what this and the call raise."""
+    """Make one call with `open_client`, for calls that need a running application. Raises the errors of both."""
 
     async def call() -> T:
         async with open_client(context) as api:
@@ -186,22 +186,22 @@ def call_app(context: CommandContext, method: str, path: str, body: object = Non
 
 
 def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
-    """`call_api` for what is only looked at, with the parts of its query that are given."""
+    """Call `call_api` with GET, with the query parameters that are set."""
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     asked = urlencode({name: value for name, value in given.items() if value != ""})
     return call_api(context, "GET", f"{path}?{asked}" if asked else path, into=into)
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
-    """An answer as `into`. Raises the error that a refusal tells of."""
+    """Decode an answer as `into`. Raises the error that a refusal describes."""
     if status < 400:
         try:
             return msgspec.json.decode(content, type=into)
         except UNREADABLE as error:
             from shoal.kernel.schema import refusal
 
-            why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
-            raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
+            why = f"{who} sent an answer that this version does not understand: {refusal(error, into)}."
+            raise ShoalError(f"{why} Use the same version of `shoal` as the server.") from error
     try:
         refused = msgspec.json.decode(content, type=dict[str, str])
     except UNREADABLE:
@@ -212,12 +212,12 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer
     }  # fmt: skip
     kind = named.get(refused.get("error", "")) or kinds.get(status, ShoalError)
-    raise kind(message or f"{who} refused ({status}). Look at its log.")
+    raise kind(message or f"{who} refused the call ({status}). Check its log.")
 
 
 @contextmanager
 def as_usage() -> Generator[None]:
-    """What is named in a command and is not there, or not of that form, is wrong usage. Raises click.UsageError."""
+    """Turn NotFound and InvalidInput for an argument of the command into wrong usage. Raises click.UsageError."""
     try:
         yield
     except (InvalidId, InvalidInput, NotFound) as error:

@@ -1,4 +1,4 @@
-"""`shoal completion`: has bash, zsh and fish complete commands, options, agents and files."""
+"""`shoal completion`: Tab completion of commands, options, agents and files for bash, zsh and fish."""
 
 import os
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., object]")
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"
-"""By which a shell's script asks this program what may come next."""
+"""The variable with which a shell's script asks this program for completions."""
 _ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
 _WORD = re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 
@@ -63,18 +63,18 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
 
 
 def _folder(variable: str, usual: str) -> Path:
-    """A folder of the user's, as the XDG base directory specification finds it."""
+    """Return a folder of the user according to the XDG base directory specification."""
     return Path(os.environ.get(variable) or Path.home() / usual)
 
 
 def agent_names(home: Path) -> list[str]:
-    """The agents that have a folder in a home directory."""
+    """Return the names of the agents in a home directory."""
     folder = home / "agents"
     return sorted((entry.name for entry in folder.iterdir() if entry.is_dir()), key=natural) if folder.is_dir() else []
 
 
 def complete_agents(click_context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Agents, for a shell that completes a command's words; the command line is not run then."""
+    """Complete agent names. The command line is not run during completion."""
     from click.shell_completion import CompletionItem
 
     home = click_context.find_root().params.get("home") or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
@@ -88,5 +88,5 @@ def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
 
 
 def words_of(usage: str) -> list[str]:
-    """What may follow a command as it is: `[list|kill ID]` has `list` and `kill`."""
+    """Return the words that may follow a command: `[list|kill ID]` has `list` and `kill`."""
     return _WORD.findall(usage)

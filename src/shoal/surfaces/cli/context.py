@@ -1,5 +1,6 @@
-"""What a command works on: the home directory, and what is opened from it when it is needed; and how a typed function
-becomes a command."""
+"""The context of a command: the home directory, and resources opened on demand; and the decorator that turns a typed
+function into a command.
+"""
 
 import inspect
 import os
@@ -23,7 +24,7 @@ NO_OVERRIDES: Mapping[str, object] = {}
 
 
 class CommandContext:
-    """The home directory that a command was pointed at."""
+    """The home directory of a command."""
 
     def __init__(self, root: Path, *, debug: bool = False) -> None:
         self.root = root
@@ -39,7 +40,7 @@ class CommandContext:
 
     @property
     def nearest(self) -> Path:
-        """The home directory, or of its parents the nearest that exists."""
+        """Return the home directory, or its nearest existing parent."""
         return next(path for path in (self.root, *self.root.parents) if path.exists())
 
     def config(self, overrides: Mapping[str, object] = NO_OVERRIDES) -> "Config":
@@ -50,7 +51,7 @@ class CommandContext:
         return self._config
 
     def redactor(self) -> "Redactor":
-        """What takes the secrets of the configuration out of texts, those looked up later too."""
+        """Return the redactor of the configuration's secrets, including those resolved later."""
         from shoal.config.secrets import watch_secrets
         from shoal.permissions.redact import Redactor
 
@@ -67,23 +68,23 @@ class CommandContext:
         guard_logging(self.redactor())
 
     def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
-        """Read from the database as it is, also while a server runs; nothing is changed.
+        """Open the database for reading, also while a server runs. Nothing is changed.
 
-        A home directory without a database reads as an empty one. Raises NotFound when there is no home directory,
-        StoreError when the database cannot be read.
+        A home directory without a database reads as an empty one. Raises NotFound without a home directory, StoreError
+        if the database cannot be read.
         """
         return _run(work, self._open_to_read)
 
     def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
-        """Change the database. Raises what `open_store` does."""
+        """Open the database for changes. Raises the errors of `open_store`."""
         return _run(work, partial(self.open_store, accept_loss=accept_loss))
 
     @asynccontextmanager
     async def open_store(self, *, accept_loss: bool = False) -> "AsyncGenerator[Store]":
-        """Open the database to change it: SQLite while no other process works here, PostgreSQL at any time.
+        """Open the database for changes: SQLite while no other process uses this home, PostgreSQL at any time.
 
-        `accept_loss` goes on without what its -wal file should hold and does not. Raises HomeLocked when another
-        process works here, NotFound when there is no home directory, StoreError.
+        `accept_loss` continues when the -wal file lacks data that it should contain. Raises HomeLocked if another
+        process uses this home, NotFound without a home directory, StoreError.
         """
         from shoal.store.lock import HomeLock
 
@@ -100,7 +101,7 @@ class CommandContext:
             lock.release()
 
     def migrate(self, *, accept_loss: bool = False) -> None:
-        """Open the database for writing, which brings it to this version's schema. Raises as `write` does."""
+        """Open the database for changes, which upgrades it to this version's schema. Raises the errors of `write`."""
 
         async def opened(_: "Store") -> None: ...
 
@@ -120,7 +121,7 @@ class CommandContext:
                 yield store
 
     def check_root(self) -> None:
-        """Raises NotFound where the home directory does not exist, or is something else than a directory."""
+        """Raise NotFound if the home directory does not exist or is not a directory."""
         from shoal.kernel.errors import NotFound
 
         if not self.nearest.is_dir():
@@ -129,7 +130,7 @@ class CommandContext:
             raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
 
     def _database_url(self) -> str:
-        """The address of the PostgreSQL that holds everything, or nothing. Raises NotFound without a home directory."""
+        """Return the address of the PostgreSQL database, or "". Raises NotFound without a home directory."""
         self.check_root()
         url = self.config().database.url
         return url.reveal() if url else ""
@@ -172,10 +173,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def command(
     group: click.Group | None = None, name: str | None = None, *, example: str, hidden: bool = False
 ) -> Callable[[Callable[Concatenate[CommandContext, P], int | None]], click.Command]:
-    """Make a typed function a command, of `group` or by itself, which is given the CommandContext first.
+    """Make a typed function a command, in `group` or on its own. Its first argument is the CommandContext.
 
-    A parameter that no option or argument is declared for is an argument of its name; `as_json` is `--json`. The help
-    ends with `example`, a line that runs as it is.
+    A parameter without a declared option or argument becomes an argument of its name; `as_json` becomes `--json`. The
+    help ends with `example`, a complete command line.
     """
 
     def make(function: Callable[Concatenate[CommandContext, P], int | None]) -> click.Command:

@@ -1,4 +1,4 @@
-"""`shoal docs`: print the page of the documentation that answers a word, or list the pages that mention it."""
+"""`shoal docs`: print the documentation page for a word, or list the pages that mention it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from shoal.kernel.errors import NotFound
 
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")
-"""Where the pages are: in an installed wheel, and in a checkout."""
+"""The location of the pages: in an installed wheel, and in a checkout."""
 INDEX = "README"
 
 
@@ -40,7 +40,7 @@ def docs(words: tuple[str, ...]) -> None:
 
 
 def matches(texts: Mapping[str, str], words: str) -> list[str]:
-    """Return the names of the pages for some words, from the best kind of match that there is.
+    """Return the names of the pages for some words, from the best kind of match.
 
     A name wins over a job of the index, a job over a title, a title over a heading, a heading over the text. Decisions
     are found by name only.

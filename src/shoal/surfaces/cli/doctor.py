@@ -1,4 +1,4 @@
-"""`shoal doctor`: looks at everything a running Shoal needs, a line each, and says what to do about what is wrong."""
+"""`shoal doctor`: check everything that Shoal needs, one line per check, with a remedy for each problem."""
 
 import asyncio
 import logging
@@ -54,16 +54,16 @@ from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
-"""Less free disk than this is a warning."""
+"""Less free disk space than this is a warning."""
 SOURCES_MAX = 5
-"""Chats that a finding names."""
+"""The number of chats that a finding names."""
 START_OVER = "`shoal docs install` says what is kept."
 
 
 @command(example="shoal doctor")
 def doctor(context: CommandContext, as_json: bool) -> int:
     """Check configuration, database, providers, sandbox, platforms and skills. Exits with 1 if something fails."""
-    logging.getLogger("shoal").addHandler(logging.NullHandler())  # what is wrong is told by the findings
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # the findings report problems
     findings: list[DoctorFinding] = []
 
     async def look() -> None:
@@ -93,7 +93,7 @@ def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
 
 
 async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
-    """Everything there is to look at, in the order in which it matters."""
+    """Run all checks, in order of importance."""
     for finding in _home(context):
         yield finding
     if context.root.exists() and not context.root.is_dir():
@@ -104,7 +104,7 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         for problem in error.problems:
             yield fail("config", problem, "Correct it; `shoal docs configuration` lists every key.")
         return
-    yield ok("config", "every key is known and has a value that is allowed.")
+    yield ok("config", "every key is known and every value is valid.")
     of_features = (cast(Check, feature.load(feature.doctor)) for feature in features() if feature.doctor)
     for check in (*CHECKS, *of_features):
         async for finding in check(context, config):
@@ -133,7 +133,7 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        todo = "Look at the disk and at who may write there, then restart Shoal."
+        todo = "Check the disk and the write permissions, then restart Shoal."
         yield fail("disk", f"{root} takes no files: {error.strerror}.", todo)
         return
     free = shutil.disk_usage(root).free
@@ -161,14 +161,14 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
             yield fail("database", str(error), "Correct database.url or DATABASE_URL.")
             return
         if behind:
-            message = f"PostgreSQL {version} answers; its tables are older or not made yet."
-            yield warn("database", message, "The next start, or `shoal migrate`, makes what is missing.")
+            message = f"PostgreSQL {version} answers; its tables are outdated or missing."
+            yield warn("database", message, "The next start, or `shoal migrate`, creates what is missing.")
         else:
             yield ok("database", f"PostgreSQL {version} answers; its tables are this version's.")
         return
     file = context.home.database_file
     if not file.exists():
-        yield ok("database", "there is none yet; the first start makes it.")
+        yield ok("database", "it does not exist yet; the first start creates it.")
         return
     newest = migrations("sqlite")[-1][0]
     try:
@@ -189,14 +189,14 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
         yield fail("database", f"{what}.", todo)
         return
     except sqlite3.Error as error:
-        yield fail("database", f"{file} cannot be read: {error}.", "Check its disk and its rights.")
+        yield fail("database", f"{file} cannot be read: {error}.", "Check its disk and its permissions.")
         return
     if found:
         yield fail("database", f"{file} is damaged: {found}.", WHAT_TO_DO)
     elif version < newest:
-        yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it.")
+        yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, upgrades it.")
     else:
-        yield ok("database", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
+        yield ok("database", f"{file} is intact ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
 
 async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -211,7 +211,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
         return
     try:
         if not config.providers and not config.model.name:
-            message = "no provider is configured; a running Ollama answers, else the stand-in `demo`."
+            message = "no provider is configured; a running Ollama answers, otherwise the stand-in `demo`."
             yield warn("models", message, "`shoal setup model` connects one.")
             return
         for name, listing in (await catalog.refresh()).items():
@@ -236,13 +236,13 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             for model in (chosen, *config.model.fallback):
                 if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
                     message = f"the context window of {model} is not known; {WINDOW_TOKENS_DEFAULT:,} tokens are taken."
-                    yield warn("window", message, "Set model.context_tokens_max to what it has.")
+                    yield warn("window", message, "Set model.context_tokens_max to its real size.")
     finally:
         await catalog.close()
 
 
 def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
-    """The models that agents name themselves."""
+    """Return the models that agents choose themselves."""
     agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
     found = list[str]()
     for name in agents.names():
@@ -253,7 +253,7 @@ def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
 
 
 def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
-    """What is wrong with a model that is named somewhere."""
+    """Return the problem with a model in the configuration or of an agent."""
     try:
         catalog.route(name)
     except InvalidInput as error:
@@ -300,9 +300,9 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
                 value.reveal()
             except ConfigError as error:
                 return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
-    if platform != "webhook":  # whatever its adapter needs, it says so when it is made
+    if platform != "webhook":  # the adapter reports other requirements when it is created
         alone = PlatformsSettings(accounts={platform: (account,)})
-        unread = cast(Settings, None)  # making an adapter reads no settings
+        unread = cast(Settings, None)  # creating an adapter reads no settings
         try:
             make_adapters(msgspec.structs.replace(config, platforms=alone), context.home, unread, SystemClock())
         except ConfigError as error:
@@ -315,15 +315,15 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
     if optional is not None and find_spec(optional[0]) is None:
         return warn(check, f"{optional[1]} without the extra `{platform}`.", how_to_add(platform))
     if not account.allow and not account.owner:
-        todo = f"Set platforms.{platform}.owner to your user id there, or let `shoal setup chat` find it out."
-        return warn(check, "nobody may speak there before being paired.", todo)
+        todo = f"Set platforms.{platform}.owner to your user id there, or run `shoal setup chat` to find it."
+        return warn(check, "nobody can talk to agents there before being paired.", todo)
     if EVERYBODY in account.allow:
         return _everybody(check, config)
     return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
 
 
 def _everybody(check: str, config: Config) -> DoctorFinding:
-    """What people may spend whom only `*` lets in."""
+    """Check the limits of people who have access only through `*`."""
     each, all_of_them = (
         " and ".join(
             [*([f"${usd:g}"] if usd else []), *([counted(tokens, "token")] if tokens else [])],
@@ -335,8 +335,10 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     )
     if not each or not all_of_them:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
-        return warn(check, "everybody may speak there, and nothing bounds what strangers spend.", todo)
-    return ok(check, f"everybody may speak there; a stranger may spend {each} a day, all of them {all_of_them}.")
+        return warn(check, "everybody can talk to agents there, and strangers may spend without a limit.", todo)
+    return ok(
+        check, f"everybody can talk to agents there; a stranger may spend {each} a day, all together {all_of_them}."
+    )
 
 
 async def _tools(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -358,13 +360,13 @@ async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[Doc
 async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     from shoal.surfaces.cli.known_tools import agent_checks
 
-    if not context.root.is_dir():  # looking at an agent makes its workspace
+    if not context.root.is_dir():  # reading an agent creates its workspace
         return
     registry = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
     catalog = open_catalog(config, os.environ, SystemClock())
     try:
         checks = agent_checks(config, catalog)
-        defaults = (registry.defaults.model, *config.model.fallback)  # looked at already
+        defaults = (registry.defaults.model, *config.model.fallback)  # already checked
         for name in registry.names():
             check, todo = f"agent {name}", f"Correct {context.home.agent(name)}/agent.toml."
             try:
@@ -383,7 +385,7 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
 
 
 async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[DoctorFinding]:
-    """What failed in the last day and runs again, and events that were set aside."""
+    """Check for services that failed in the last day and run again, and for events that were set aside."""
     try:
         problems = await asyncio.to_thread(context.read, lambda store: store.settings.page(SERVICE_PROBLEMS))
         aside = await asyncio.to_thread(context.read, lambda store: store.settings.page(SET_ASIDE))
@@ -399,7 +401,7 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
         rows = [msgspec.json.decode(stored, type=SetAside) for _, stored in aside]
         sources = {f"{row.platform} {row.lane}" for row in rows}
         named = ", ".join(sorted(sources)[:SOURCES_MAX])
-        what = f"{counted(len(aside), 'message')} set aside, because Shoal ended twice while at it: {named}."
+        what = f"{counted(len(aside), 'message')} set aside, because Shoal crashed twice while processing it: {named}."
         yield warn("messages", what, "Report this as a bug.")
 
 

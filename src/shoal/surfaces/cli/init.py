@@ -1,4 +1,4 @@
-"""`shoal init`: makes the home directory; what is there is left as it is."""
+"""`shoal init`: create the home directory. Existing files stay unchanged."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import tell
 
 TEMPLATE = Path(__file__).with_name("template")
-"""The files a home directory starts with."""
+"""The initial files of a home directory."""
 
 DATA_FILES = ("IDENTITY.md", "MEMORY.md", "SYSTEM.md", "settings.json", "HEARTBEAT.md")
 DATA_FOLDERS = ("events", "skills")
@@ -21,7 +21,7 @@ OF_OTHERS = {
     "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
     "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
 }  # fmt: skip
-"""Files at the top of other products' directories."""
+"""Files in the top directories of other products."""
 
 
 @command(example="shoal --home ~/other-shoal init")
@@ -41,7 +41,7 @@ def init(context: CommandContext) -> None:
 
 
 def another_products(root: Path) -> str:
-    """A sentence where a directory is another product's home, wholly or in part; empty for any other."""
+    """Return a sentence if a directory is another product's home, wholly or in part; otherwise ""."""
     names = set(os.listdir(root)) if root.is_dir() else set[str]()
     other = next((product for name, product in OF_OTHERS.items() if name in names), "")
     if not other or {"shoal.db", "agents"} <= names:
@@ -51,11 +51,11 @@ def another_products(root: Path) -> str:
 
 
 def make_home(home: Home) -> list[str]:
-    """Make what is missing of a home directory and return it, as paths below it. Raises OSError, and InvalidInput where
-    the directory is another product's.
+    """Create the missing parts of a home directory and return them, as paths below it. Raises OSError, and InvalidInput
+    if the directory is another product's.
 
-    The home directory is 0700, the configuration and the token 0600. An existing directory is only closed to others
-    when it is empty or was Shoal's before.
+    The home directory is 0700, the configuration and the token 0600. An existing directory becomes private only if it
+    is empty or already Shoal's.
     """
     root = home.root
     if problem := another_products(root):
@@ -68,7 +68,7 @@ def make_home(home: Home) -> list[str]:
         root.chmod(0o700)
     made: list[str] = []
     write_new(home, home.config_file, _template("shoal.toml"), made, mode=0o600)
-    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the power failed when it was made
+    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the power failed during its creation
         home.token_file.unlink()
     if not home.token_file.exists():
         import secrets

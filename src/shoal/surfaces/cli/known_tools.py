@@ -1,4 +1,4 @@
-"""The tools and the sandbox of a Shoal with some configuration, without starting one."""
+"""The tools and the sandbox for a configuration, without starting Shoal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,7 +20,7 @@ from shoal.sandbox.choose import open_sandbox
 
 
 async def sandbox_here(config: Config) -> Sandbox | None:
-    """The sandbox of this machine, tried out; None where none can be used."""
+    """Return this machine's sandbox after a trial; None if none is usable."""
     try:
         return (await open_sandbox(config.sandbox, extension_sandbox)).sandbox
     except ShoalError:
@@ -28,7 +28,7 @@ async def sandbox_here(config: Config) -> Sandbox | None:
 
 
 async def situation_here(config: Config) -> Situation:
-    """That of a clean turn of the owner on this machine, by a trial of the sandbox."""
+    """Return the situation of an untainted turn of the owner on this machine, after a trial of the sandbox."""
     sandbox = await sandbox_here(config)
     if sandbox is None:
         return Situation(trusted=True)
@@ -44,14 +44,14 @@ def agent_checks(config: Config, catalog: Catalog) -> Checks:
 
 
 def tool_names(config: Config) -> tuple[str, ...]:
-    """The names of all tools; patterns for those of MCP servers."""
+    """Return the names of all tools, and patterns for those of MCP servers."""
     expects = [feature.load(feature.expects) for feature in features() if feature.expects]
     patterns = (cast("Callable[[Config], Iterable[str]]", patterns_of)(config) for patterns_of in expects)
     return (*(name for name, _ in known_traits(config).items()), *chain.from_iterable(patterns))
 
 
 def known_traits(config: Config) -> TraitsByName:
-    """The traits of all tools but those of MCP servers."""
+    """Return the traits of all tools except those of MCP servers."""
     traits = built_in_traits()
     for tool in extension_tools(config.tools):
         traits.add(tool.spec.name, tool.traits)

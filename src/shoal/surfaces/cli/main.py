@@ -1,6 +1,6 @@
-"""The `shoal` command: which subcommands there are, and how every failure ends in one line and an exit code.
+"""The `shoal` command: its subcommands, and the one-line error and exit code for every failure.
 
-A subcommand's module is imported when it is used; help needs none of them.
+A subcommand's module is imported on use. The help needs none of them.
 """
 
 import atexit
@@ -35,13 +35,14 @@ REMEDIES = {
     errno.EINVAL: "Move whatever is there out of the way.",
     errno.ELOOP: "Remove the link: it leads in a circle.",
 }
-"""What to do about failures of the operating system that are no matter of rights."""
+"""Remedies for errors of the operating system other than missing permissions."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if that differs;
-    or its feature with the entry there; or the package that brings it."""
+    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if that differs; or a
+    feature's entry; or the package that provides it.
+    """
 
     module: str
     help: str
@@ -89,11 +90,11 @@ _CORE = {
         "migrate": CommandEntry("migrate", "Update the database, or move it to PostgreSQL."),
     },
 }
-"""The subcommands of the core, by what they are for."""
+"""The subcommands of the core, by purpose."""
 
 
 def _of_features(job: str) -> dict[str, CommandEntry]:
-    """The subcommands that features add to a job."""
+    """Return the subcommands that features add to a heading."""
     return {
         command.name: CommandEntry("", command.help, command.entry, feature)
         for feature in features()
@@ -107,7 +108,7 @@ COMMANDS = {name: entry for commands in JOBS.values() for name, entry in command
 
 
 def _whole_first(args: list[str]) -> list[str]:
-    """The arguments with `--home` and `--debug` first: people write them behind the subcommand, too."""
+    """Move `--home` and `--debug` to the front: people also write them after the subcommand."""
     end = args.index("--") if "--" in args else len(args)
     first: list[str] = []
     rest: list[str] = []
@@ -130,14 +131,14 @@ def _is_added(name: str) -> bool:
 
 
 def _of_package(name: str, package: str) -> click.Command | None:
-    """The command that an installed package offers; None where none does. Raises NotFound where `package` should."""
+    """Return the command of an installed package; None if no package adds it. Raises NotFound if `package` should."""
     from shoal.extensions import load_extension
     from shoal.installation import how_to_add_package
 
     if _is_added(name):
         command = load_extension("shoal.cli", name)
         if not isinstance(command, click.Command):
-            raise ConfigError([f"{name!r} in shoal.cli is no click command."])
+            raise ConfigError([f"{name!r} in shoal.cli is not a click command."])
         return command
     if package:
         raise NotFound(f"`shoal {name}` is in the package {package}. {how_to_add_package(package)}")
@@ -145,17 +146,17 @@ def _of_package(name: str, package: str) -> click.Command | None:
 
 
 class Subcommands(click.Group):
-    """Imports a subcommand when it is asked for, and lists the built-in ones without."""
+    """Imports a subcommand on use, and lists the built-in ones without importing them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take `--home` and `--debug` wherever they stand."""
+        """Accept `--home` and `--debug` anywhere."""
         return super().parse_args(ctx, _whole_first(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the subcommand; None when there is none of this name."""
+        """Import the subcommand; None if it does not exist."""
         from importlib import import_module
 
         entry, found = COMMANDS.get(cmd_name), object()
@@ -174,7 +175,7 @@ class Subcommands(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """What may follow, from the table."""
+        """Return completions from the table."""
         from click.shell_completion import CompletionItem
 
         found = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
@@ -189,7 +190,7 @@ class Subcommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; an unknown one is reported with the nearest name."""
+        """Find the subcommand. For an unknown one, suggest the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not _is_added(args[0]):
             import difflib
 
@@ -228,14 +229,14 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         _complain(context, error)
         return EXIT_USAGE
     except click.Abort as error:
-        # A question was denied, or nobody was there to answer it.
+        # An approval was denied, or nobody was there to decide it.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             print(file=sys.stderr)
-            _complain(context, ShoalError("Nothing was changed. `--yes` goes without the question."))
+            _complain(context, ShoalError("Nothing was changed. `--yes` skips the question."))
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has what it wanted
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except (ShoalError, OSError) as error:
@@ -243,7 +244,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
             raise
         _complain(context, error)
         return EXIT_USAGE if isinstance(error, StoreNewer | StoreUnreleased) else EXIT_FAILED
-    except ExceptionGroup as group:  # a service of the running system failed and took the others along
+    except ExceptionGroup as group:  # a service failed and ended the others
         errors = _leaves(group)
         if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
             raise
@@ -254,7 +255,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """The errors of a group, however deep they stand."""
+    """Return the errors of a group, at any depth."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     inner = cast("tuple[BaseException, ...]", error.exceptions)
@@ -262,7 +263,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def _other_schema(context: CommandContext) -> list[str]:
-    """Why keys of `shoal.toml` are unknown here, if a version with another schema has used the home directory."""
+    """Explain unknown keys of `shoal.toml` if a version with another schema has used the home directory."""
     from shoal.store.driver import migrations
     from shoal.store.sqlite import refuse_schema, schema_version
 
@@ -278,7 +279,7 @@ def _other_schema(context: CommandContext) -> list[str]:
 
 
 def _complain(context: CommandContext, error: BaseException) -> None:
-    """One line on stderr, without secrets; a configuration has one for each problem."""
+    """Print one line on stderr, without secrets; for a configuration, one line per problem."""
     match error:
         case ConfigError():
             lines = [*error.problems, *_other_schema(context)]
@@ -286,16 +287,18 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             is_argument = isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument)
             said = " ".join((error.message if is_argument and error.message else error.format_message()).split())
             said = said.replace("a valid integer range", "a whole number").replace("a valid integer", "a whole number")
-            if not said.endswith("?") and not (type(error) is click.UsageError and said.endswith(".")):  # click says so
+            if not said.endswith("?") and not (
+                type(error) is click.UsageError and said.endswith(".")
+            ):  # click's own words
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 said = f"{said.rstrip('.')}. `{path} --help` says what is right."
             lines = [said]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
             lines = [f"This user may not read {context.root}. Run Shoal as its owner, or name another with --home DIR."]
         case OSError():
-            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # writing names none
+            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # writing names no file
             where = f"{path}: " if path else ""
-            todo = REMEDIES.get(error.errno or 0, "Check that it exists and is yours.")
+            todo = REMEDIES.get(error.errno or 0, "Check that it exists and that you own it.")
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
@@ -307,24 +310,26 @@ def _complain(context: CommandContext, error: BaseException) -> None:
 
 
 def main() -> None:
-    """The entry point of the distribution. What a start makes is no garbage; whoever stays calls `collect_seldom`."""
+    """The entry point of the distribution. Objects created at startup are not garbage collected; long-running commands
+    call `collect_seldom`.
+    """
     gc.disable()
     ended: list[int] = []
 
     def leave() -> None:
-        """End a process whose command has returned: nothing is gained by freeing its objects one by one."""
+        """End the process after its command has returned, without freeing objects one by one."""
         if ended:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ended[0])
 
     def crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Print the traceback of an error that nobody foresaw, without secrets."""
+        """Print the traceback of an unexpected error, without secrets."""
         from shoal.permissions.redact import print_crash
 
         print_crash(context.redactor(), kind, error, trace)
 
-    atexit.register(leave)  # and so called after whatever a command registers
+    atexit.register(leave)  # runs after the handlers that commands register
     context = CommandContext(Path())
     sys.excepthook = crash
     ended.append(run(sys.argv[1:], context))

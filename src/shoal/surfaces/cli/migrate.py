@@ -1,4 +1,4 @@
-"""`shoal migrate`: the database in this version's schema, or in PostgreSQL."""
+"""`shoal migrate`: upgrade the database to this version's schema, or move it to PostgreSQL."""
 
 import asyncio
 

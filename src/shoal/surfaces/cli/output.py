@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs, times and durations in words, events as lines."""
+"""Output of commands: tables for people, JSON for programs, times and durations in words, events as lines."""
 
 import os
 import re
@@ -44,27 +44,27 @@ CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
 VERBATIM = "    │ "
-"""Before a line that is shown character for character."""
+"""The prefix of a line that is shown character for character."""
 
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
 }  # fmt: skip
-"""What became of a question, in a word."""
+"""The outcome of an approval, in a word."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
 
 
 _CODE = lazy_re.compile(r"`([^`\n]+)`")
 _LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
-"""The indent of a line, and a label in front of its text."""
+"""The indent of a line, and a label before its text."""
 
 
 def is_dumb() -> bool:
-    """Whether the terminal can only append text, which also counts for one that does not say what it is."""
+    """Whether the terminal can only append text. True if the terminal type is unknown."""
     return os.environ.get("TERM", "dumb") == "dumb"
 
 
 def tell(text: str, to: TextIO | None = None) -> None:
-    """Print a message of Shoal's own for a person, on standard output unless it is to go elsewhere."""
+    """Print a message of Shoal for a person, by default on standard output."""
     stream = to if to is not None else sys.stdout
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
     shown = as_typed(printable(text))
@@ -74,7 +74,7 @@ def tell(text: str, to: TextIO | None = None) -> None:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Break lines that are too wide between words, under the text of their first line. Commands stay whole."""
+    """Wrap long lines between words, aligned with the text of their first line. Commands are not broken."""
     return "\n".join(_wrapped_line(line, columns) for line in text.split("\n"))
 
 
@@ -90,10 +90,11 @@ def _wrapped_line(line: str, columns: int) -> str:
 
 
 def worded(text: str, *, colour: bool = False) -> str:
-    """A message without its backticks: what stands in them is cyan where there are colours, else quoted, and commands
-    of Shoal stand there as they have to be typed here."""
+    """Return a message without its backticks: code is cyan on a color terminal and quoted otherwise. Shoal's commands
+    appear as they must be typed here.
+    """
     shown = _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
-    return shown.replace("`", "'")  # one alone comes from what is told of
+    return shown.replace("`", "'")  # an unpaired backtick comes from the content
 
 
 def print_json(value: object) -> None:
@@ -105,9 +106,9 @@ Cell: TypeAlias = str | int | datetime | None
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
-    """Print rows under a head, in columns; `empty` when there are none. On a terminal the last column is cut to fit.
+    """Print rows under a header, in columns; `empty` if there are no rows. On a terminal the last column is cut to fit.
 
-    Times are shown as `when` does, and no cell can move the cursor.
+    Times are formatted by `when`, and no cell can move the cursor.
     """
 
     def shown(cell: Cell, *, last: bool) -> str:
@@ -138,7 +139,7 @@ def print_records(
 
 
 def printable(text: str) -> str:
-    """The text without characters that could move a terminal's cursor, change its colours or turn text around."""
+    """Return the text without characters that could move a terminal's cursor, change its colors or reverse text."""
     return "".join(char if char in "\n\t" or (char.isprintable() and char not in _TURNING) else "�" for char in text)
 
 
@@ -146,17 +147,17 @@ _TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u20
 
 
 def when(at: datetime | None) -> str:
-    """A time to the second, UTC; empty for none."""
+    """Format a time to the second, UTC; empty for None."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
 
 
 def usd(amount: float | None) -> str:
-    """US dollars; a dash when there is no price."""
+    """Format US dollars; a dash if there is no price."""
     return "–" if amount is None else f"{amount:.4f}"
 
 
 def event_lines(event: Event) -> Iterator[str]:
-    """An event as lines; nothing for those that only concern the machinery."""
+    """Render an event as lines; nothing for internal events."""
     match event.data:
         case UserSaid(text=text, author=author):
             yield f"\n{when(event.at)}  {_name(author)}:"
@@ -178,9 +179,9 @@ def event_lines(event: Event) -> Iterator[str]:
         case Compacted(summary=summary):
             yield "  [older messages were summarised]" if summary else "  [older messages left the window]"
         case Cleared():
-            yield "  [the model's window starts anew here]"
+            yield "  [the model's window starts again here]"
         case Branched(after=after):
-            yield f"\n  [a new branch: the conversation goes on after event {after}]"
+            yield f"\n  [a new branch: the conversation continues after event {after}]"
         case Forked(thread=source, seq=seq):
             yield f"\n  [all above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
@@ -194,7 +195,7 @@ def event_lines(event: Event) -> Iterator[str]:
         case Failed(message=message, detail=detail):
             yield from (f"  {line}" for line in failure_lines(message, detail))
         case RetryScheduled(message=message, detail=detail, attempt=1):
-            advice = "I try again by myself; /retry tries now, /stop gives up."
+            advice = "I will retry automatically. /retry retries now, /stop gives up."
             yield from (f"  {line}" for line in failure_lines(f"{message} {advice}", detail))
         case RetryRequested(model=model):
             yield f"  [asks {printable(model) or 'the model'} again]"
@@ -205,7 +206,7 @@ def event_lines(event: Event) -> Iterator[str]:
 
 
 def request_lines(request: ApprovalRequested) -> Iterator[str]:
-    """What a person is asked to allow; each line of what would run stands behind a bar."""
+    """Render an approval request. Each line to run has a bar in front of it."""
     item = request.item
     if item.number == 1 and item.why:
         yield f"  The model says: “{printable(item.why)}”"
@@ -235,7 +236,7 @@ def why(request: ApprovalRequested) -> str:
 
 
 def failure_lines(message: str, detail: str) -> Iterator[str]:
-    """What went wrong, and below it what the provider said of it, where that says more."""
+    """Render an error, and the provider's message below it if it adds something."""
     yield f"! {printable(message)}"
     if says_more(message, detail):
         yield f"  {' '.join(printable(detail).split())}"
@@ -250,18 +251,18 @@ def limit_words(limit: str, detail: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with one full stop at its end, however many it had; none after another mark that ends it."""
+    """Return the text with exactly one full stop at its end, or none after another end mark."""
     text = text.rstrip().rstrip(".")
     return text if text.endswith(("!", "?", "…", ":")) else f"{text}."
 
 
 def timed(words: str, seconds: float) -> str:
-    """Words for what lasts so long already: `thinking, 12 s`."""
+    """Describe an activity with its duration so far: `thinking, 12 s`."""
     return f"{words}, {span(int(seconds))}" if seconds >= 1 else words
 
 
 def status_words(status: StatusChanged, seconds: float) -> str:
-    """What a turn does for so many seconds already."""
+    """Describe a turn's activity with its duration so far, in seconds."""
     match status.state:
         case "thinking":
             return timed("waiting for the model", seconds)
@@ -279,7 +280,7 @@ def status_words(status: StatusChanged, seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time: `42 ms`, `1.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`."""
+    """Format a duration: `42 ms`, `1.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`."""
     whole = round(seconds)
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
@@ -292,12 +293,12 @@ _MAIN_ARGUMENTS = ("command", "path", "file_path", "query", "url", "text", "name
 
 
 def call_line(call: ToolCall) -> str:
-    """A tool call on one line: its name and what it is about, its main argument or the start of all of them."""
+    """Render a tool call on one line: its name and its subject, main argument or the start of all arguments."""
     said = call.arguments
     try:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
         said = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), said)
-    except UNREADABLE:  # whatever the model wrote
+    except UNREADABLE:  # the model may write anything
         pass
     about = " ".join(printable(said if said != "{}" else "").split())
     if len(about) > CALL_CHARS_MAX:
@@ -334,8 +335,8 @@ def _name(author: Author) -> str:
 
 
 def hours_of(text: str) -> int:
-    """A span like 12h, 30d or 2w in hours. Raises click.UsageError."""
+    """Return the hours of a duration like 12h, 30d or 2w. Raises click.UsageError."""
     found = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
     if found is None or not int(found[1]):
-        raise click.UsageError(f"--since {text!r} is no span of time. Write 12h, 30d or 2w.")
+        raise click.UsageError(f"--since {text!r} is not a time span. Write 12h, 30d or 2w.")
     return int(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]]

@@ -1,4 +1,4 @@
-"""The questions of `shoal setup` at a terminal. Nothing that may be a key is shown, wherever it is typed or pasted."""
+"""The questions of `shoal setup` at a terminal. Anything that may be a key is never echoed, typed or pasted."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ from shoal.setup.choices import kind_of_secret, looks_secret
 from shoal.surfaces.cli.output import is_dumb, printable, tell, wrapped
 
 CHOICES_SHOWN = 15
-"""So many of a long list are shown at once."""
+"""How many entries of a long list are shown at once."""
 
 
 def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:
-    """A line of input, or the default for an empty one. A key that is no answer to the question is refused.
+    """Read a line, or the default for an empty one. A key that does not answer the question is rejected.
 
     Raises click.Abort at the end of the input, KeyboardInterrupt.
     """
@@ -25,7 +25,7 @@ def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_b
     while True:
         text = " ".join(_read(shown, is_secret=is_secret).split()) or default
         if not is_secret and (kind := kind_of_secret(text)):
-            tell(f"That is {kind}, which does not belong here. It was not kept.")
+            tell(f"That is {kind}, which does not belong here. It was not stored.")
         elif text or may_be_empty:
             return text
 
@@ -40,7 +40,7 @@ def ask_yes(question: str, *, default: bool) -> bool:
 
 
 def ask_from(names: Sequence[str], question: str, default: str) -> str:
-    """One of many names: by its number, its name, or a part that only it has. Other parts narrow the list."""
+    """Read one of many names: by its number, its name, or a part that is unique. Other parts narrow the list."""
     shown = list(names)
     while True:
         for number, name in enumerate(shown[:CHOICES_SHOWN], 1):
@@ -70,7 +70,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
 
 @contextmanager
 def typing_unseen() -> Generator[None]:
-    """Do not echo what is typed while no question is open, such as the rest of what was pasted."""
+    """Disable echo while no question is open, e.g. for the rest of a paste."""
     if not _draws():
         yield
         return

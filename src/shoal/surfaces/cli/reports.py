@@ -1,4 +1,4 @@
-"""`shoal audit`, `usage`, `models` and `skills`: what was done, what it cost, what there is."""
+"""`shoal audit`, `usage`, `models` and `skills`: the audit log, costs, and what is available."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ from shoal.surfaces.http.routes_operations import UsageView
 # ---- audit ----
 
 KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
-"""What entries are about, where their own word does not say it."""
+"""The subjects of entries whose own word does not name one."""
 
 
 audit = click.Group(
@@ -124,7 +124,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
 def lift(context: CommandContext) -> None:
     """Suspend all budget limits for the rest of the day."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
-    print(f"No ceiling holds anything up until the end of {day}.")
+    print(f"Budget limits are lifted until the end of {day}.")
 
 
 # ---- models ----
@@ -186,7 +186,7 @@ def quirks(context: CommandContext, as_json: bool) -> None:
             source = f"learned on {one.at:%Y-%m-%d}"
             views.append({"name": name, "quirks": _listed(one.changes), "from": source, "refusal": one.refusal})
     rows = [(view["name"], view["quirks"], view["from"], view["refusal"][:120]) for view in views]
-    empty = "Every known model takes the common form."
+    empty = "Every known model accepts the common form."
     print_records(views, as_json, ("model", "quirks", "from", "refusal"), rows, empty)
 
 
@@ -214,7 +214,7 @@ SCOPE = click.option(
     show_default=True,
     help="Who has it.",
 )
-OF_AGENT = agent_option("Whose, for scope agent.", "main")
+OF_AGENT = agent_option("The agent, for scope agent.", "main")
 AS_AGENT = agent_option("As this agent sees them.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="As this thread sees them.")
 IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
@@ -272,11 +272,11 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
             raise click.UsageError(f"{source} cannot be read: {error.strerror}.") from error
     with as_usage():
         found = call_api(context, "POST", f"/api/skills?{urlencode(where)}", content, into=SkillsView)
-    print(f"Installed {', '.join(found.installed)}. Agents are told of it from the next turn on.")
+    print(f"Installed {', '.join(found.installed)}. Agents can use it from the next turn on.")
 
 
 def _archive_of(path: Path) -> bytes:
-    """A file as it is, a folder as a zip archive of what is not hidden in it. Raises OSError, UsageError."""
+    """Return a file as it is, or a folder as a zip archive without hidden files. Raises OSError, UsageError."""
     if not path.is_dir():
         return path.read_bytes()
     made = io.BytesIO()
@@ -301,4 +301,4 @@ def remove(context: CommandContext, name: str, scope: str, agent: str, thread: s
     where = urlencode({"scope": scope, "agent": agent, "thread": thread})
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")
-    print(f"Removed {name}. No prompt tells of it from the next turn on.")
+    print(f"Removed {name}. It is no longer available from the next turn on.")

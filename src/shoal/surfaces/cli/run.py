@@ -1,4 +1,4 @@
-"""`shoal run`, `serve` and `worker`: the whole, or one half of it, until a signal ends it; and their log."""
+"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, until a signal ends it; and their log."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
 
     When it is ready, it prints ready http://HOST:PORT/?token=… on a terminal. Elsewhere it prints ready
     http://HOST:PORT/, and on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
-    engine.drain_seconds, the rest continues at the next start. A second signal stops it at once.
+    engine.drain_seconds, the rest continues at the next start. A second signal stops it.
     """
     return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
@@ -102,7 +102,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
-            guard_logging(app[Redactor])  # which learns what is set up later, too
+            guard_logging(app[Redactor])  # which also learns of later setup
             ready = "ready"
             if listens:
                 from shoal.surfaces.http.options import WebOptions
@@ -135,7 +135,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 background.start_soon(return_freed_memory, clock)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
-            print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
+            print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. A second signal stops it.",
                   file=sys.stderr)  # fmt: skip
             await app[Runtime].drain()
         return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0
@@ -143,7 +143,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
 
 @contextmanager
 def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
-    """The first SIGINT or SIGTERM while inside; the second ends the process at once."""
+    """Yield an event for the first SIGINT or SIGTERM. The second ends the process at once."""
     loop = asyncio.get_running_loop()
     first: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -161,18 +161,18 @@ def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
             loop.remove_signal_handler(number)
 
 
-# ---- the log on stderr: one line an event, for people or as JSON, with the fields that a message carries ----
+# ---- the log on stderr: one line per event, for people or as JSON, with the message's fields ----
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
-"""Packages whose logs are of interest only when they warn."""
+"""Packages whose logs matter only from warnings up."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages that warn of each connection an outage costs; what it means is said by those who use them."""
+"""Packages that warn about each connection lost in an outage. Their users report its meaning."""
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to what sys.stderr is now, so that a terminal chat can move it out of the way of its prompt."""
+    """Writes to the current sys.stderr, so that a terminal chat can move log lines away from its prompt."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -186,17 +186,17 @@ class TextFormatter(logging.Formatter):
     """`TIME LEVEL logger: message key=value…`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback if there is one."""
+        """Return one line, and the traceback if there is one."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, the message's fields, and `trace` for an error."""
+    """Formats one JSON object per line: time, level, logger, message, its fields, and `trace` for an error."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),

@@ -1,8 +1,8 @@
-"""`shoal setup`: asks for what is missing, tries each answer at once, and writes what works.
+"""`shoal setup`: ask for missing settings, test each answer at once, and write the working ones.
 
-Nothing is remembered but what is written: what `shoal.toml` says and works is not asked for again, so that leaving in
-the middle (Ctrl-C) and beginning anew goes on at the first thing that is missing. Each step ends in one of three ways:
-it works, somebody chose to do without, or one sentence says what is wrong.
+The only state is `shoal.toml`. Working settings are not asked for again, so after Ctrl-C the next run continues at the
+first missing one. Each step ends in one of three ways: it works, the person skipped it, or one sentence explains the
+problem.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ EXIT_LEFT = 130
 
 
 class LeftOut(Exception):
-    """A step ends without having set anything; the text says why."""
+    """A step ended without a change. The text says why."""
 
 
 @command(example="shoal setup model")
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
-@click.option("--provider", type=click.Choice(choices.provider_names()), help="Who runs the model.")
+@click.option("--provider", type=click.Choice(choices.provider_names()), help="The provider of the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
 @click.option("--address", metavar="URL", help="Address of a server or Ollama, including the version part.")
 @click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
@@ -80,7 +80,7 @@ def setup(
 
     Name steps to answer them again. Without a terminal nothing is asked.
     """
-    logging.getLogger("shoal").addHandler(logging.NullHandler())  # what goes wrong is said here
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # errors are reported here
     answers = {name: value for name, value in given.items() if value is not None}
     if login is not None:
         answers["login"] = "y" if login else "n"
@@ -117,13 +117,13 @@ class Setup:
             self._extra[name.strip()] = text
 
     def run(self) -> int:
-        """Go through the steps; 1 when one of them failed."""
+        """Run the steps. Return 1 if one of them failed."""
         with typing_unseen() if self._asks else nullcontext():
             return self._run()
 
     def _run(self) -> int:
         if self._asks:
-            tell("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
+            tell("Enter accepts the value in [brackets]. After Ctrl-C, `shoal setup` continues where you left off.\n")
         try:
             self.home()
             for step in (self.model, self.chat, self.brief, self.sandbox, self.login):
@@ -135,8 +135,8 @@ class Setup:
             if self._extra:
                 self.write({key: value_of(key, text) for key, text in self._extra.items()})
         except (click.Abort, KeyboardInterrupt):
-            tell("\nLeft. What is written stays.")
-            self.finish("`shoal setup` goes on where you left.")
+            tell("\nSetup ended. Settings written so far are kept.")
+            self.finish("`shoal setup` continues where you left off.")
             return EXIT_LEFT
         self.finish(self.next_step())
         return 1 if self._failed else 0
@@ -144,7 +144,7 @@ class Setup:
     # ---- the steps ----
 
     def home(self) -> None:
-        """The directory is ours, can be written, and no Shoal runs on it; then what is missing is made."""
+        """Check that the directory is ours and writable and no Shoal uses it, then create the missing parts."""
         is_other = False
         while problem := setup_checks.not_usable(self._context.root):
             self.say("home", problem)
@@ -168,7 +168,7 @@ class Setup:
         config = self.config({key: value_of(key, self._extra[key]) for key in self.more("web")})
         host, port = config.web.host, config.web.port
         if server is not None:
-            self.say("home", f"Shoal runs at {server.address}. It takes up what is set here at once.")
+            self.say("home", f"Shoal runs at {server.address}. Settings made here take effect at once.")
             return
         while port and not setup_checks.is_free(host, port):
             self.say("page", f"Port {port} of {host} is used by another program.")
@@ -186,7 +186,7 @@ class Setup:
                 self.write({"web.port": port})
 
     def model(self) -> None:
-        """A model answers."""
+        """Set up a model that answers."""
         with open_calls(self._context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
             is_chosen = bool(self.config().model.name) or not state.is_demo
@@ -201,7 +201,7 @@ class Setup:
                 if provider == DEMO:
                     if "model" in self._again:
                         calls.call("PUT", f"/api/setup/providers/{DEMO}", {"model": DEMO})
-                    self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
+                    self.say("model", "the built-in demo answers until you choose another: `shoal setup model`.")
                     return
                 if self.provider(calls, next(one for one in state.models if one.name == provider)):
                     return
@@ -209,7 +209,7 @@ class Setup:
                     raise LeftOut(f"The model of {provider} does not answer.")
 
     def answers(self, calls: SetupCalls) -> bool:
-        """Whether the present model answers; what it says, or why not, is shown."""
+        """Whether the current model answers. Shows the answer or the reason."""
         try:
             self.say_answer(calls.call("POST", "/api/setup/model/test", into=ModelAnswered))
         except ShoalError as error:
@@ -223,9 +223,9 @@ class Setup:
             self.say("prices", answer.note)
 
     def provider(self, calls: SetupCalls, choice: ModelChoice) -> bool:
-        """Ask for what a provider needs until its model answers; False to choose another.
+        """Ask for a provider's settings until its model answers; return False to choose another provider.
 
-        What was wrong is asked for again, and nothing else.
+        Only the wrong setting is asked for again.
         """
         path = f"/api/setup/providers/{path_part(choice.name)}"
         table = f"providers.{choices.table_of(choice.name)}"
@@ -261,7 +261,7 @@ class Setup:
                 return False
 
     def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
-        """Have a model answer, or keep one that does not if the person wants that."""
+        """Use a model that answers, or one that does not if the person wants to."""
         try:
             self.say_answer(calls.call("PUT", path, chosen, into=ModelAnswered))
         except ShoalError as error:
@@ -272,8 +272,9 @@ class Setup:
         return True
 
     def place_of(self, choice: ModelChoice, before: str = "") -> dict[str, str] | None:
-        """Where a provider is: an address or a model file, asked for until it can be one; None to choose another
-        provider."""
+        """Return a provider's location: an address or a model file, asked for until it is valid; None to choose another
+        provider.
+        """
         if choice.name == "local" and not self.has_extra("local"):
             return None
         while True:
@@ -292,7 +293,7 @@ class Setup:
                 self.say("model", str(error))
 
     def model_of(self, models: Sequence[str], default: str) -> str:
-        """Which of a provider's models is to answer."""
+        """Ask which of a provider's models to use."""
         if "model" in self._given or not self._asks or len(models) < 2:
             return self.ask("model", "Model", default)
         tell("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
@@ -300,7 +301,7 @@ class Setup:
         return ask_from(first, "Model (a number, a name, or a part of one)", default)
 
     def chat(self) -> None:
-        """A bot is connected, and its owner is known."""
+        """Connect a bot and identify its owner."""
         with open_calls(self._context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
             chats = {one.name: one for one in state.chats}
@@ -317,7 +318,7 @@ class Setup:
             self.own(calls, chat)
 
     def connected_chat(self, calls: SetupCalls, chats: Sequence[ChatChoice]) -> ChatChoice | None:
-        """The first chat with an account that connects as it is configured; None to ask for one."""
+        """Return the first chat with an account that connects; None to ask for one."""
         for chat in chats:
             is_on = any(one.enabled for one in self.accounts(chat.name))
             if not is_on or "chat" in self._again or self._given.get("platform", chat.name) != chat.name:
@@ -336,12 +337,12 @@ class Setup:
         return self.config().platforms.of(platform)
 
     def has_people(self, platform: str) -> bool:
-        """Whether somebody may write to a platform's account."""
+        """Whether at least one person may write to a platform's account."""
         accounts = [one for one in self.accounts(platform) if one.enabled]
         return len(accounts) > 1 or any(one.owner or one.allow for one in accounts)
 
     def connect_one(self, calls: SetupCalls, chats: Mapping[str, ChatChoice]) -> ChatChoice | None:
-        """Ask for a chat and what it needs until it is connected; None for no chat."""
+        """Ask for a chat and its settings until it is connected; None for no chat."""
         titles = {**{name: chat.title for name, chat in chats.items()}, choices.NO_CHAT: choices.NO_CHAT_TITLE}
         chat, before = None, dict[str, str]()
         while True:
@@ -352,7 +353,7 @@ class Setup:
                     return None
                 if name not in chats:
                     raise LeftOut(
-                        f"{name} asks for nothing here. Write [platforms.{name}] yourself; its manual says how."
+                        f"{name} cannot be set up here. Write [platforms.{name}] yourself; its manual explains how."
                     )
                 chat, before = chats[name], {}
             entered = self.fields_of(chat, before) if self.has_extra(chat.name) else None
@@ -366,9 +367,9 @@ class Setup:
                 before = entered
 
     def fields_of(self, chat: ChatChoice, before: Mapping[str, str]) -> dict[str, str] | None:
-        """What a platform's account needs, by key, and `public_url`; None to choose another platform.
+        """Return a platform account's settings by key, and `public_url`; None to choose another platform.
 
-        An account that was imported or switched off keeps what it has.
+        An account that was imported or switched off keeps its settings.
         """
         table, values = f"platforms.{chat.name}", dict[str, str]()
         rests = any(not one.enabled for one in self.accounts(chat.name))
@@ -398,11 +399,11 @@ class Setup:
         return values
 
     def is_called(self, chat: ChatChoice, fetches: str) -> bool:
-        """Whether the platform calls Shoal, which then hears nobody before it runs."""
+        """Whether the platform calls Shoal, which then receives messages only while it runs."""
         return bool(chat.owner_question) and not fetches
 
     def connect(self, calls: SetupCalls, chat: ChatChoice, entered: Mapping[str, str]) -> bool:
-        """Connect a platform; why it is not connected is shown."""
+        """Connect a platform. Shows the reason if that fails."""
         table = f"platforms.{chat.name}"
         more = {key.removeprefix(f"{table}."): self._extra[key] for key in self.more(table)}
         values = {**more, **entered}
@@ -416,7 +417,7 @@ class Setup:
         return True
 
     def own(self, calls: SetupCalls, chat: ChatChoice) -> None:
-        """Find out who the owner is: whoever is sent a code in the chat and types it here."""
+        """Identify the owner: the person who receives a code in the chat and types it here."""
         path = f"/api/setup/platforms/{chat.name}/owner"
         if "owner" in self._given:
             calls.call("POST", path, {"user": self._given.pop("owner")})
@@ -427,7 +428,7 @@ class Setup:
         account = self.accounts(chat.name)[0]
         if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
             address = f"{self.config().web.public_url.rstrip('/')}/platforms/{chat.name}"
-            self.say("chat", f"{chat.title} takes the credentials. Give it {address} as the address to call.")
+            self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the address to call.")
             user = self.ask("owner", f"{chat.owner_question}; - to be let in later with `shoal pair CODE`")
             if user != "-":
                 calls.call("POST", path, {"user": user})
@@ -449,7 +450,7 @@ class Setup:
                 self.say("chat", f"You own the bot on {chat.title}; it has sent you a message.")
 
     def own_by_code(self, calls: SetupCalls, path: str) -> str:
-        """Ask for the code until somebody was sent it, and return who that is; empty for nobody yet."""
+        """Ask for the code until it matches, and return its person; empty if skipped."""
         while True:
             code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
@@ -460,7 +461,7 @@ class Setup:
                 self.say("chat", str(error))
 
     def brief(self) -> None:
-        """A brief comes every morning, if that is wanted: asked once a chat is connected."""
+        """Offer a brief every morning, once a chat is connected."""
         brief, hour = command_named("brief"), self._given.pop("brief", "")
         if not isinstance(brief, click.Command):
             return
@@ -480,7 +481,7 @@ class Setup:
                 self.say("brief", str(error))
 
     def sandbox(self) -> None:
-        """Commands of agents run isolated, or it is said what would isolate them."""
+        """Report whether agents' commands run isolated, or what is missing for that."""
 
         async def trial() -> tuple[str, bool, str]:
             chosen = await open_sandbox(self.config().sandbox, extension_sandbox)
@@ -497,13 +498,13 @@ class Setup:
             self.say("asks", in_words(Situation(isolated=isolated, sealed=sealed)))
 
     def login(self) -> None:
-        """The system starts Shoal by itself, if that is wanted."""
+        """Offer to have the system start Shoal at login."""
         service = setup_checks.login_service(self._context.root)
         wanted = self._given.pop("login", "")
         if service is None:
             if wanted == "y":
                 raise LeftOut(
-                    "This system has neither systemd for users nor launchd. `shoal docs install` tells other ways."
+                    "This system has neither systemd for users nor launchd. `shoal docs install` describes other ways."
                 )
             return
         if not wanted and service.file.exists() and "login" not in self._again:
@@ -511,7 +512,7 @@ class Setup:
             return
         if self._runs:
             if wanted == "y":
-                raise LeftOut("A Shoal runs already. Stop it, then `shoal setup --login`.")
+                raise LeftOut("Shoal is already running. Stop it, then run `shoal setup --login`.")
             return
         if not wanted and self._asks:
             wanted = "y" if ask_yes("Start Shoal now, and at each login?", default=True) else "n"
@@ -519,7 +520,7 @@ class Setup:
             return
         if only_here := self.from_environment():
             names = ", ".join(only_here.values())
-            question = f"{names} is set in this shell alone. Keep it in a file, so that the service has it?"
+            question = f"{names} is set only in this shell. Store it in a file for the service?"
             if not self._asks or ask_yes(question, default=True):
                 secrets = {key: os.environ[name] for key, name in only_here.items()}
                 write_with_secrets(self._context.home, {}, secrets)
@@ -529,7 +530,7 @@ class Setup:
         self.say("login", f"Shoal runs. Its log: {service.log}")
 
     def from_environment(self) -> dict[str, str]:
-        """The keys whose secret stands in a variable of this shell, and the variable."""
+        """Return the keys whose secret is in a variable of this shell, with the variable."""
         config, found = self.config(), dict[str, Secret]()
         for name, provider in config.providers.items():
             found[f"providers.{name}.api_key"] = provider.api_key
@@ -541,10 +542,10 @@ class Setup:
             key: secret.name for key, secret in found.items() if secret.source == "env" and os.environ.get(secret.name)
         }
 
-    # ---- asking, saying, writing ----
+    # ---- asking, printing, writing ----
 
     def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
-        """One of several, by its number, its name, or a part that only it has."""
+        """Return one of several choices, by its number, its name, or a part that is unique."""
         if name in self._given:
             return self._given.pop(name)
         if not self._asks:
@@ -565,7 +566,9 @@ class Setup:
             tell(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
-        """A line, or what the option of that name said, which counts once. Raises LeftOut without a terminal."""
+        """Return a line, or the value of the option of that name, which is used once. Raises LeftOut without a
+        terminal.
+        """
         if name in self._given:
             return self._given.pop(name)
         if not self._asks:
@@ -575,7 +578,7 @@ class Setup:
         return ask_line(question, default)
 
     def secret(self, name: str, question: str, kind: str) -> str:
-        """A secret, read without showing it; empty to go back. One that is plainly of another kind is refused."""
+        """Return a secret, read without echo; empty to go back. A secret of an obviously different kind is rejected."""
         while True:
             if name in self._given:
                 value = read_source(self._given.pop(name))
@@ -596,7 +599,7 @@ class Setup:
             self.say("model" if name == "key" else "chat", f"{problem} Try again.")
 
     def has_extra(self, extra: str) -> bool:
-        """Whether what a choice needs is installed; offers to install it."""
+        """Whether a choice's dependencies are installed. Offers to install them."""
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
@@ -612,24 +615,24 @@ class Setup:
         return True
 
     def say(self, topic: str, text: str) -> None:
-        """A line, without secrets."""
+        """Print a line, without secrets."""
         tell(self._context.redactor().redact(f"{topic:<8} {text}"))
 
     def config(self, values: Mapping[str, Value] = NOTHING) -> Config:
-        """The configuration as it is, or as it would be with these values. Raises ConfigError with every problem."""
+        """Return the configuration, with these values applied. Raises ConfigError with every problem."""
         return load_config(self._context.root, os.environ, values) if values else self._context.config()
 
     def more(self, table: str) -> list[str]:
-        """The keys of a table that --set names and that are not written yet."""
+        """Return the keys of a table given by --set that are not written yet."""
         return [key for key in self._extra if key.startswith(f"{table}.")]
 
     def forget(self, table: str) -> None:
-        """Drop what --set said of a table, once it is written."""
+        """Drop the --set keys of a table after they are written."""
         for key in self.more(table):
             del self._extra[key]
 
     def write(self, values: Mapping[str, Value]) -> None:
-        """Set keys of shoal.toml, with what --set says of their tables. Raises ConfigError."""
+        """Set keys of shoal.toml, with the --set keys of their tables. Raises ConfigError."""
         tables = {key.rpartition(".")[0] for key in values}
         more = {key: value_of(key, text) for key, text in self._extra.items() if key.rpartition(".")[0] in tables}
         write_settings(self._context.home, {**more, **values})
@@ -637,7 +640,7 @@ class Setup:
         self._context.config()
 
     def finish(self, last: str) -> None:
-        """Say what was written, and what comes next."""
+        """List the written keys and suggest the next step."""
         after = written(self._context.home)
         changed = [name for name, value in after.items() if self._before.get(name) != value]
         for name in (*self._made, *changed):
@@ -659,7 +662,7 @@ class Setup:
 
 
 def read_source(source: str) -> str:
-    """The secret that env:NAME, file:PATH or - names. Raises ConfigError, InvalidInput."""
+    """Return the secret from env:NAME, file:PATH or -. Raises ConfigError, InvalidInput."""
     kind, _, name = source.partition(":")
     if source == "-":
         return sys.stdin.readline().strip()

@@ -1,4 +1,4 @@
-"""Calls of `shoal setup`: to the Shoal that runs here, else to an application in this process in which nothing runs."""
+"""Calls of `shoal setup`: to the running Shoal, otherwise to an idle application in this process."""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 class SetupCalls:
     """The API of the Shoal that is set up, called from a thread that waits at a terminal. `hears`: a person who writes
-    to a bot is heard here, and not by the gate of a Shoal that runs."""
+    to a bot is received here, and not by a running Shoal.
+    """
 
     def __init__(self, portal: BlockingPortal, client: Client, chats: ChatSetup | None) -> None:
         self._portal = portal
@@ -28,7 +29,7 @@ class SetupCalls:
         self.hears = chats is not None
 
     def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-        """Make a call. Raises as `Client.call` does."""
+        """Make a call. Raises the errors of `Client.call`."""
 
         async def call() -> T:
             return await self._client.call(method, path, body, into=into)
@@ -36,7 +37,7 @@ class SetupCalls:
         return self.wait_for(call)
 
     def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` does; Ctrl-C ends it."""
+        """Return the result of `work`. Ctrl-C ends it."""
         future = self._portal.start_task_soon(work)
         try:
             return future.result()
@@ -45,14 +46,14 @@ class SetupCalls:
             raise
 
     def hearing(self, platform: str) -> AbstractContextManager[Hearing]:
-        """Hear who writes to a bot, while inside. Raises PlatformError, ConfigError."""
+        """Receive messages from people who write to a bot, inside the context. Raises PlatformError, ConfigError."""
         assert self._chats is not None
         return self._portal.wrap_async_context_manager(self._chats.hearing(platform))
 
 
 @contextmanager
 def open_calls(context: CommandContext) -> Generator[SetupCalls]:
-    """Open the application, unless Shoal runs. Raises what opening the database raises, ConfigError."""
+    """Open the application, unless Shoal runs. Raises the errors of opening the database, ConfigError."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_opened(context)) as (client, chats):
         yield SetupCalls(portal, client, chats)
 
@@ -70,6 +71,6 @@ async def _opened(context: CommandContext) -> AsyncGenerator[tuple[Client, ChatS
         context.open_store() as store,
         open_app(config, Overrides(driver=store.driver), role="offline") as services,
     ):
-        chats = services[ChatSetup]  # made before the API, which then uses the same
+        chats = services[ChatSetup]  # created before the API, which then uses the same one
         async with client_of(services) as client:
             yield client, chats

@@ -1,4 +1,4 @@
-"""What `shoal setup` checks on this machine: the directory, the port, the start at login."""
+"""Checks of `shoal setup` on this machine: the directory, the port, the start at login."""
 
 import os
 import plistlib
@@ -18,8 +18,9 @@ COMMAND_SECONDS = 30.0
 
 
 def not_usable(root: Path) -> str:
-    """A sentence where a directory cannot be a home: it is none, it cannot be written, or it holds something else,
-    wholly or in part; empty where it can."""
+    """Return a sentence if a directory cannot be a home: it is a file, is not writable, or contains other files, wholly
+    or in part; otherwise "".
+    """
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if not there.is_dir():
         return f"{there} is a file. Choose another directory."
@@ -48,7 +49,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 class LoginService(msgspec.Struct, frozen=True):
-    """What has a system start Shoal at login: a file, the commands that make it count, the one that shows the log."""
+    """A service that starts Shoal at login: a file, the commands that activate it, and the one that shows the log."""
 
     file: Path
     content: bytes
@@ -58,7 +59,9 @@ class LoginService(msgspec.Struct, frozen=True):
 
 
 def login_service(root: Path) -> LoginService | None:
-    """What would start Shoal on this home directory at each login; None where the system has nothing for that."""
+    """Return the service that would start Shoal on this home directory at each login; None if the system has no such
+    mechanism.
+    """
     called = shutil.which(sys.argv[0]) or sys.argv[0]
     program = called if Path(called).name == "shoal" else str(Path(sys.executable).with_name("shoal"))
     command = [os.path.abspath(program), "--home", str(root), "run"]
@@ -75,7 +78,9 @@ def login_service(root: Path) -> LoginService | None:
         commands = (("launchctl", "bootstrap", domain, str(file)),)
         stop = f"launchctl bootout {domain}/{label}"
         return LoginService(file, plistlib.dumps(content), commands, f"tail -f {log}", stop)
-    if _run(("systemctl", "--user", "show-environment")):  # none, or no session: a container, another user's shell
+    if _run(
+        ("systemctl", "--user", "show-environment")
+    ):  # no launchd or systemd, or no session: a container, another user's shell
         return None
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "systemd" / "user"
     unit = f"shoal{suffix}.service"
@@ -90,7 +95,7 @@ def login_service(root: Path) -> LoginService | None:
 
 
 def start_at_login(service: LoginService) -> None:
-    """Write its file and have the system start Shoal. Raises ShoalError with what the system said, OSError."""
+    """Write the service's file and activate it. Raises ShoalError with the system's message, OSError."""
     service.file.parent.mkdir(parents=True, exist_ok=True)
     service.file.write_bytes(service.content)
     for command in service.commands:
@@ -99,7 +104,7 @@ def start_at_login(service: LoginService) -> None:
 
 
 def _run(command: tuple[str, ...]) -> str:
-    """Run a command of the system; returns why it failed, or nothing."""
+    """Run a system command. Return the reason for a failure, or nothing."""
     try:
         ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -108,6 +113,6 @@ def _run(command: tuple[str, ...]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it back: percent signs and dollars are its own, spaces part words."""
+    """Quote a word for systemd: percent signs and dollars are special, spaces separate words."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{text}"' if re.search(r"[^\w@%+=:,./-]", word) else text

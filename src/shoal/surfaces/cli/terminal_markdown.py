@@ -1,4 +1,4 @@
-"""Markdown as a terminal shows it: styled with escape sequences, and wrapped between words."""
+"""Markdown for a terminal: styled with escape sequences, and wrapped between words."""
 
 import re
 from functools import lru_cache
@@ -14,33 +14,33 @@ from shoal.surfaces.cli.output import printable
 BAR = "│ "
 CODE_INDENT = 2
 _AS_IT_IS = "\0"
-"""Stands in a line that must not be wrapped; no other text has it."""
+"""Marks a line that must not be wrapped. No other text contains it."""
 _ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
-"""What ends each style."""
+"""The sequence that ends each style."""
 _STYLE = re.compile(r"\x1b\[\d+m")
 _TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
 _LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")
 
 
 def styled(number: str) -> Wrap:
-    """A style by its number, until its end."""
+    """Return a function that applies a style by its number."""
     return around(f"\x1b[{number}m", f"\x1b[{_ENDS[number]}m")
 
 
 def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
-    """The lines of a text on a terminal of this width; a word that is longer than that stays whole."""
+    """Return the lines of a text on a terminal of this width. A longer word is not broken."""
     return wrapped(render_markup(markdown, dialect(colour, width)), width)
 
 
 def whole_blocks(markdown: str) -> int:
-    """How many characters at the beginning are blocks that stay as they are, whatever is written after them."""
+    """Return how many leading characters are complete blocks, which later text cannot change."""
     starts = block_starts(markdown)
     return starts[-1] if starts else 0
 
 
 @lru_cache(4)
 def dialect(colour: bool, width: int) -> Dialect:
-    """With colours, or with bold, italic and underlined words alone, for a terminal of this width."""
+    """Return the dialect for a terminal of this width: with colors, or with bold, italic and underline only."""
 
     def code(text: str) -> str:
         return styled("36" if colour else "1")(printable(text))
@@ -61,7 +61,9 @@ def dialect(colour: bool, width: int) -> Dialect:
         heading=lambda text, level: styled("1")(styled("4")(text) if level == 1 else text),
         fence=fence,
         quote=before_lines(BAR),
-        item=lambda text: text.replace("\n", "\n" + " " * (text.find(" ") + 1)),  # the rest below its first word
+        item=lambda text: text.replace(
+            "\n", "\n" + " " * (text.find(" ") + 1)
+        ),  # the rest is aligned with its first word
         columns_max=max(1, width - CODE_INDENT),
         nests=True,
         rule="─────",
@@ -69,7 +71,7 @@ def dialect(colour: bool, width: int) -> Dialect:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines no wider than `width`, each with its own styles begun and ended; what is wrapped stands below the text."""
+    """Return lines no wider than `width`, each with its own styles. Continuation lines are aligned with the text."""
     active: dict[str, str] = {}
     found: list[str] = []
     for line in text.split("\n"):
@@ -108,7 +110,7 @@ def styled_width(line: str) -> int:
 
 
 def cropped(text: str, width: int) -> str:
-    """As much of a plain line as fits, with a mark where something is missing."""
+    """Return as much of a plain line as fits, with an ellipsis if it was cut."""
     if get_cwidth(text) <= width:
         return text
     text = text[:width]
@@ -118,7 +120,7 @@ def cropped(text: str, width: int) -> str:
 
 
 def pieces(text: str, width: int) -> list[str]:
-    """A plain line cut wherever the screen ends, without losing anything."""
+    """Split a plain line at the screen's width, without losing anything."""
     found, used = [""], 0
     for character in text:
         used += get_cwidth(character)

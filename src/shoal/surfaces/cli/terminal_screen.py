@@ -1,8 +1,8 @@
-"""The screen of `shoal chat` in a terminal: finished lines scroll above what goes on now and a prompt.
+"""The screen of `shoal chat` in a terminal: finished lines scroll above the live part and a prompt.
 
-What goes on is drawn anew as it changes: the part of the answer that is being written, as Markdown; each running call
-with its seconds and the end of its output; what the turn does or waits for; and the question that waits. What is
-finished is printed once, with escape sequences of its own, since it is left to the terminal.
+The live part is redrawn when it changes: the answer being written, as Markdown; each running call with its seconds and
+the end of its output; the turn's activity; and the pending approval. Finished lines are printed once, with escape
+sequences, and left to the terminal.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""How long what is printed is gathered."""
+"""How long output is collected before it is printed."""
 THINKING_LINES = 6
-"""Lines of the model's thinking, and how much of its end is wrapped for them."""
+"""Lines of the model's thinking, and how much of its end is wrapped to fill them."""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
 """Lines of a running call's output."""
 ERROR_LINES = 4
 """Lines of a failed call's result."""
 GOES_ON = "    ↪ "
-"""Before the rest of a line that is wider than the screen."""
+"""The prefix of the continuation of a line wider than the screen."""
 BELOW_LINES = 6
-"""Lines of the screen that what goes on leaves to the prompt and what is below."""
+"""Lines of the screen that the live part leaves for the prompt and the lines below it."""
 HISTORY_BYTES_MAX = 262_144
-"""Of a longer history the older half is forgotten when a chat begins."""
+"""When a chat begins, the older half of a history longer than this is dropped."""
 Group = Literal["said", "call", "line"]
 
 
@@ -64,7 +64,7 @@ class TerminalScreen(ChatScreen):
         self._changed = asyncio.Event()
         self._last: Group | None = None
         self._drawn: list[str] = []
-        """The lines above the prompt as they were drawn last, and below how many columns the screen had then."""
+        """The lines above the prompt as last drawn, and the screen's columns at that time."""
         self._columns = 0
         self._colour = not os.environ.get("NO_COLOR")
         self._keys = KeyBindings()
@@ -84,7 +84,7 @@ class TerminalScreen(ChatScreen):
 
     @contextmanager
     def shown(self, conversation: TerminalChat) -> Generator[None]:
-        """Bind the keys to a conversation, and print above the prompt while inside."""
+        """Bind the keys to a conversation, and print above the prompt inside the context."""
         self._conversation = conversation
 
         @Condition
@@ -92,7 +92,7 @@ class TerminalScreen(ChatScreen):
             return bool(conversation.questions) and not get_app().current_buffer.text
 
         def answer(event: KeyPressEvent) -> None:
-            event.app.exit(result=str(event.key_sequence[0].key))  # as a line: what is typed after it waits
+            event.app.exit(result=str(event.key_sequence[0].key))  # as a line: text typed after it waits
 
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)
@@ -125,7 +125,7 @@ class TerminalScreen(ChatScreen):
             yield
 
     async def read(self) -> str | None:
-        """The next line that is typed; None at the end (Ctrl-D)."""
+        """Read the next typed line; None at the end (Ctrl-D)."""
         try:
             return await self._session.prompt_async()
         except EOFError:
@@ -134,7 +134,7 @@ class TerminalScreen(ChatScreen):
             self._last = None
 
     async def animate(self) -> None:
-        """Count the seconds while something goes on."""
+        """Update the seconds while something is running."""
         while True:
             self._changed.clear()
             if self._conversation is not None and self._conversation.is_running:
@@ -143,7 +143,7 @@ class TerminalScreen(ChatScreen):
             else:
                 await self._changed.wait()
 
-    # ---- what is finished ----
+    # ---- finished lines ----
 
     def line(self, text: str) -> None:
         self._print("line", wrapped(text, self.width))
@@ -163,10 +163,10 @@ class TerminalScreen(ChatScreen):
         return whole_blocks(markdown)
 
     def asked(self, call: ToolCall) -> None:
-        """It is shown when it runs, or when it is asked for."""
+        """A call is shown when it runs or when approval is requested."""
 
     def wants(self, request: ApprovalRequested) -> None:
-        """Show what a person is asked to allow, character for character: a line that is too wide goes on behind ↪."""
+        """Show an approval request, character for character. A line that is too wide continues after ↪."""
         found: list[str] = []
         for line in request_lines(request):
             if line.startswith(VERBATIM):
@@ -177,7 +177,7 @@ class TerminalScreen(ChatScreen):
         self._print("line", found)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
-        """Show how a call ended, in a line; of a failed one also how its result begins."""
+        """Show the end of a call in a line; for a failed call also the start of its result."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
         if result.exit_code:
@@ -185,7 +185,7 @@ class TerminalScreen(ChatScreen):
         ending = f"{mark} {cropped(label, self.width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         said = printable(result.for_people).strip().splitlines()
-        if result.exit_code:  # what a command complains of comes last, before its code
+        if result.exit_code:  # a command's errors come last, before its exit code
             said = said[:-1][-ERROR_LINES:]
         if (result.is_error or result.exit_code) and not result.stopped:
             lines += [self._faint(f"  {cropped(line, self.width - 2)}") for line in said[:ERROR_LINES]]
@@ -197,7 +197,7 @@ class TerminalScreen(ChatScreen):
         self._last = group
         print("\n".join(lines), flush=True)
 
-    # ---- what goes on ----
+    # ---- the live part ----
 
     def changed(self) -> None:
         self._changed.set()
@@ -211,9 +211,9 @@ class TerminalScreen(ChatScreen):
         return ANSI("\n".join([*found, f"{styled('1')('>')} "]))
 
     def _unwrap(self, app: Application[str]) -> None:
-        """Take away what a screen that became narrower has wrapped: prompt_toolkit counts the rows as it drew them."""
+        """Erase lines that a narrower screen has wrapped: prompt_toolkit counts the rows as it drew them."""
         columns = app.output.get_size().columns
-        if columns < self._columns and "XTERM_VERSION" not in os.environ:  # which cuts lines off instead
+        if columns < self._columns and "XTERM_VERSION" not in os.environ:  # which truncates lines instead
             app.output.cursor_up(sum(max(0, styled_width(line) - 1) // columns for line in self._drawn))
             app.output.erase_down()
         self._columns = columns
@@ -255,7 +255,7 @@ class TerminalScreen(ChatScreen):
 
     @property
     def width(self) -> int:
-        """One less than the terminal has: some go on to the next line after the last."""
+        """Return the terminal's width minus one: some terminals wrap after the last column."""
         return max(10, shutil.get_terminal_size().columns - 1)
 
     def _coloured(self, number: str, text: str) -> str:
@@ -270,7 +270,7 @@ def _frame() -> str:
 
 
 def chat_history(file: Path) -> FileHistory:
-    """What was typed in earlier chats, readable by nobody else."""
+    """The input of earlier chats, readable by the owner only."""
     file.touch(0o600)
     content = file.read_bytes()
     if len(content) > HISTORY_BYTES_MAX:
@@ -280,7 +280,7 @@ def chat_history(file: Path) -> FileHistory:
 
 
 class ChatCompleter(Completer):
-    """Completes commands, what follows them, agents, and files: of the agent's workspace, or of this directory."""
+    """Completes commands, their arguments, agents, and files: of the agent's workspace, or of this directory."""
 
     def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
@@ -288,7 +288,7 @@ class ChatCompleter(Completer):
         self._files = PathCompleter(get_paths=self._folders, expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What may stand where the cursor is."""
+        """Return the possible words at the cursor."""
         before = document.text_before_cursor
         word = "" if not before or before[-1].isspace() else before.split()[-1]
         name, space, _ = before.partition(" ")

@@ -1,5 +1,6 @@
-"""A thread over the API, for `shoal ask` and `shoal chat`: of the Shoal that serves this home directory, else of one
-that is started in this process."""
+"""A thread over the API, for `shoal ask` and `shoal chat`: of the running server of this home directory, otherwise of
+one started in this process.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS_MAX = 30
-"""How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
+"""How many times a lost server is looked for, once every RECONNECT_SECONDS, before giving up."""
 
 
 @asynccontextmanager
 async def open_thread(
     context: CommandContext, thread: ThreadId | None, *, channel: str
 ) -> AsyncGenerator[tuple["ThreadClient", ThreadId]]:
-    """Open a thread, or a new one of a terminal channel when none is named.
+    """Open a thread, or a new one of a terminal channel if none is named.
 
-    Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
+    Starts Shoal in this process unless a server runs for this home directory. Raises the errors of starting.
     """
     chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
     server = find_server(context)
@@ -52,9 +53,9 @@ async def open_thread(
 
 
 class ThreadClient:
-    """A thread, from the side of the person who types. `place` says where it runs.
+    """A thread, for the person at the terminal. `place` names the Shoal that runs it.
 
-    `terminal` is the adapter of this process that posts to terminals, where Shoal runs in it.
+    `terminal` is this process's adapter that posts to terminals, if Shoal runs in it.
     """
 
     def __init__(self, client: Client, thread: ThreadId, terminal: "TerminalAdapter | None" = None) -> None:
@@ -65,14 +66,14 @@ class ThreadClient:
         self.place = client.place
 
     async def standing(self) -> ThreadInfo | None:
-        """The thread's state; None before its first message."""
+        """Return the thread's state; None before its first message."""
         try:
             return await self._client.call("GET", self._path, into=ThreadInfo)
         except NotFound:
             return None
 
     async def send(self, text: str, agent: str) -> str:
-        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
+        """Send a prompt and return its message id, which identifies its turn; empty if the mailbox is full.
 
         Raises InvalidInput for an unknown agent.
         """
@@ -84,11 +85,11 @@ class ThreadClient:
         return str(answer["message_id"])
 
     async def steer(self, text: str) -> bool:
-        """Hand a message to the running turn; False when none runs."""
+        """Send a message to the running turn; return False if none runs."""
         return await self._deliver("steer", {"text": text})
 
     async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn; False when none runs."""
+        """End the running turn; return False if none runs."""
         return await self._deliver("abort", {"all_queued": all_queued})
 
     async def clear(self) -> None:
@@ -96,26 +97,27 @@ class ThreadClient:
         await self._client.call("POST", f"{self._path}/clear")
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
+        """Decide an approval and return its new state. Raises NotFound, Conflict or Gone."""
         body = {"decision": "allow" if allow else "deny", "scope": scope}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
         return answer["state"]
 
     async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> str:
-        """Decide the calls of a card that wait; what became of them. Raises NotFound, Conflict, Gone, InvalidInput."""
+        """Decide pending calls of a card and return a message. Raises NotFound, Conflict, Gone, InvalidInput."""
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=dict[str, str])
         return answer["message"]
 
     async def always(self, asked: ApprovalId | CardId, numbers: Sequence[int]) -> str:
-        """Allow a call, or calls of a card, and make their rules; what to tell. Raises what `decide_card` does, and
-        Forbidden."""
+        """Allow a call, or calls of a card, and create their rules. Return a message. Raises the errors of
+        `decide_card`, and Forbidden.
+        """
         body = {"decision": "allow", "scope": "always", "calls": list(numbers)}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(asked)}", body, into=dict[str, str])
         return answer["message"]
 
     async def take_back(self, named: str) -> str:
-        """Remove the rule of a card, named by its id or the id's end; what to tell. Raises NotFound and Conflict."""
+        """Remove a card's rule, given by its id or the id's end. Return a message. Raises NotFound and Conflict."""
         path = f"/api/approvals?pending=false&thread={path_part(self._thread)}"
         asked = await self._client.call("GET", path, into=list[ApprovalView])
         names = [one.item.card or one.id for one in asked if one.scope in ("always", "withdrawn")]
@@ -124,15 +126,15 @@ class ThreadClient:
         return answer["message"]
 
     async def command(self, text: str) -> str:
-        """Do what a slash command of the chats does, and return its answer."""
+        """Run a slash command of the chats, and return its answer."""
         return (await self._client.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
 
     async def commands(self) -> list[CommandSpec]:
-        """The slash commands of all platforms."""
+        """Return the slash commands of all platforms."""
         return await self._client.call("GET", "/api/commands", into=list[CommandSpec])
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """The live stream, taken up where it broke off when the server was restarted."""
+        """Yield the live stream. It resumes after a restart of the server."""
         seq, failures = after, 0
         while True:
             try:
@@ -151,14 +153,14 @@ class ThreadClient:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """Have what is posted to the thread shown while inside, where this process posts it."""
+        """Show the thread's posts inside the context, if this process delivers them."""
         return self._terminal.attach(self._thread, show) if self._terminal is not None else nullcontext()
 
     async def _deliver(self, call: str, body: object) -> bool:
         return (await self._client.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
 
 
-# ---- events as the API shows them ----
+# ---- events in the API's form ----
 
 
 class _ReceivedEvent(msgspec.Struct):
@@ -174,12 +176,12 @@ class _ReceivedEvent(msgspec.Struct):
 
 
 def decode_item(content: bytes) -> Event | LiveEvent:
-    """An event as the API shows it, of the journal or live."""
+    """Decode a journal event or live event from the API."""
     item = msgspec.json.decode(content, type=_ReceivedEvent)
     live = LIVE_CLASSES.get(item.type)
     return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live)) if live else item.event()
 
 
 def decode_event(content: msgspec.Raw) -> Event:
-    """An event of the journal as the API shows it."""
+    """Decode a journal event from the API."""
     return msgspec.json.decode(content, type=_ReceivedEvent).event()

@@ -1,5 +1,6 @@
-"""`shoal threads` and `context`: conversations, their journals, the readable files made from them, saved conversations,
-and what the next request of one carries."""
+"""`shoal threads` and `context`: conversations, their journals, readable files and saved copies, and the content of a
+thread's next request.
+"""
 
 import click
 import msgspec
@@ -23,11 +24,11 @@ from shoal.threads.readable_files import system_texts
 from shoal.turn.context import ContextCosts
 
 NEW_THREAD = "web:lobby:new"
-"""Stands for a conversation in which nothing was said."""
+"""Shown for a conversation without messages."""
 
 
 class ThreadExport(msgspec.Struct, frozen=True):
-    """A thread with its events, as `threads show --json` prints it."""
+    """A thread with its events, in the form of `threads show --json`."""
 
     thread: ThreadSummary
     events: list[msgspec.Raw]
@@ -118,7 +119,7 @@ def rename(context: CommandContext, id: str, title: str) -> None:
 def pin(context: CommandContext, id: str, off: bool) -> None:
     """Pin a thread: the page lists it above all others."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
-    print(f"{id} is pinned no more." if off else f"{id} is pinned.")
+    print(f"{id} is no longer pinned." if off else f"{id} is pinned.")
 
 
 @command(threads, example="shoal threads archive terminal:local:main")
@@ -182,7 +183,7 @@ def again(context: CommandContext, id: str, seq: int, model: str) -> None:
 def branch(context: CommandContext, id: str, after: int) -> None:
     """Continue a conversation from right after event AFTER, such as the end of another branch."""
     call_api(context, "POST", f"{_path(id)}/branch", {"after": after}, into=ThreadSummary)
-    print(f"{id} goes on after event {after}.")
+    print(f"{id} continues after event {after}.")
 
 
 @command(threads, example="shoal threads artifacts terminal:local:main")
@@ -218,7 +219,7 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
 
 
 context = click.Group(
-    "context", help="What the model gets to see.", epilog="Example: shoal context show terminal:local:main"
+    "context", help="The content that the model receives.", epilog="Example: shoal context show terminal:local:main"
 )
 
 
@@ -240,7 +241,7 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     print(f"an answer may have {found.output_tokens}.")
     print_table(("part", "bytes", "tokens"), [(one.name, one.bytes, one.tokens) for one in found.parts], "")
     if found.found_tools:
-        print(f"{found.found_tools} further tools are found when they are needed.")
+        print(f"{found.found_tools} further tools can be found on demand.")
     if found.left_out:
         print(f"{found.left_out} older messages are left out.")
     if found.fitted:

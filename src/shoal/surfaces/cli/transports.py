@@ -1,4 +1,4 @@
-"""How calls of the API reach a Shoal: over HTTP, or in an application of this process."""
+"""Transports for API calls: over HTTP, or to an application in this process."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 Answer: TypeAlias = tuple[int, AsyncIterator[bytes]]
-"""The status of an answer, and its content in pieces."""
+"""The status of an answer, and its content in chunks."""
 
 REQUEST_SECONDS = 30.0
 PIECE_BYTES = 65_536
 PIECES_MAX = 16
-"""Pieces of an answer that wait to be read; the application waits for its reader then."""
+"""The maximum number of unread chunks of an answer. The application then waits for its reader."""
 
 
 class Transport(Protocol):
-    """Makes calls. `place` says where Shoal is; `address` is empty in this process.
+    """Makes calls. `place` names the Shoal; `address` is empty in this process.
 
-    `seconds` is the longest that an answer may take, None for any time. `is_remote`: Shoal may be restarted while this
-    process lives.
+    `seconds` is the longest time for an answer, None for no limit. `is_remote`: Shoal may be restarted while this
+    process runs.
     """
 
     place: str
@@ -35,12 +35,12 @@ class Transport(Protocol):
     is_remote: bool
 
     def open(self, method: str, path: str, accept: str, body: object) -> AbstractAsyncContextManager[Answer]:
-        """Make one call. Leaving the block ends it. Raises ShoalError if nothing answers."""
+        """Make one call. Leaving the context ends it. Raises ShoalError if nothing answers."""
         ...
 
 
 class HttpTransport:
-    """Calls a Shoal that runs on this machine. It is ours, so a few lines of HTTP/1.0 are enough."""
+    """Calls a Shoal that runs on this machine. It is our own server, so a few lines of HTTP/1.0 are enough."""
 
     seconds: float | None = REQUEST_SECONDS
     is_remote = True
@@ -95,7 +95,7 @@ class AsgiTransport:
         headers = headers_of("localhost", self._token, accept, body, content)
         scope = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},  # of which on nobody asks for a disconnection
+            "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody waits for a disconnection
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
@@ -133,7 +133,7 @@ class AsgiTransport:
                 yield piece
             await task
 
-        task = asyncio.create_task(answer())  # no task group: what ends a generator would leave it in a group
+        task = asyncio.create_task(answer())  # no task group: a generator's end would leave it inside the group
         try:
             await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
             if not begun.done():
@@ -147,7 +147,9 @@ class AsgiTransport:
 
 
 def content_of(body: object) -> bytes:
-    """What a call sends: bytes as they are, nothing for None, all else as JSON. Raises InvalidInput for bad text."""
+    """Return a call's body: bytes unchanged, nothing for None, everything else as JSON. Raises InvalidInput for bad
+    text.
+    """
     try:
         return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
     except UnicodeEncodeError as error:

@@ -1,16 +1,17 @@
-"""Who calls: the home's token, another one or the page's cookie with the page's key, and from where.
+"""Authentication of callers: the home's token, another token, or the page's cookie with the page's key; and checks of
+origin and host.
 
-The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with
-the home's token and covers the other's digest. It proves that the token was shown once and reveals nothing of it. It is
-good as long as its token.
+The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another. The HMAC is keyed with the
+home's token and covers the other token's digest. It proves that the browser presented the token once and does not
+reveal it. It is valid for as long as its token.
 
-Browsers send cookies to every port of a host, so any other server there sees this one, and could send it back. Alone it
-opens nothing but the page's own files. Each call also shows the page's key in the header `X-Shoal`. It is another HMAC,
-which the browser gets once, when it signs in, and keeps in the storage of this origin, port included. What a browser
-loads by itself (pictures, sound, downloads) cannot carry a header. Its address carries a ticket instead, which the
-page gets with `GET /api/me`, which ends within two days and is good for files alone.
+Browsers send cookies to every port of a host, so any other server there sees this one and could send it back. Alone it
+gives access only to the page's own files. Each call also sends the page's key in the header `X-Shoal`. The key is
+another HMAC, which the browser receives once, at sign-in, and stores for this origin, which includes the port. Files
+that a browser loads by itself (pictures, sound, downloads) cannot carry a header. Their addresses carry a ticket
+instead, which the page gets with `GET /api/me`. It expires within two days and is valid for files only.
 
-Hosts are checked, so that a foreign name that was pointed at this address (DNS rebinding) reaches nothing.
+Hosts are checked against DNS rebinding: a foreign name that points at this address is refused.
 """
 
 import hashlib
@@ -40,32 +41,33 @@ logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
 TICKET_SECONDS = 86_400
-"""A ticket is good for at least as long and at most twice as long. All of a day are the same, so files stay cached."""
+"""A ticket is valid for at least this long and at most twice as long. Tickets of a day are equal, so files stay cached.
+"""
 KEY_HEADER = "x-shoal"
 TICKET = "ticket"
-"""The parameter of an address that a browser loads by itself."""
+"""The query parameter for a ticket, in addresses that a browser loads by itself."""
 FAILURES_MAX = 10
-"""Wrong tokens from one address within FAILURE_SECONDS, after which it has to wait."""
+"""Wrong tokens from one address within FAILURE_SECONDS before it must wait."""
 FAILURE_SECONDS = 60.0
 ADDRESSES_MAX = 4096
-"""How many addresses are remembered; the longest quiet one is forgotten first."""
+"""Maximum number of addresses remembered. The least recently seen is forgotten first."""
 UNGUESSABLE_CHARS_MIN = 32
-"""A token this long cannot be guessed, so the right one passes even while its address has to wait."""
+"""A token this long cannot be guessed, so a correct one is accepted even while its address must wait."""
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
-"""A Host header: a name or an address, and maybe a port, with nothing before, between or after them."""
+"""A Host header: a name or an address, optionally with a port, and nothing else."""
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
 class FailureLimit:
-    """Counts wrong tokens by address, within a window that starts with the first."""
+    """Counts wrong tokens by address, in a window that starts with the first one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def wait_seconds(self, address: str) -> float:
-        """How long this address has to wait; 0 when it may try."""
+        """Return the seconds that this address must still wait; 0 if it may try now."""
         since, count = self._failures.get(address, (0.0, 0))
         left = since + FAILURE_SECONDS - self._clock.monotonic()
         return max(left, 0.0) if count >= FAILURES_MAX else 0.0
@@ -101,7 +103,7 @@ class Gate:
             ) from error
 
     def is_encrypted(self, request: Request) -> bool:
-        """Whether the browser speaks TLS: to this server, or to a trusted proxy before it."""
+        """Whether the browser uses TLS, to this server or to a trusted proxy in front of it."""
         if request.scope.get("scheme") == "https":
             return True
         try:
@@ -128,7 +130,7 @@ class Gate:
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
-        """The caller's origin when it is an allowed one other than this server's; else empty. Raises on any other."""
+        """Return the caller's origin if it is allowed and not this server's own, otherwise "". Raises for any other."""
         origin = request.headers.get("origin", "").lower()
         if not origin or self._is_own(request, origin):
             return ""
@@ -142,7 +144,7 @@ class Gate:
         return origin == f"{scheme}://{request.headers.get('host', '').lower()}"
 
     async def principal(self, request: Request) -> Principal:
-        """Who calls, and what they may. Raises ApiError 401, 403 or 429, StoreError."""
+        """Return the caller and their permissions. Raises ApiError 401, 403 or 429, StoreError."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, given = header.partition(" ")
@@ -153,7 +155,7 @@ class Gate:
         if found is None:
             raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise ApiError(403, "foreign_page", "The page's cookie is only good for the page itself; use the token.")
+            raise ApiError(403, "foreign_page", "The page's cookie is valid only for the page itself; use the token.")
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             origin = request.headers.get("origin", "").lower()
             if not self._is_own(request, origin) and origin not in self._origins:
@@ -163,16 +165,16 @@ class Gate:
         if not (
             self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(found)) or self._has_ticket(request, found)
         ):
-            raise _unauthorized("The page's cookie is only good with the page's key: open the page and sign in again.")
+            raise _unauthorized("The page's cookie is valid only with the page's key. Open the page and sign in again.")
         return found
 
     async def bearer(self, request: Request, given: str) -> Principal:
-        """Whose token this is. Wrong ones are counted; an address with too many has to wait.
+        """Return the principal of a token. Wrong tokens are counted; an address with too many must wait.
 
         Raises ApiError 401 for a wrong, revoked or expired one, 403 when its person has no access, 429, StoreError.
         """
         token = await self._tokens.find(given)
-        if token is not None:  # it has 256 random bits: nobody finds one by guessing, so that it never has to wait
+        if token is not None:  # 256 random bits cannot be guessed, so this token never has to wait
             if self._tokens.has_expired(token):
                 raise _unauthorized(f"The token {token.name!r} has expired; `shoal token create` makes another one.")
             return await self._admitted(token, by_cookie=False)
@@ -204,20 +206,20 @@ class Gate:
         return msgspec.structs.replace(found, by_cookie=by_cookie)
 
     def cookie_name(self, request: Request) -> str:
-        """One name a port: browsers share cookies between the ports of a host. Under TLS, no other host may set it."""
+        """Return the cookie's name. It includes the port: browsers share cookies between the ports of a host."""
         host = request.headers.get("host", "")
         port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host else ""
         prefix = "__Host-" if self.is_encrypted(request) else ""
         return f"{prefix}shoal_{port}" if port.isdecimal() and port.isascii() else f"{prefix}shoal"
 
     def make_cookie(self, principal: Principal) -> str:
-        """A cookie value that is good for COOKIE_SECONDS, and no longer than its token."""
+        """Return a cookie value that is valid for COOKIE_SECONDS, and no longer than its token."""
         token, expires = principal.token, str(int(self._clock.now().timestamp()) + COOKIE_SECONDS)
         name = f".{token.name}" if token.name else ""
         return f"{expires}.{self._signature(expires, token)}{name}"
 
     async def visitor(self, request: Request) -> Principal | None:
-        """Who the cookie says it is; None without one, and for one that has expired or whose token has ended.
+        """Return the principal of the cookie; None without a cookie, or if it or its token has expired.
 
         Raises ApiError 403 when the person has no access any more, StoreError.
         """
@@ -233,11 +235,11 @@ class Gate:
         return OWNER_ON_PAGE if token is HOME_TOKEN else await self._admitted(token, by_cookie=True)
 
     def page_key(self, principal: Principal) -> str:
-        """What a page of this principal shows with each call, as long as their token is good."""
+        """Return the key that this principal's page sends with each call while their token is valid."""
         return self._hmac("page key", principal.token)
 
     def make_ticket(self, principal: Principal) -> str:
-        """What the address of a file carries that a page of this principal has the browser load."""
+        """Return the ticket for the addresses of files that the browser loads for this principal's page."""
         expires = (int(self._clock.now().timestamp()) // TICKET_SECONDS + 2) * TICKET_SECONDS
         return f"{expires}.{self._hmac(f'page ticket {expires}', principal.token)}"
 
@@ -261,7 +263,9 @@ class Gate:
 
 
 def _is_file(path: str) -> bool:
-    """Whether a ticket is good for this path: a file of a thread, or what a browser shows or saves as one."""
+    """Whether a ticket is valid for this path: a file of a thread, or something the browser displays or saves as a
+    file.
+    """
     _, found, rest = path.partition("/api/threads/")
     parts = rest.split("/")
     if not found or not path.startswith(found) or len(parts) < 2 or not parts[-1]:
@@ -289,13 +293,13 @@ _PREFLIGHT = {
 }
 _UNCACHED = (b"cache-control", b"no-store")
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Open to everybody under any name, for whatever watches the process."""
+"""Paths open to everybody under any host name, for process monitors."""
 
 
 class AccessMiddleware:
-    """Stands before every call: checks host, origin and credential, and gives every answer its headers.
+    """Runs before every call: checks host, origin and credential, and sets the headers of every answer.
 
-    `is_open(path)` tells paths that need no credential.
+    `is_open(path)` returns whether a path needs no credential.
     """
 
     def __init__(self, app: ASGIApp, gate: Gate, clock: Clock, is_open: Callable[[str], bool]) -> None:
@@ -305,7 +309,7 @@ class AccessMiddleware:
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; anything but HTTP is refused."""
+        """Serve one request. Refuse anything but HTTP."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -319,7 +323,7 @@ class AccessMiddleware:
                 shared = self._gate.foreign_origin(request)
                 if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
                     request.state.principal = await self._gate.principal(request)
-                    if TICKET in request.query_params:  # it is the gate's, and no parameter of the call
+                    if TICKET in request.query_params:  # it belongs to the gate and is not a parameter of the call
                         rest = [(name, value) for name, value in request.query_params.multi_items() if name != TICKET]
                         scope["query_string"] = urlencode(rest).encode()
         except (ApiError, StoreError) as error:

@@ -1,4 +1,4 @@
-"""Endpoints are typed functions with their route beside them:
+"""Endpoints are typed functions with their route:
 
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
     async def decide(orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest) -> Decided:
@@ -55,7 +55,7 @@ PARSED_HERE_BYTES_MAX = 262_144
 PATH_PART = re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
-"""The audit chain of what was changed with tokens other than the home's."""
+"""The audit chain of changes made with tokens other than the home's."""
 JSON = "application/json"
 Text64 = Annotated[str, msgspec.Meta(max_length=64)]
 Text200 = Annotated[str, msgspec.Meta(max_length=200)]
@@ -68,7 +68,7 @@ TALKERS: tuple[TokenScope, ...] = ("chat", "admin")
 DECIDERS: tuple[TokenScope, ...] = ("approve", "admin")
 ADMINS: tuple[TokenScope, ...] = ("admin",)
 OPEN: tuple[TokenScope, ...] = ()
-"""For calls that need no token; what has to be proved is checked by the handler."""
+"""For calls that need no token; their handler checks any other proof."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +99,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it needs no token."""
+        """Whether the endpoint needs no token."""
         return self.scopes == OPEN
 
     def bind(self, services: Services) -> "BoundEndpoint":
-        """The endpoint with the services it takes. Raises LookupError naming the one that does not exist."""
+        """Return the endpoint with the services it takes. Raises LookupError naming a service that does not exist."""
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
         if lacking:
             raise LookupError(
@@ -124,7 +124,7 @@ class BoundEndpoint:
     options: WebOptions
 
     async def respond(self, request: Request) -> ASGIApp:
-        """Check the caller and what they send, do the call, and answer. Raises what `errors` turns into answers."""
+        """Check the caller and the input, run the call and answer. Raises errors that `errors` turns into answers."""
         endpoint = self.endpoint
         request.state.allowed = None
         if not endpoint.is_open:
@@ -153,19 +153,19 @@ class BoundEndpoint:
                 given |= msgspec.structs.asdict(msgspec.convert(values, endpoint.query, strict=False))
             except msgspec.ValidationError as error:
                 message = (
-                    f"The query is not what this call takes: {refusal(error, endpoint.query)}. See GET /openapi.json."
+                    f"The query is not valid for this call: {refusal(error, endpoint.query)}. See GET /openapi.json."
                 )
                 raise InvalidInput(message) from error
         if endpoint.owner_only and caller(request).asker.trust != "owner":
             raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
         call = endpoint.handler(**given)
-        given.clear()  # a large body is not held while the answer is made
+        given.clear()  # a large body is freed before the answer is made
         value = await call
         if isinstance(value, StreamingResponse) and request.state.allowed is not None:
             return EndedWithToken(value, request.state.allowed)
         if isinstance(value, Response):
             return value
-        # Records lose the fields that the API does not show.
+        # Fields that the API does not show are dropped.
         shown = msgspec.convert(value, cast("type[object]", endpoint.answer), from_attributes=True)
         return json_answer(shown, endpoint.status)
 
@@ -187,12 +187,12 @@ class BoundEndpoint:
         try:
             return await anyio.to_thread.run_sync(decode) if len(content) > PARSED_HERE_BYTES_MAX else decode()
         except UNREADABLE as error:
-            message = f"The body is not what this call takes: {refusal(error, kind)}. See GET /openapi.json."
+            message = f"The body is not valid for this call: {refusal(error, kind)}. See GET /openapi.json."
             raise InvalidInput(message) from error
 
 
 class Routes(list[Endpoint]):
-    """The endpoints of a module."""
+    """Collects the endpoints of a module."""
 
     def __call__(
         self,
@@ -209,7 +209,7 @@ class Routes(list[Endpoint]):
         narrows: bool = False,
         owner_only: bool = False,
     ) -> Callable[[HandlerT], HandlerT]:
-        """Serve `call`, METHOD PATH, by the function that this decorates."""
+        """Register the decorated function for `call`, METHOD PATH."""
         method, path = call.split()
 
         def add(handler: HandlerT) -> HandlerT:
@@ -256,9 +256,10 @@ class Routes(list[Endpoint]):
 
 
 def starlette_routes(services: Services, endpoints: Iterable[Endpoint]) -> list[Route]:
-    """One route a path, which knows all of the path's methods, so that a wrong one gets a complete Allow.
+    """Return one route per path, which knows all its methods, so that a wrong method gets a complete Allow header.
 
-    Raises LookupError for an endpoint that takes a service which does not exist."""
+    Raises LookupError for an endpoint that takes a service which does not exist.
+    """
     by_path: dict[str, dict[str, BoundEndpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.bind(services)
@@ -270,13 +271,13 @@ def starlette_routes(services: Services, endpoints: Iterable[Endpoint]) -> list[
 
 
 def caller(request: Request) -> Principal:
-    """Who makes the call, as the guard found out."""
+    """Return the caller as the guard determined it."""
     found: Principal = request.state.principal
     return found
 
 
 class Callers:
-    """Which calls a token may make, how many at once, and how long an answer may last."""
+    """Limits which calls a token may make, how many at once, and how long an answer may last."""
 
     def __init__(self, store: Store, tokens: AccessTokens, clock: Clock) -> None:
         self._store = store
@@ -285,7 +286,7 @@ class Callers:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     async def admit(self, endpoint: Endpoint, by: Principal, request: Request) -> None:
-        """Let a call in, and note one that changes something.
+        """Admit a call, and record it in the audit log if it changes something.
 
         Raises ApiError 403 and 429, NotFound for a thread that is not the caller's, InvalidId, StoreError.
         """
@@ -320,7 +321,7 @@ class Callers:
         await self._store.audit.record(CHAIN, [entry])
 
     def still_allowed(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-        """Return a test whether a caller may still make their call; None for the home's token, which stays good."""
+        """Return a test of whether the caller may still make the call; None for the home's token."""
         if by.token is HOME_TOKEN:
             return None
 
@@ -332,7 +333,7 @@ class Callers:
 
 
 class EndedWithToken:
-    """A streamed answer that breaks off soon after the caller's token was revoked."""
+    """A streamed answer that ends soon after the caller's token is revoked."""
 
     def __init__(self, response: StreamingResponse, allowed: Allowed) -> None:
         self._response = response
@@ -349,19 +350,19 @@ class EndedWithToken:
 
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
-    """The record as the API shows it: `fields`, and what else `kind` has from the record."""
+    """Return the record as the API shows it: `fields`, and the other fields of `kind` taken from the record."""
     names = [name for name in kind.__struct_fields__ if name not in fields]
     taken = {name: getattr(record, name) for name in names if hasattr(record, name)}
     return msgspec.convert({**taken, **fields}, kind, from_attributes=True)
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """A struct, or a list of them, as a JSON answer."""
+    """Return a struct, or a list of them, as a JSON answer."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """It is gone."""
+    """The resource is deleted."""
 
     removed: bool
 
@@ -370,7 +371,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, seconds: float) -> bytes:
-    """The body, at most so many bytes. Raises ApiError 413 and 408."""
+    """Return the body, at most `bytes_max` bytes. Raises ApiError 413 and 408."""
     return b"".join([piece async for piece in bounded_body(request, bytes_max, seconds=seconds)])
 
 
@@ -394,11 +395,13 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
         except TimeoutError as error:
             raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.") from error
         except ClientDisconnect as error:
-            raise ApiError(400, "incomplete_body", "The connection ended inside the body.") from error
+            raise ApiError(400, "incomplete_body", "The connection ended before the body was complete.") from error
         if allowed is not None and (piece is None or anyio.current_time() - checked_at >= ALLOWED_SECONDS):
             if not await allowed():
                 raise ApiError(
-                    401, "unauthorized", "The token ended before the body was complete; ask for another one."
+                    401,
+                    "unauthorized",
+                    "The token expired or was revoked before the body was complete; ask for another one.",
                 )
             checked_at = anyio.current_time()
         if piece is None:
@@ -410,7 +413,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
 
 
 def checked_text(text: str, field: str = "text") -> str:
-    """A text that any database and platform takes. Raises InvalidInput when it is blank or has a NUL."""
+    """Return text that every database and platform accepts. Raises InvalidInput if it is blank or contains a NUL."""
     if "\0" in text:
         raise InvalidInput(f"`{field}` contains a NUL character; leave it out.")
     if not text.strip():

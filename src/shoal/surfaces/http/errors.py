@@ -1,4 +1,4 @@
-"""What goes wrong, as HTTP answers: `{"error": code, "message": what happened and what to do}`."""
+"""Errors as HTTP answers: `{"error": code, "message": what happened and what to do}`."""
 
 import logging
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ApiError(ShoalError):
-    """A call is refused with this status and code."""
+    """Refuses a call with this status and code."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _HTTP_TEXTS = {
     404: "There is nothing at {path}. GET /openapi.json lists every call.",
-    405: "{method} is not possible on {path}; the Allow header lists what is.",
+    405: "{method} is not possible on {path}; the Allow header lists the allowed methods.",
 }
 
 
@@ -89,23 +89,23 @@ def compat_body(status: int, code: str, message: str) -> CompatBody:
 def error_response(
     path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A refusal in the form that the path's clients expect."""
+    """Return an error in the form that the path's clients expect."""
     body = compat_body(status, code, message) if path.startswith("/v1/") else ErrorBody(code, message)
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 async def answer_shoal_error(request: Request, error: Exception) -> Response:
-    """Answer an error that Shoal raises on purpose: an ApiError as it says, any other by its class."""
+    """Answer an error that Shoal raises on purpose: an ApiError with its own status, any other by its class."""
     if isinstance(error, ApiError):
         return error_response(request.url.path, error.status, error.code, str(error), error.headers)
     status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
-    if status >= 500 and not isinstance(error, StoreNewer):  # that is no fault of this server
+    if status >= 500 and not isinstance(error, StoreNewer):  # not a fault of this server
         logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)
     return error_response(request.url.path, status, code, str(error))
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the router refuses: an unknown path, a wrong method."""
+    """Answer the router's errors: an unknown path or a wrong method."""
     assert isinstance(error, HTTPException)
     status, path = error.status_code, request.url.path
     message = _HTTP_TEXTS.get(status, error.detail).format(path=path[:200], method=request.method)
@@ -113,6 +113,6 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_defect(request: Request, _: Exception) -> Response:
-    """Answer an error that nobody foresaw; the server logs it with its traceback."""
-    message = "Something went wrong inside Shoal; its log has the details. The call can be tried again."
+    """Answer an unexpected error. The server logs it with its traceback."""
+    message = "Something went wrong inside Shoal; its log has the details. You can try the call again."
     return error_response(request.url.path, 500, "internal", message)

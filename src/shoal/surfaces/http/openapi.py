@@ -15,10 +15,10 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 Schema: TypeAlias = dict[str, Json]
 
 SCOPE_TEXTS = {
-    "chat": "Talk in the person's own threads, read and steer those, and nothing else.",
-    "read": "Read everything but tokens, change nothing.",
-    "approve": "Read, and decide approvals as the person, who has to be one who may.",
-    "admin": "Everything that the owner's own token may.",
+    "chat": "Talk in the person's own threads, read and steer them, and nothing else.",
+    "read": "Read everything except tokens; change nothing.",
+    "approve": "Read, and decide approvals as the person, who must be allowed to.",
+    "admin": "Everything that the owner's own token may do.",
 }
 """What tokens of each scope may do; a token with an agent is also confined to that agent's threads."""
 
@@ -28,12 +28,12 @@ _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
     "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in an address).",
-    "path": "A path as the listing gives it; it may hold slashes.",
+    "path": "A path from the listing; it may contain slashes.",
 }
 
 
 class ApiDocument:
-    """The description of some endpoints, made when it is first asked for."""
+    """The description of some endpoints, built on first use."""
 
     def __init__(self, endpoints: Callable[[], Sequence[Endpoint]], version: str) -> None:
         self._endpoints = endpoints
@@ -41,12 +41,12 @@ class ApiDocument:
 
     @cached_property
     def content(self) -> bytes:
-        """The document as JSON."""
+        """Return the document as JSON."""
         return make_document(self._endpoints(), self._version)
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
-    """The document as JSON. Schemas stand under their struct's name."""
+    """Return the document as JSON. Schemas are listed under their struct's name."""
     found: dict[str, object] = {repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *_EVENTS.values())}
     for endpoint in endpoints:
         for kind in (endpoint.parameters.get("body"), endpoint.query, endpoint.answer):
@@ -123,7 +123,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         "parameters": parameters,
         "responses": {
             str(endpoint.status): {"description": summary, "content": content},
-            "default": {"description": "Refused, and why.", "content": {JSON: {"schema": {"anyOf": errors}}}},
+            "default": {"description": "Refused, with the reason.", "content": {JSON: {"schema": {"anyOf": errors}}}},
         },
     }
     if endpoint.is_open:

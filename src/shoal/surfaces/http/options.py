@@ -1,14 +1,14 @@
-"""How the HTTP surface is served."""
+"""Options of the HTTP server."""
 
 import msgspec
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the surface is served.
+    """Options of the HTTP server.
 
-    `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
-    `trusted_proxies` are addresses or networks whose X-Forwarded-Proto counts; loopback's always does.
-    `linger_seconds`: how long the rest of a body that was answered already may pause.
+    `allowed_origins` are additional origins (scheme://host[:port]) from which a browser may call, e.g. a proxy's.
+    `trusted_proxies` are addresses or networks whose X-Forwarded-Proto is trusted; loopback's always is.
+    `linger_seconds` is how long the rest of a body may pause after it was answered.
     """
 
     token: str

@@ -1,4 +1,4 @@
-"""The console page: its files with their validators, the way in by token, and the policy the page runs under."""
+"""The console page: its files with their validators, sign-in, and the content security policy."""
 
 import contextlib
 import hashlib
@@ -87,7 +87,7 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """The files below a directory, by their path in it; each is read again when it has changed."""
+    """The files below a directory, by relative path. A file is read again when it has changed."""
 
     def __init__(self, folder: Path = FILES) -> None:
         self._folder = folder
@@ -95,11 +95,11 @@ class Page:
         self._names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file; only names found at the start count."""
+        """Whether the file exists. Only files present at startup count."""
         return name in self._names
 
     def read(self, name: str) -> StaticFile:
-        """The file. Blocking. Raises ApiError 404."""
+        """Return the file. Blocking. Raises ApiError 404."""
         path = self._folder / name
         if not self.has(name) or not path.is_file():
             raise ApiError(404, "not_found", f"The page has no file {name[:100]!r}.")
@@ -114,7 +114,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """A name for all files as they are now, another one as soon as one of them changes. Blocking."""
+        """Return a version name for all files, which changes when any of them changes. Blocking."""
         found = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):
@@ -125,7 +125,7 @@ class Page:
 
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
 async def static_file(page: Page, request: Request, path: str) -> Response:
-    """A file of the page; below the name of the page's version, which no other version has, a browser keeps it."""
+    """Serve a file of the page. Browsers cache it permanently below the page's version."""
     version, _, rest = path.partition("/") if path.startswith("@") else ("", "", "")
     name = rest if version else path
     found = await anyio.to_thread.run_sync(page.read, name)
@@ -142,10 +142,10 @@ async def static_file(page: Page, request: Request, path: str) -> Response:
 
 @routes("GET /", OPEN)
 async def index(gate: Gate, page: Page, request: Request) -> Response:
-    """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token.
+    """Serve the page. With `?token=`, sign in with a cookie and redirect to an address without the token.
 
-    It asks first where that would replace somebody else's session, or where another site leads here, to which browsers
-    do not show the session that there may be.
+    Asks first if that would replace another session, or if another site links here: browsers then do not send the
+    cookie of an existing session.
     """
     given = request.query_params.get("token")
     try:
@@ -182,7 +182,7 @@ async def index(gate: Gate, page: Page, request: Request) -> Response:
 
 @routes("POST /", OPEN, raw_body="application/x-www-form-urlencoded")
 async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response:
-    """The way in by the form, whose token stands in no address."""
+    """Sign in with the form. The token appears in no address."""
     body = await whole_body(request, seconds=options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     try:
@@ -195,7 +195,7 @@ async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response
 
 @routes("DELETE /", OPEN)
 async def sign_out(gate: Gate, request: Request) -> Response:
-    """Have the browser forget its cookie, as the page does when its key is missing or no good."""
+    """Delete the browser's cookie, as the page does when its key is missing or invalid."""
     response = Response(None, 204, _POLICY)
     name, encrypted = gate.cookie_name(request), gate.is_encrypted(request)
     response.delete_cookie(name, httponly=True, samesite="strict", secure=encrypted)
@@ -238,5 +238,5 @@ def _sign_in(refused: ApiError | None = None) -> Response:
 
 @routes("GET /favicon.ico", OPEN)
 async def favicon(page: Page, request: Request) -> Response:
-    """The page's icon, where browsers look for it by default."""
+    """Serve the page's icon at the browsers' default address."""
     return await static_file(page, request, "icon.svg")

@@ -1,6 +1,4 @@
-"""Calls about who may do what: the caller, access tokens, people who were let in by code; and
-permission rules: those there are and the owner's own, whether something would run, and what others would decide.
-"""
+"""Calls about access: the caller, access tokens, paired people and permission rules."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
@@ -41,22 +39,22 @@ from shoal.tools.registry import Registry
 routes = Routes()
 
 PREFERENCES = "preferences"
-"""The settings' scope of what people have set for themselves."""
+"""The settings scope for people's own preferences."""
 
 
 class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person has set for themselves on the page."""
+    """A person's preferences on the page."""
 
     theme: Literal["system", "light", "dark"] = "system"
     grouping: Literal["day", "agent", "platform"] = "day"
 
 
 class WhoView(msgspec.Struct, frozen=True):
-    """Who calls, and what they are called as the author of messages. `token` is empty for the home's own;
-    `thread_prefix` begins the ids of the threads that this person opens on the page, and `answers_as` and
-    `answers_with` are the agent and the model that answer there unless others are chosen, where that is known.
-    `timezone` is whose clock counts for them. `ticket` goes into the addresses (`?ticket=`) of files that a
-    page has the browser load by itself; it is empty for a call with a token."""
+    """The caller, and their name as the author of messages. `token` is empty for the home's own. `thread_prefix` begins
+    the ids of the threads that this person opens on the page. `answers_as` and `answers_with` are the agent and the
+    model that answer there by default, if known. `timezone` is the time zone used for the caller. `ticket` is added to
+    the addresses (`?ticket=`) of files that a page lets the browser load; it is empty for a call with a token.
+    """
 
     token: str
     scope: TokenScope
@@ -73,19 +71,19 @@ class WhoView(msgspec.Struct, frozen=True):
 
 
 class TimeZoneChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An IANA name; empty takes the choice back."""
+    """An IANA name; empty removes the choice."""
 
     timezone: Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class TimeZoneView(msgspec.Struct, frozen=True):
-    """The time zone that counts for the caller."""
+    """The caller's time zone."""
 
     timezone: str
 
 
 class TokenView(msgspec.Struct, frozen=True):
-    """An access token. `person` is PLATFORM:USER; an empty `agent` is all; `used_on` is a day (UTC) or empty."""
+    """An access token. `person` is PLATFORM:USER. An empty `agent` means all. `used_on` is a day (UTC) or empty."""
 
     name: str
     scope: TokenScope
@@ -98,20 +96,20 @@ class TokenView(msgspec.Struct, frozen=True):
 
 
 class NewTokenView(msgspec.Struct, frozen=True):
-    """The new token; `secret` is what its bearer shows, and is shown this once."""
+    """The new token. `secret` is the bearer token and is shown only once."""
 
     secret: str
     token: TokenView
 
 
 class TokenRevoked(msgspec.Struct, frozen=True):
-    """Nobody gets in with it any more."""
+    """The token is no longer valid."""
 
     revoked: bool
 
 
 class PairedView(msgspec.Struct, frozen=True):
-    """Somebody who was let in by code: when (null: unknown), and by whom."""
+    """A person admitted by pairing code: when (null: unknown), and by whom."""
 
     platform: str
     user: str
@@ -121,7 +119,7 @@ class PairedView(msgspec.Struct, frozen=True):
 
 
 class WaitingView(msgspec.Struct, frozen=True):
-    """A stranger who was given a code, which is good until `expires_at`."""
+    """A stranger with a pairing code, which is valid until `expires_at`."""
 
     platform: str
     user: str
@@ -130,20 +128,20 @@ class WaitingView(msgspec.Struct, frozen=True):
 
 
 class AccessView(msgspec.Struct, frozen=True):
-    """The people of all platforms, besides those that the configuration names."""
+    """The people of all platforms, except those in the configuration."""
 
     paired: list[PairedView]
     waiting: list[WaitingView]
 
 
 class PairRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The code that a stranger was given."""
+    """A pairing code that a stranger received."""
 
     code: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
 class PairAnswer(msgspec.Struct, frozen=True):
-    """Who may speak now."""
+    """The person who now has access."""
 
     platform: str
     user: str
@@ -153,7 +151,7 @@ class PairAnswer(msgspec.Struct, frozen=True):
 async def who(
     store: Store, config: LiveConfig, agents: AgentRegistry, timezones: TimeZones, gate: Gate, by: Principal
 ) -> WhoView:
-    """Who calls, and what their token may do."""
+    """Return the caller and the permissions of their token."""
     token, name = by.token, by.author.name or "owner"
     prefix = f"web:{encode_part(by.channel or 'lobby')}:"
     kept = await store.settings.get(PREFERENCES, by.person)
@@ -178,20 +176,20 @@ async def who(
 
 @routes("PUT /api/me/timezone", EVERYONE, narrows=True)
 async def set_timezone(config: LiveConfig, timezones: TimeZones, by: Principal, body: TimeZoneChoice) -> TimeZoneView:
-    """Set the caller's time zone, for reminders and the times that agents tell."""
+    """Set the caller's time zone, for reminders and the times that agents mention."""
     await timezones.choose(by.asker, body.timezone)
     return TimeZoneView(await zone_of(config, timezones, by))
 
 
 @routes("PUT /api/me/preferences", EVERYONE, narrows=True)
 async def set_preferences(store: Store, by: Principal, body: Preferences) -> Preferences:
-    """Keep what the caller has set for themselves, for every browser they sign in with."""
+    """Store the caller's preferences, for every browser they sign in with."""
     await store.settings.put(PREFERENCES, by.person, msgspec.json.encode(body).decode())
     return body
 
 
 async def zone_of(config: LiveConfig, timezones: TimeZones, by: Principal) -> str:
-    """The time zone of whoever asks."""
+    """Return the caller's time zone."""
     return await timezones.chosen(by.asker) or config.current.zone
 
 
@@ -200,27 +198,27 @@ async def zone_of(config: LiveConfig, timezones: TimeZones, by: Principal) -> st
 
 @routes("GET /api/tokens", ADMINS, answer=list[TokenView])
 async def tokens(tokens: AccessTokens) -> list[AccessToken]:
-    """The access tokens."""
+    """List the access tokens."""
     return sorted(await tokens.all(), key=lambda token: natural(token.name))
 
 
 @routes("POST /api/tokens", ADMINS, status=201)
 async def create_token(tokens: AccessTokens, by: Principal, body: NewToken) -> NewTokenView:
-    """Make an access token; 409 when there is one of this name."""
+    """Create an access token; 409 if the name is taken."""
     token, secret = await tokens.create(body, by.person, by.token.name)
     return NewTokenView(secret, view(TokenView, token))
 
 
 @routes("DELETE /api/tokens/{name}", ADMINS)
 async def revoke_token(tokens: AccessTokens, by: Principal, name: str) -> TokenRevoked:
-    """Revoke an access token: its streams end, and its next call is refused."""
+    """Revoke an access token. Its streams end, and its next call is refused."""
     await tokens.revoke(name, by.person, by.token.name)
     return TokenRevoked(True)
 
 
 @routes("GET /api/access", READERS)
 async def access(connections: Connections, pairing: Pairing) -> AccessView:
-    """Who was let in by pairing code, and who waits for it; codes are never shown."""
+    """List the paired people, and strangers with a pairing code. Codes are never shown."""
     shown = AccessView([], [])
     for platform in sorted(connections.configured):
         found = await pairing.roster(platform)
@@ -231,13 +229,13 @@ async def access(connections: Connections, pairing: Pairing) -> AccessView:
 
 @routes("POST /api/access/pair", ADMINS)
 async def pair(connections: Connections, pairing: Pairing, by: Principal, body: PairRequest) -> PairAnswer:
-    """Let in whoever was given this code; 404 when there is none or it has expired."""
+    """Pair the person who received this code; 404 if the code is unknown or has expired."""
     return PairAnswer(*await pairing.confirm(body.code, sorted(connections.configured), by.person))
 
 
 @routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
 async def unpair(pairing: Pairing, by: Principal, platform: str, user: str) -> Removed:
-    """Remove somebody who was let in by code, and end what they left running or waiting."""
+    """Unpair a person, and end their running and waiting work."""
     await pairing.remove(platform, user, by.person)
     return Removed(True)
 
@@ -250,8 +248,9 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By which rules to decide anew what was checked: a profile's, or these, which `profile` then names in what is said
-    of them; of one agent, if it is named."""
+    """Rules to evaluate past actions by: a profile's, or `rules`, which `profile` then names in the answer. With
+    `agent`, only that agent's actions.
+    """
 
     profile: Text200 = ""
     rules: ProfileSettings | None = None
@@ -260,8 +259,7 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HindsightView(msgspec.Struct, frozen=True):
-    """How often how many different actions were checked, and those that would have been decided otherwise, the most
-    frequent first."""
+    """How often different actions were checked, and those with a different decision now, the most frequent first."""
 
     checked: int
     actions: int
@@ -269,7 +267,7 @@ class HindsightView(msgspec.Struct, frozen=True):
 
 
 class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the rules that are suggested, looking so far back."""
+    """A suggested rule to accept, from the given period."""
 
     agent: Text200
     allow: tuple[Annotated[str, msgspec.Meta(max_length=1_000)], ...]
@@ -277,7 +275,7 @@ class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleView(msgspec.Struct, frozen=True):
-    """A rule: which of the four lists has the pattern, and what that is about; empty where only the pattern says it."""
+    """A rule: its list, its pattern and its subject, which is empty if only the pattern describes it."""
 
     list: str
     pattern: str
@@ -285,7 +283,7 @@ class RuleView(msgspec.Struct, frozen=True):
 
 
 class OwnRuleView(OwnRule, frozen=True, kw_only=True):
-    """A rule of the owner's own; `subject` is what it is about, null where only the pattern says it."""
+    """One of the owner's rules; `subject` is null if only the pattern describes it."""
 
     id: str
     words: str
@@ -293,8 +291,9 @@ class OwnRuleView(OwnRule, frozen=True, kw_only=True):
 
 
 class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided on what: for all, for some `agents`, or in a `profile` that is not built in. A rule may have its
-    `pattern` instead of a `subject`."""
+    """A new rule: for all agents, for some `agents`, or in a `profile` that is not built in. A rule may have a
+    `pattern` instead of a `subject`.
+    """
 
     list: RuleList
     subject: RuleSubject | None = None
@@ -304,14 +303,14 @@ class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a profile is called that begins as a copy of another."""
+    """The name of a new profile that begins as a copy of another."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     copies: Text200
 
 
 class ProfileView(msgspec.Struct, frozen=True):
-    """A profile with its rules, those it extends included, and the agents that have it."""
+    """A profile with its rules, including inherited ones, and the agents that use it."""
 
     name: str
     agents: list[str]
@@ -320,7 +319,7 @@ class ProfileView(msgspec.Struct, frozen=True):
 
 
 class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to decide on, a whole `shell` command or one `action`, by a `profile` or as it holds for an `agent`."""
+    """A whole `shell` command or one `action` to check, by a `profile` or with the rules of an `agent`."""
 
     shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
     action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
@@ -329,7 +328,7 @@ class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WouldRunView(msgspec.Struct, frozen=True):
-    """The strictest answer over all parts, and the ruling of each."""
+    """The strictest decision over all parts, and the decision for each."""
 
     profile: str
     decision: Decision
@@ -346,8 +345,9 @@ async def copy_profile(
     by: Principal,
     body: NewProfile,
 ) -> ProfileView:
-    """Begin a profile of one's own with the rules of another, which can then be changed one by one; 409 for a name that
-    is taken. Only the owner may."""
+    """Create a profile as a copy of another, so that its rules can be changed; 409 if the name is taken. Only the owner
+    may.
+    """
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
@@ -362,14 +362,16 @@ async def copy_profile(
 async def remove_profile(
     known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle, setup: LiveSetup, by: Principal, name: str
 ) -> Removed:
-    """Remove a profile of one's own that nothing has any more; 409 where an agent has it."""
+    """Remove an own profile; 409 if an agent uses it."""
     found = next(
         (one for one in await profiles(known_profiles, tools, lifecycle) if one.name == name and not one.built_in), None
     )
     if found is None:
         raise NotFound(f"There is no profile {name[:80]!r} of your own.")
     if found.agents:
-        raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
+        raise Conflict(
+            f"{', '.join(found.agents)} uses the profile {name}. Choose another profile for the agent first."
+        )
     table = ("permissions", "profiles", name)
     await setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
     return Removed(True)
@@ -377,7 +379,7 @@ async def remove_profile(
 
 @routes("GET /api/permissions/profiles", READERS)
 async def profiles(known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle) -> list[ProfileView]:
-    """The permission profiles that can be used."""
+    """List the permission profiles."""
     having: dict[str, list[str]] = {}
     for card in await lifecycle.cards():
         if card.spec is not None:
@@ -398,8 +400,9 @@ async def profiles(known_profiles: Profiles, tools: Registry, lifecycle: AgentLi
 
 @routes("GET /api/permissions/rules", READERS)
 async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
-    """The rules that can be changed: those for certain agents, places and people, the one that is asked first at the
-    head, then those of profiles that are not built in."""
+    """List the rules that can be changed: first those for certain agents, places and people, in the order of
+    evaluation, then those of profiles that are not built in.
+    """
     return [_shown(tools, rule) for rule in own_rules(config.current.permissions)]
 
 
@@ -407,7 +410,7 @@ async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
 async def add_rule(
     agents: AgentRegistry, profiles: Profiles, tools: Registry, setup: LiveSetup, by: Principal, body: NewRule
 ) -> OwnRuleView:
-    """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
+    """Add a rule. It takes effect on the next turn. Only the owner may; 409 for a built-in profile."""
     rule = _wanted(agents, profiles, tools, body)
     await setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
     return _shown(tools, rule)
@@ -424,7 +427,7 @@ async def change_rule(
     id: str,
     body: NewRule,
 ) -> OwnRuleView:
-    """Put a rule in the place of another; who it is for stays where neither `agents` nor a `profile` is given."""
+    """Replace a rule. The agents or profile it applies to stay unless `agents` or a `profile` is given."""
     was, rule = _known(config, id), _wanted(agents, profiles, tools, body)
     if not body.agents and not body.profile:
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
@@ -435,7 +438,7 @@ async def change_rule(
 
 @routes("DELETE /api/permissions/rules/{id}", ADMINS, owner_only=True)
 async def remove_rule(config: LiveConfig, setup: LiveSetup, by: Principal, id: str) -> Removed:
-    """Take a rule out."""
+    """Remove a rule."""
     was = _known(config, id)
     await setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
     return Removed(True)
@@ -455,7 +458,7 @@ def _known(config: LiveConfig, id: str) -> OwnRule:
 
 
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
-    """The rule that is asked for. Raises InvalidInput, NotFound, Conflict."""
+    """Return the requested rule. Raises InvalidInput, NotFound, Conflict."""
     if (body.subject is None) == (not body.pattern):
         raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
     if body.profile in BUILT_IN:
@@ -477,7 +480,7 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
 
 
 def _said(rule: OwnRule) -> str:
-    """A rule in the audit log."""
+    """Return a rule's description for the audit log."""
     whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and places"
     return f"{rule.list} {rule.pattern} for {whose if any(rule.place) else 'every agent'}"
 
@@ -486,7 +489,7 @@ def _said(rule: OwnRule) -> str:
 async def check_permission(
     agents: AgentRegistry, profiles: Profiles, executor: Executor, by: Principal, body: WouldRun
 ) -> WouldRunView:
-    """Say whether something would run, be asked about or be denied, and by which rule; nothing runs."""
+    """Check whether an action would be allowed, need approval or be denied, and by which rule. Nothing runs."""
     from shoal.permissions.actions import action_of, shell_actions  # a slow import
 
     if bool(body.shell.strip()) == bool(body.action.strip()):
@@ -517,7 +520,7 @@ async def replay_permissions(
     tools: Registry,
     body: Hindsight,
 ) -> HindsightView:
-    """Decide everything that was checked anew by other rules; nothing changes."""
+    """Evaluate all past actions again by other rules. Nothing changes."""
     if body.rules is not None:
         try:
             profile = compile_profile(
@@ -548,7 +551,7 @@ async def suggest_rules(
     *,
     hours: Hours = 720,
 ) -> list[SuggestedRule]:
-    """Rules for what people were asked about again and again in the last hours, and always allowed."""
+    """Suggest rules for actions that people were asked about repeatedly in the last hours and always allowed."""
     since = clock.now() - timedelta(hours=hours)
     asked = await store.approvals.search(pending=False, limit=APPROVALS_MAX)
     lately = [approval for approval in asked if approval.created_at >= since]
@@ -575,7 +578,7 @@ async def accept_rule(
     by: Principal,
     body: AcceptedRule,
 ) -> SuggestedRule:
-    """Add a rule that is suggested to shoal.toml; it holds from the next turns on. 404 for any other rule."""
+    """Add a suggested rule to shoal.toml. It takes effect on the next turn. 404 for any other rule."""
     found = await suggest_rules(store, clock, home, registry, known_profiles, executor, hours=body.hours)
     rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
     if rule is None:

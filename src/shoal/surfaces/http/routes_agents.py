@@ -1,5 +1,4 @@
-"""Calls about agents: the channels they are bound to, their files and documents, what they remember and know how to do;
-and the runtime's status."""
+"""Calls about agents: their channels, files, documents, memory and skills, and the runtime's status."""
 
 import hashlib
 from collections.abc import Sequence
@@ -42,8 +41,9 @@ Settings = dict[str, Annotated[str, msgspec.Meta(max_length=20_000)]]
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """An agent. Empty `tools` are all; `channels` are PLATFORM:CHANNEL, and `listen` says what it answers in each;
-    `error` says what is wrong with its file, then what the file would say is empty."""
+    """An agent. Empty `tools` means all tools. `channels` are PLATFORM:CHANNEL, and `listen` says which messages it
+    answers in each. `error` describes a problem with its file; the fields from the file are then empty.
+    """
 
     name: str
     model: str = ""
@@ -62,10 +62,10 @@ class AgentView(msgspec.Struct, frozen=True):
 
 
 class NewAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent to make from the template. `settings` are keys of its agent.toml, each as text.
+    """An agent to create from the template. `settings` are keys of its agent.toml, each as text.
 
-    `beside`, PLATFORM:CHANNEL: have the platform make a channel there, and bind it; `listen` is what the agent answers
-    in it.
+    `beside`, PLATFORM:CHANNEL: create a channel on that platform and bind it. `listen` selects the messages that the
+    agent answers in it.
     """
 
     name: Name
@@ -75,27 +75,27 @@ class NewAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewAgentView(msgspec.Struct, frozen=True):
-    """The new agent; `note` says why it has no channel although one was wanted."""
+    """The new agent. `note` explains why it has no channel although one was requested."""
 
     agent: AgentView
     note: str
 
 
 class AgentChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys of the agent's agent.toml, each as text, set in this order; an empty text takes a key out."""
+    """Keys of the agent's agent.toml, each as text, set in this order. An empty text removes a key."""
 
     settings: Settings
 
 
 class DestroyedAgent(msgspec.Struct, frozen=True):
-    """The agent is gone; `files` is where its files are, empty when they are deleted."""
+    """The agent is deleted. `files` is the location of its files, empty if they are deleted too."""
 
     destroyed: bool
     files: str
 
 
 class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Let an agent answer in a channel: every message, those that `named` it, or these and their `threads`."""
+    """Binds an agent to a channel: it answers every message, those that `named` it, or these and their `threads`."""
 
     platform: Part
     channel: Part
@@ -104,13 +104,13 @@ class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unbound(msgspec.Struct, frozen=True):
-    """The channel is bound to no agent."""
+    """The channel is no longer bound to an agent."""
 
     unbound: bool
 
 
 def agent_home(home: Home, agents: AgentRegistry, name: str) -> Path:
-    """The folder of an agent that there is. Raises NotFound."""
+    """Return the folder of an existing agent. Raises NotFound."""
     if name not in agents.names():
         raise NotFound(f"There is no agent {name[:80]!r}.")
     return home.agent(name)
@@ -124,13 +124,13 @@ def _view(card: AgentCard) -> AgentView:
 
 @routes("GET /api/agents", READERS, narrows=True)
 async def agents(lifecycle: AgentLifecycle, by: Principal) -> list[AgentView]:
-    """The agents."""
+    """List the agents."""
     return [_view(card) for card in await lifecycle.cards() if by.token.agent in ("", card.name)]
 
 
 @routes("GET /api/agents/{name}", READERS, narrows=True)
 async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentView:
-    """One agent."""
+    """Return one agent."""
     own = by.token.agent
     if own not in ("", name):
         raise NotFound(f"There is no agent {name[:80]!r}. There is: {own}.")
@@ -139,7 +139,7 @@ async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentVie
 
 @routes("POST /api/agents", ADMINS, status=201)
 async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> NewAgentView:
-    """Make an agent from the template; 409 when there is one of this name."""
+    """Create an agent from the template; 409 if the name is taken."""
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
         raise InvalidInput(f"{body.beside[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
@@ -154,7 +154,7 @@ async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> Ne
 
 @routes("PATCH /api/agents/{name}", ADMINS)
 async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: AgentChange) -> AgentView:
-    """Set keys of an agent; they count from its next turn on."""
+    """Set keys of an agent. They take effect on its next turn."""
     for key, value in body.settings.items():
         await lifecycle.configure(name, key, value, by.person)
     return _view(await lifecycle.card(name))
@@ -162,14 +162,15 @@ async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: Agen
 
 @routes("DELETE /api/agents/{name}", ADMINS)
 async def destroy(lifecycle: AgentLifecycle, by: Principal, name: str, *, keep_files: bool = False) -> DestroyedAgent:
-    """Stop an agent's turns and remove it; its journals stay. Its files are deleted, or with `keep_files` moved to
-    removed/."""
+    """Stop an agent's turns and remove it. Its journals stay. Its files are deleted, or moved to removed/ with
+    `keep_files`.
+    """
     return DestroyedAgent(True, await lifecycle.destroy(name, by.person, keep=keep_files))
 
 
 @routes("GET /api/bindings", READERS)
 async def bindings(store: Store) -> list[Binding]:
-    """Which agent answers in which channel."""
+    """List which agent answers in which channel."""
     return await store.registry.bindings()
 
 
@@ -182,14 +183,14 @@ async def bind(lifecycle: AgentLifecycle, by: Principal, body: NewBinding) -> Bi
 
 @routes("DELETE /api/bindings/{platform}/{channel}", ADMINS)
 async def unbind(lifecycle: AgentLifecycle, by: Principal, platform: str, channel: str) -> Unbound:
-    """Take a channel's binding away."""
+    """Remove a channel's binding."""
     await lifecycle.unbind(make_thread_id(platform, channel, "0"), by.person)
     return Unbound(True)
 
 
 @routes("GET /api/info", READERS)
 async def info(status: Status) -> RuntimeInfo:
-    """The runtime's status: agents, tools, skills, models, platforms, and what the operator should know."""
+    """Return the runtime's status: agents, tools, skills, models, platforms, and warnings for the operator."""
     return status.info()
 
 
@@ -197,7 +198,7 @@ async def info(status: Status) -> RuntimeInfo:
 
 
 class AgentFileView(msgspec.Struct, frozen=True):
-    """A file of an agent. A document is `searched` once it was read; `problem` says why it is not, or only in part."""
+    """A file of an agent. A document is `searched` once it is indexed. `problem` says why not, or only in part."""
 
     path: str
     kind: Literal["persona", "document"]
@@ -208,7 +209,7 @@ class AgentFileView(msgspec.Struct, frozen=True):
 
 
 class FileChangeView(msgspec.Struct, frozen=True):
-    """A change of a file: when, by whom, and what it was called."""
+    """A change of a file: its time, author and description."""
 
     at: str
     author: str
@@ -216,7 +217,7 @@ class FileChangeView(msgspec.Struct, frozen=True):
 
 
 class AgentFileText(msgspec.Struct, frozen=True):
-    """What a file says, where it `is_text`, with the SHA-256 of its bytes and its newest changes."""
+    """The text of a file if it `is_text`, with the SHA-256 of its bytes and its newest changes."""
 
     path: str
     is_text: bool
@@ -226,14 +227,14 @@ class AgentFileText(msgspec.Struct, frozen=True):
 
 
 class NewFileText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file's whole new text; with `digest`, only if the file still is what was read."""
+    """A file's whole new text. With `digest`, it is written only if the file has not changed since it was read."""
 
     text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
     digest: Text64 = ""
 
 
 class TakenBack(msgspec.Struct, frozen=True):
-    """What was taken back, as a sentence."""
+    """A sentence that describes the change that was undone."""
 
     said: str
 
@@ -242,7 +243,7 @@ class TakenBack(msgspec.Struct, frozen=True):
 async def agent_files(
     home: Home, agents: AgentRegistry, document_states: DocumentStates, name: str
 ) -> list[AgentFileView]:
-    """An agent's files: who it is, then its documents."""
+    """List an agent's files: its instructions, then its documents."""
     folder = agent_home(home, agents, name)
     known: dict[Path, str] = {}
     for state in document_states:
@@ -259,7 +260,7 @@ async def agent_files(
 
 @routes("GET /api/agents/{name}/files/{path:path}", READERS)
 async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) -> AgentFileText:
-    """What a file of an agent says, and its changes."""
+    """Return the text of an agent's file, and its changes."""
     folder = agent_home(home, agents, name)
     place = own_file(folder, path)
     content = await in_thread(lambda: read_file(place))
@@ -280,7 +281,7 @@ async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) ->
 async def write_agent_file(
     home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str, path: str, body: NewFileText
 ) -> AgentFileText:
-    """Write a file of an agent, from its next turn on; 409 when `digest` is given and it has changed."""
+    """Write a file of an agent. It takes effect on the next turn. 409 if `digest` is given and the file has changed."""
     agent_home(home, agents, name)
     await versions.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
     return await agent_file(home, agents, name, path)
@@ -297,7 +298,7 @@ async def add_agent_document(
     name: str,
     path: str,
 ) -> AgentFileText:
-    """Add a document of any kind that can be read, or put another in its place; 413 when it is too large."""
+    """Add or replace a document of any readable format; 413 if it is too large."""
     agent_home(home, agents, name)
     if path in PERSONA:
         raise InvalidInput(f"{path} is text: write it with PUT.")
@@ -320,7 +321,7 @@ async def delete_agent_file(
 async def undo_agent_change(
     home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str
 ) -> TakenBack:
-    """Take the newest change of an agent's files and settings back; 404 when there is none, 409 when it was changed."""
+    """Undo the newest change of an agent's files and settings; 404 without one, 409 if the file was changed since."""
     agent_home(home, agents, name)
     return TakenBack(await versions.undo(name, by.person))
 
@@ -340,7 +341,7 @@ OwnScope = Literal["global", "platform", "channel", "agent"]
 
 
 class SkillView(msgspec.Struct, frozen=True):
-    """A skill. `inline`: its text is in prompts; `hidden`: it is in none. `source` is its whole SKILL.md."""
+    """A skill. `inline`: its text is in prompts. `hidden`: it is in no prompt. `source` is its whole SKILL.md."""
 
     name: str
     scope: SkillScope
@@ -353,15 +354,16 @@ class SkillView(msgspec.Struct, frozen=True):
 
 
 class SkillTrouble(msgspec.Struct, frozen=True):
-    """What is wrong with a skill that is left out."""
+    """The problem with a skill that is left out."""
 
     path: str
     problem: str
 
 
 class SkillsView(msgspec.Struct, frozen=True):
-    """The skills by name, what is wrong with others, and those that one of a narrower scope replaces; what the call has
-    `installed`."""
+    """The skills by name, problems with others, the skills replaced by a narrower scope, and those that the call has
+    `installed`.
+    """
 
     skills: list[SkillView]
     problems: list[SkillTrouble]
@@ -370,7 +372,7 @@ class SkillsView(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole SKILL.md, and where it goes: `thread` says of which platform or channel, `agent` of which agent."""
+    """A whole SKILL.md and its scope: `thread` selects the platform or channel, `agent` the agent."""
 
     scope: OwnScope
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
@@ -380,7 +382,7 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/skills", READERS)
 async def skills(home: Home, agents: AgentRegistry, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
-    """The skills that an agent has, in a thread, narrower scopes winning by name."""
+    """List an agent's skills, in a thread. Narrower scopes win by name."""
     roots = skill_roots(home, agent_home(home, agents, agent), parse_thread_id(thread) if thread else None)
     found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
     problems = [SkillTrouble(str(one.path), one.text) for one in found.problems]
@@ -409,8 +411,10 @@ async def install(
     thread: ThreadText = "",
     url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = "",
 ) -> SkillsView:
-    """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it, or a single SKILL.md:
-    of the https address `url`, else of the body; 409 for a name that is taken, 413 for an archive that is too large."""
+    """Install the skills of a zip archive, each a folder with a SKILL.md and its files, or a single SKILL.md. It is
+    fetched from the https address `url`, otherwise taken from the body. 409 if a name is taken, 413 if the archive is
+    too large.
+    """
     root, folder = _skill_root(home, agents, scope, agent, thread)
     if url:
         archive = await fetch_skills(fetcher, url)
@@ -425,7 +429,7 @@ async def install(
 async def write_skill(
     store: Store, home: Home, agents: AgentRegistry, by: Principal, name: str, body: SkillText
 ) -> SkillsView:
-    """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
+    """Create or replace a skill. `/agent undo` undoes a change of an agent's skill."""
     return await _put(store, home, agents, by, name, body.text, body.scope, body.agent, body.thread)
 
 
@@ -441,7 +445,7 @@ async def delete_skill(
     agent: Text64 = "main",
     thread: ThreadText = "",
 ) -> SkillsView:
-    """Delete a skill's SKILL.md; other files of its folder stay."""
+    """Delete a skill's SKILL.md. Other files in its folder stay."""
     return await _put(store, home, agents, by, name, None, scope, agent, thread)
 
 
@@ -466,9 +470,11 @@ async def _put(
 def _skill_root(
     home: Home, agents: AgentRegistry, scope: SkillScope, agent: str, thread: str
 ) -> tuple[SkillRoot, Path | None]:
-    """Where skills of a scope lie, and the home of the agent whose they are. Raises InvalidInput, NotFound."""
+    """Return the directory of a scope's skills, and the home of the agent they belong to. Raises InvalidInput,
+    NotFound.
+    """
     if scope in ("platform", "channel") and not thread:
-        raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
+        raise InvalidInput(f"Give a `thread` of the {scope} whose skills you want.")
     folder = agent_home(home, agents, agent) if scope == "agent" else None
     roots = skill_roots(home, folder, parse_thread_id(thread) if thread else None)
     return next(one for one in roots if one.scope == scope), folder

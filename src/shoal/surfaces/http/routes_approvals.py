@@ -62,10 +62,11 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
-    which is an error where `uncovered` says why that cannot be. With "always" the owner makes the rule that `always`
-    names as well. Of a card, `calls` are the numbers of those that are meant (none: all that wait): allowing some
-    denies the rest, denying some leaves the rest."""
+    """The answer to an approval: for this call only, or for the same call with the same content in the whole thread,
+    which is an error if `uncovered` explains why that is impossible. With "always", the owner also creates the rule in
+    `always`. On a card, `calls` are the numbers of the calls meant (none: all pending ones): allowing some denies the
+    rest, denying some leaves the rest pending.
+    """
 
     decision: Literal["allow", "deny"]
     scope: Scope = "once"
@@ -73,8 +74,9 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the approval became. Of a card, `state` is the decision and `message` says what became of each call; with
-    "always", which rule was made."""
+    """The approval's new state. On a card, `state` is the decision and `message` describes the outcome of each call.
+    With "always", it names the new rule.
+    """
 
     id: str
     state: str
@@ -82,7 +84,7 @@ class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleTakenBack(msgspec.Struct, frozen=True):
-    """What became of the rule, in words."""
+    """A sentence that describes the removed rule."""
 
     message: str
 
@@ -103,7 +105,7 @@ async def _approval_view(store: Store, by: Principal, approval: Approval) -> App
 async def approvals(
     store: Store, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
 ) -> list[ApprovalView]:
-    """Questions to people, newest first: the pending ones or all, of one thread."""
+    """List approvals, newest first: the pending ones or all, of one thread."""
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
     found = await store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
@@ -115,12 +117,12 @@ async def approvals(
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
 async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
-    """One approval."""
+    """Return one approval."""
     return await _approval_view(store, by, await _known_approval(store, by, id))
 
 
 async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
-    """One that the caller may see. Raises NotFound for any other."""
+    """Return an approval that the caller may see. Raises NotFound for any other."""
     found = await store.approvals.get(ApprovalId(id))
     if found is None or not await may_use(by, store.journal, found.thread):
         raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
@@ -131,8 +133,9 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 async def decide(
     store: Store, orchestrator: Orchestrator, always: AlwaysAllow, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
-    """Answer an approval, or all calls of a card by the card's id; 409 when it was decided already, 410 when it has
-    expired, 403 for a rule that the caller may not make. Nothing of a card is decided then."""
+    """Answer an approval, or all calls of a card by the card's id; 409 if it was decided already, 410 if it has
+    expired, 403 for a rule that the caller may not create. No call of a card is decided on an error.
+    """
     if body.scope == "always" and body.decision == "allow":
         if not makes_rules(by):
             raise Forbidden(f"{ONLY_THE_OWNER} Allow it once instead.")
@@ -149,10 +152,10 @@ async def decide(
 
 @routes("DELETE /api/approvals/{id}/always", ADMINS, owner_only=True)
 async def take_back(always: AlwaysAllow, by: Principal, id: str) -> RuleTakenBack:
-    """Remove the rule that allowing this always has made; 409 when it is not in force any more. Only the owner may."""
+    """Remove the rule created by allowing this always; 409 if it is no longer in force. Only the owner may."""
     return RuleTakenBack(await always.take_back(id, by.asker))
 
 
 def makes_rules(by: Principal) -> bool:
-    """Whether the caller may make rules: the owner, with a token that may change rules."""
+    """Whether the caller may create rules: the owner, with a token that may change rules."""
     return by.asker.trust == "owner" and by.token.scope == "admin"

@@ -1,4 +1,4 @@
-"""A stream that says which of the lists that a page shows have changed."""
+"""A stream that reports which of a page's lists have changed."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""How often the lists are compared without an event, for new titles, pins, deletions and the like."""
+"""How often the lists are compared without an event, e.g. for new titles, pins and deletions."""
 PAUSE_SECONDS = 0.25
 """The least time between two comparisons."""
 
@@ -31,8 +31,9 @@ PAUSE_SECONDS = 0.25
 async def follow_changes(
     store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal
 ) -> Response:
-    """Which lists of the caller's have changed, as a live stream: `{"changed": ["threads", "approvals"]}`; at first
-    all of them."""
+    """Stream which of the caller's lists have changed: `{"changed": ["threads", "approvals"]}`. The first event names
+    all of them.
+    """
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
 
@@ -50,9 +51,9 @@ async def follow_changes(
 async def change_frames(
     streams: LiveStreams, reads: Mapping[str, Callable[[], Awaitable[object]]]
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events with the names of the lists that are read otherwise than before.
+    """Yield server-sent events with the names of the lists that have changed.
 
-    Comparing what the caller may read keeps the changes of others from them. Ends when the database fails.
+    Only what the caller may read is compared, so changes of others are not revealed. Ends when the database fails.
     """
     yield OPENING
     seen: dict[str, int] = {}
@@ -61,7 +62,7 @@ async def change_frames(
             try:
                 now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
             except StoreError as error:
-                logger.warning("a stream of changes was cut: a list cannot be read", extra={"why": str(error)})
+                logger.warning("change stream ended: cannot read a list", extra={"why": str(error)})
                 return
             changed = [name for name in now if now[name] != seen.get(name)]
             seen = now

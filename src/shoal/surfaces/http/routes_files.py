@@ -1,4 +1,4 @@
-"""A thread's files: attachments, scratch files, and results that are stored whole.
+"""A thread's files: attachments, scratch files, and stored results.
 
 Paths are walked one part at a time from an open directory and no link is followed, so that nothing outside the thread's
 directory can be reached, whatever is swapped meanwhile.
@@ -57,7 +57,7 @@ routes = Routes()
 ATTACHMENT_BYTES_MAX = 26_214_400
 """Largest uploaded file."""
 NAME_BYTES_MAX = 120
-"""Longest stored name without the id before it."""
+"""Longest stored name, without its id prefix."""
 FILES_MAX = 1000
 """How many files a listing shows."""
 READABLE = ("attachments", "scratch")
@@ -73,11 +73,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE_BYTES = 262_144
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""What a page may show in place; anything else is only ever downloaded."""
+"""Types that a page may display; anything else is only downloaded."""
 
 
 class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file for a message: one that was uploaded (`file` as the upload answered), or a small one as base64."""
+    """A file for a message: an uploaded one (`file` from the upload's answer), or a small one as base64."""
 
     name: Annotated[str, msgspec.Meta(max_length=255)] = ""
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
@@ -87,7 +87,7 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """A file of a thread; `path` is what GET /api/threads/{thread}/files/{path} takes."""
+    """A file of a thread. `path` is the path for GET /api/threads/{thread}/files/{path}."""
 
     path: str
     media_type: str
@@ -96,7 +96,7 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class OpenFile(msgspec.Struct, frozen=True):
-    """A file that was opened below its thread's directory."""
+    """An open file in its thread's directory."""
 
     name: str
     media_type: str
@@ -109,7 +109,7 @@ def media_type_of(name: str) -> str:
 
 
 def stored_name(fresh_id: str, name: str) -> str:
-    """The name under which an attachment is kept: unique by its id, safe as a file name, the extension kept."""
+    """Return the name to store an attachment under: a unique id, then a safe file name with its extension."""
     safe = encode_part(name.strip().lstrip(".") or "file").encode("utf-8", "replace")
     while len(safe) > NAME_BYTES_MAX:
         safe = safe[-NAME_BYTES_MAX:].decode("utf-8", "ignore").encode()
@@ -117,7 +117,7 @@ def stored_name(fresh_id: str, name: str) -> str:
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
-    """A stored file; `file` is what a message's `attachments` refer to."""
+    """A stored file. Refer to it by `file` in a message's `attachments`."""
 
     file: str
     name: str
@@ -127,7 +127,7 @@ class UploadedFile(msgspec.Struct, frozen=True):
 
 
 class ArtifactView(msgspec.Struct, frozen=True):
-    """A stored result. `name` is the tool it came from; `artifact` names it in events and in the next call."""
+    """A stored result. `name` is the tool that produced it; `artifact` identifies it in events and in the next call."""
 
     artifact: str
     name: str
@@ -155,8 +155,9 @@ async def upload(
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
     mine: bool = False,
 ) -> UploadedFile:
-    """Store a file, the body as it is, for a message of this thread, under a name that people know; at most 25 MiB.
-    Reading it taints, unless `mine` says that the sender wrote it."""
+    """Store the body as a file for a message of this thread, under the given name; at most 25 MiB. Reading it taints
+    the turn unless `mine` says that the sender wrote it.
+    """
     name = checked_text(name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=options.upload_seconds)
     stored = await store_upload(home, tainted_files, by.author, thread, name, clock.new_id(), pieces, mine=mine)
@@ -168,14 +169,14 @@ async def upload(
 
 @routes("GET /api/threads/{thread}/files", EVERYONE)
 async def list_files(home: Home, folders: Folders, thread: ThreadId) -> list[FileView]:
-    """The thread's files, the newest first."""
+    """List the thread's files, the newest first."""
     await folders.pull(thread)
     return await anyio.to_thread.run_sync(list_thread_files, home, thread)
 
 
 @routes("GET /api/threads/{thread}/files/{path:path}", EVERYONE, media_type=_DEFAULT_TYPE)
 async def fetch_file(home: Home, folders: Folders, thread: ThreadId, path: str) -> Response:
-    """One file of the thread."""
+    """Return one file of the thread."""
     await folders.pull(thread)
     found = await anyio.to_thread.run_sync(open_thread_file, home, thread, path)
     shown = "inline" if found.media_type in _INLINE else "attachment"
@@ -202,10 +203,10 @@ async def picture(
     *,
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)],
 ) -> Response:
-    """A picture that an answer names: of the thread's own files, or one that its agent may read without asking.
+    """Return a picture from an answer: one of the thread's files, or one that its agent may read without asking.
 
-    Its path as an answer has it: below the workspace, or absolute, as commands know it. Only what is a PNG, JPEG, GIF,
-    WebP or AVIF file by its content, at most 25 MiB.
+    Its path as in the answer: below the workspace, or absolute, as commands use it. Only files that are PNG, JPEG, GIF,
+    WebP or AVIF by content, at most 25 MiB.
     """
     from shoal.permissions.actions import action_of  # a slow import
 
@@ -237,7 +238,7 @@ async def picture(
 
 async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
     with content:
-        left = size_bytes  # a file that grows meanwhile is sent as long as was announced
+        left = size_bytes  # a file that grows meanwhile is sent at the announced length
         while left and (piece := await anyio.to_thread.run_sync(content.read, min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
@@ -245,7 +246,7 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 
 @routes("GET /api/threads/{thread}/turns/{turn}/speech", EVERYONE, media_type=_DEFAULT_TYPE)
 async def speech(store: Store, clock: Clock, voice: VoiceService, thread: ThreadId, turn: str) -> Response:
-    """A turn's answer, spoken; one that is still being spoken is waited for."""
+    """Return the spoken answer of a turn. Waits if it is still being generated."""
     post = spoken_id(TurnId(turn))
     until = clock.monotonic() + SPEECH_WAIT_SECONDS
     while (found := await voice.recording(thread, post)) is None:
@@ -259,20 +260,20 @@ async def speech(store: Store, clock: Clock, voice: VoiceService, thread: Thread
 
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)
 async def artifacts(store: Store, thread: ThreadId) -> list[ArtifactView]:
-    """Results of the thread that are stored whole, newest first."""
+    """List results of the thread that are stored whole, newest first."""
     return [view(ArtifactView, one, artifact=one.digest) for one in await store.artifacts.of_thread(thread)]
 
 
 @routes("GET /api/threads/{thread}/artifacts/{artifact}", EVERYONE, media_type="text/plain")
 async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, artifact: str) -> Response:
-    """One stored result, as text."""
+    """Return one stored result as text."""
     found = await store.artifacts.find(thread, artifact)
     if found is None:
         raise NotFound("The thread has no such artifact.")
     try:
         content = await anyio.to_thread.run_sync(outlets.artifacts.read, found.digest)
     except FileNotFoundError as error:
-        raise NotFound(f"Artifact {found.digest} is gone: it was too old to be kept.") from error
+        raise NotFound(f"Artifact {found.digest} was deleted because of its age.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
 
 
@@ -290,10 +291,10 @@ async def store_upload(
     *,
     mine: bool,
 ) -> Attachment:
-    """Write a file below the thread's attachments; it appears whole or not at all. It is marked as somebody else's
-    writing unless a trusted sender says that it is `mine`, or it is a recording.
+    """Write a file below the thread's attachments, atomically. It is marked as untrusted unless a trusted sender says
+    that it is `mine`, or it is a recording.
 
-    Raises StoreFull or StoreReadOnly when the directory does not take it.
+    Raises StoreFull or StoreReadOnly if the directory is not writable.
     """
     path = home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
@@ -345,7 +346,7 @@ class _Part:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):  # it is there no more once it is kept
+        with contextlib.suppress(OSError):  # after a success it no longer exists
             os.unlink(self._part, dir_fd=self._folder)
         os.close(self._folder)
 
@@ -359,14 +360,14 @@ async def take_attachments(
     refs: Sequence[AttachmentRef],
     message_id: str,
 ) -> tuple[Attachment, ...]:
-    """The files of a message, stored below the thread. Raises InvalidInput when one is missing or malformed."""
-    if any(ref.file for ref in refs):  # it may have been uploaded to another process
+    """Return the files of a message, stored below the thread. Raises InvalidInput if one is missing or malformed."""
+    if any(ref.file for ref in refs):  # another process may have received it
         await folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     taken: list[Attachment] = []
     for number, ref in enumerate(refs):
         if bool(ref.file) == bool(ref.data):
-            raise InvalidInput("An attachment has either `file`, as an upload answered it, or `data`, base64.")
+            raise InvalidInput("An attachment needs either `file`, from an upload's answer, or `data`, base64.")
         if ref.file:
             try:
                 found = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
@@ -399,7 +400,7 @@ async def take_attachments(
 
 
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
-    """Open a file below the thread's directory. Blocking. Raises NotFound for anything that is not such a file."""
+    """Open a file below the thread's directory. Blocking. Raises NotFound for anything but a regular file."""
     root, parts = home.thread(thread), path.split("/")
     none = NotFound(f"The thread has no file {path[:200]!r}.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
@@ -418,7 +419,7 @@ def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
 
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
-    """The files of a thread that can be fetched, the newest first, at most FILES_MAX. Blocking."""
+    """List the downloadable files of a thread, the newest first, at most FILES_MAX. Blocking."""
     root = home.thread(thread)
 
     def found() -> Iterator[FileView]:

@@ -1,4 +1,4 @@
-"""Calls about what was said: finding it, keeping, exporting and deleting threads; and the models to choose from."""
+"""Calls about history: searching, renaming, exporting and deleting threads; and the available models."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -34,14 +34,15 @@ routes = Routes()
 FOUND_MAX = 1000
 MODELS_MAX = 2000
 EXPORTED_AT_ONCE = 20
-"""Events that are read and written for an export at a time."""
+"""How many events an export reads and writes at a time."""
 EXCERPT_CHARS = 160
 BEFORE_CHARS = 50
 
 
 class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a thread; what is left out stays. `agent` and `model` answer from the next turn on; an empty
-    `model` is the agent's own."""
+    """Changes to a thread; omitted fields stay. `agent` and `model` answer from the next turn on. An empty `model`
+    selects the agent's own.
+    """
 
     title: Annotated[str, msgspec.Meta(max_length=400)] | None = None
     pinned: bool | None = None
@@ -51,7 +52,7 @@ class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
-    """A message with the words: event `seq` of `thread`, whose title is `title`."""
+    """A message that matches: event `seq` of `thread`, whose title is `title`."""
 
     thread: str
     title: str
@@ -63,7 +64,7 @@ class FoundMessage(msgspec.Struct, frozen=True):
 
 
 class ModelView(msgspec.Struct, frozen=True):
-    """A model: its window in tokens, and US dollars for a million tokens of input and of output, null where unknown."""
+    """A model: its window in tokens, and US dollars per million tokens of input and of output, null if unknown."""
 
     name: str
     context_tokens: int
@@ -72,7 +73,7 @@ class ModelView(msgspec.Struct, frozen=True):
 
 
 class TurnCost(msgspec.Struct, frozen=True):
-    """What the model calls of a turn took, its subagents' not included; `usd` is null where a price is unknown."""
+    """The cost of a turn's model calls, without its subagents'. `usd` is null if a price is unknown."""
 
     calls: int
     input_tokens: int
@@ -89,7 +90,7 @@ class TurnCost(msgspec.Struct, frozen=True):
 async def change_thread(
     store: Store, agents: AgentRegistry, models: Models, by: Principal, thread: ThreadId, body: ThreadChange
 ) -> ThreadInfo:
-    """Rename a thread, pin or archive it, or choose who answers there."""
+    """Rename, pin or archive a thread, or choose its agent or model."""
     title = body.title
     if title is not None:
         title = title_of(checked_text(title, "title"))
@@ -106,9 +107,11 @@ async def change_thread(
 async def delete(
     store: Store, home: Home, outlets: LiveToolServices, folders: Folders, by: Principal, thread: ThreadId
 ) -> DeletedThread:
-    """Delete a thread for good, with its subagents' threads; 409 while one of them is at work or has messages waiting.
+    """Delete a thread permanently, with its subagents' threads; 409 while one of them is running or has messages
+    waiting.
 
-    Journal, search index, files, whole results and saved conversations go; the audit log keeps the journal's digest.
+    Its journal, search index, files, whole results and saved conversations are deleted. The audit log keeps the
+    journal's digest.
     """
     info = await store.journal.thread(thread) if is_child(thread) else None
     if info is not None and info.parent and await store.journal.thread(ThreadId(info.parent)) is not None:
@@ -120,7 +123,7 @@ async def delete(
 async def export(
     store: Store, streams: LiveStreams, thread: ThreadId, *, format: ExportFormat = "markdown"
 ) -> Response:
-    """The conversation as a document: Markdown, one HTML file, or JSON with every event of every branch."""
+    """Export the conversation as a document: Markdown, one HTML file, or JSON with every event of every branch."""
     info = await known_thread(store, thread)
     name = " ".join(re.sub(r"[^\w. -]", " ", info.title or thread).split())[:80] or "thread"
     kinds = {"markdown": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8", "json": "application/json"}
@@ -144,7 +147,7 @@ async def _exported(
 
     while after < info.last_seq:
         async with streams.exporting:
-            if writer:  # what people see: the branch that the conversation is on
+            if writer:  # the visible branch of the conversation
                 events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
             else:
                 events = await journal.events(info.thread, after, EXPORTED_AT_ONCE, before=info.last_seq + 1)
@@ -158,9 +161,9 @@ async def _exported(
 
 @routes("GET /api/threads/{thread}/turns/{turn}/cost", EVERYONE)
 async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
-    """What a turn's model calls took."""
+    """Return the cost of a turn's model calls."""
     if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
-        raise InvalidInput("That is no turn's id; events have it as `turn`.")
+        raise InvalidInput("That is not the id of a turn. Events have it as `turn`.")
     spent = await store.threads.spent(thread, turn)
     used = sum((one.usage for one in spent), Usage())
     priced = [one.usd for one in spent if one.usd is not None]
@@ -181,8 +184,9 @@ async def search(
     thread: Annotated[str, msgspec.Meta(max_length=600)] = "",
     limit: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)] = 30,
 ) -> list[FoundMessage]:
-    """What people and agents said with all of the words in `q`, of which the last may be unfinished, the newest first;
-    in `thread` alone if given."""
+    """Search for messages that contain all words in `q`, the last of which may be incomplete, the newest first; in
+    `thread` alone if given.
+    """
     index, journal = store.search, store.journal
     within = (parse_thread_id(thread),) if thread else by.channels or ("",)
     found: list[Event] = []
@@ -205,7 +209,7 @@ async def search(
 
 
 def excerpt_of(text: str, words: list[str]) -> str:
-    """A line of the text around the first of the words, with … where it is cut."""
+    """Return a line of the text around the first matching word, with … where it is cut."""
     flat = " ".join(text.split())
     places = [at for word in words if (at := flat.casefold().find(word)) >= 0]
     begin = max(0, min(places, default=0) - BEFORE_CHARS)
@@ -220,7 +224,7 @@ def excerpt_of(text: str, words: list[str]) -> str:
 
 @routes("GET /api/models", EVERYONE, narrows=True)
 async def models_to_choose(models: Models) -> list[ModelView]:
-    """The models that can be chosen, with their windows and prices."""
+    """List the available models, with their windows and prices."""
     known = models
 
     def look() -> list[ModelView]:

@@ -1,4 +1,4 @@
-"""Calls in which chat platforms deliver events; their adapters check who calls."""
+"""Calls in which chat platforms deliver events. Their adapters authenticate the caller."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +14,10 @@ routes = Routes()
 
 @routes("POST /platforms/{platform}", OPEN, raw_body=JSON, answer=AnyObject)
 async def receive(connections: Connections, options: WebOptions, request: Request, platform: str) -> Response:
-    """A chat platform delivers an event."""
+    """Receive an event from a chat platform."""
     adapter = connections.adapters.get(platform)
     if not isinstance(adapter, HttpInbound):
-        raise NotFound("No platform of this name takes calls here.")
+        raise NotFound("No platform of this name accepts calls here.")
     body = await whole_body(request, seconds=options.body_seconds)
     headers = {name.lower(): value for name, value in request.headers.items()}
     answer = await adapter.receive(headers, body)
@@ -28,5 +28,5 @@ async def receive(connections: Connections, options: WebOptions, request: Reques
 async def receive_of_account(
     connections: Connections, options: WebOptions, request: Request, platform: str, account: str
 ) -> Response:
-    """A chat platform delivers an event to one of several accounts."""
+    """Receive an event from a chat platform for one of several accounts."""
     return await receive(connections, options, request, f"{platform}.{account}")

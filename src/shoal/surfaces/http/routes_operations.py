@@ -1,4 +1,4 @@
-"""Calls for whoever operates Shoal: health, figures, the API's description, use, budget and audit log."""
+"""Calls for the operator: health, metrics, the API's description, usage, budget and audit log."""
 
 import asyncio
 from datetime import datetime
@@ -36,10 +36,10 @@ routes = Routes()
 PROBE_SECONDS_MAX = 2.0
 """How long the store may take to answer."""
 PROBE_SECONDS = 1.0
-"""How long an answer about the store counts, so that nobody can make it write without end."""
+"""How long a result is reused, so that callers cannot cause endless writes."""
 
 THREADS_SHOWN_MAX = 20
-"""Of how many threads use is told."""
+"""How many threads the usage report lists."""
 Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
 # ---- how things stand ----
@@ -49,7 +49,7 @@ Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 async def overview(
     store: Store, clock: Clock, agenda: Agenda, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24
 ) -> Overview:
-    """What was asked and done in the last hours, what it cost, what waits for a person, and what comes or fails."""
+    """Return the last hours' activity and cost, pending approvals, and upcoming or failing work."""
     return await look(store, agenda, taint_of, clock.now(), hours)
 
 
@@ -57,13 +57,13 @@ async def overview(
 
 
 class Alive(msgspec.Struct, frozen=True):
-    """The process answers."""
+    """The process is running."""
 
     status: Literal["ok"]
 
 
 STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
-    (StoreFull, "The database's disk is full or fails. Free some space; Shoal goes on by itself then."),
+    (StoreFull, "The database's disk is full or fails. Free some space; Shoal then continues by itself."),
     (StoreReadOnly, "The database cannot be written. `shoal doctor` names the file; restart Shoal once it can be."),
     (StoreUnavailable, "The database cannot be reached, or another program holds it. `shoal doctor` says why."),
     (StoreError, "The database refuses to store anything. `shoal doctor` says why."),
@@ -73,12 +73,13 @@ STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
         "Shoal goes on by itself once it answers.",
     ),
 )
-"""What `/readyz`, which anyone may ask, says of a failure: no path and no address."""
+"""What `/readyz`, which is public, reports about a failure: no path and no address."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong. `store` is then a
-    sentence that says what to do."""
+    """Whether messages are accepted and answered. `store` and `engine` are `ok` or describe the problem; `store` then
+    says what to do.
+    """
 
     ready: bool
     store: str
@@ -86,7 +87,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class StoreProbe:
-    """Whether the database stores what it is given; an answer counts for PROBE_SECONDS."""
+    """Checks whether the database accepts writes. A result is reused for PROBE_SECONDS."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -95,7 +96,7 @@ class StoreProbe:
         self._probing = asyncio.Lock()
 
     async def state(self) -> str:
-        """`ok`, or a sentence that says what to do."""
+        """Return `ok`, or a sentence that says what to do."""
         async with self._probing:
             now = self._clock.monotonic()
             if self._probed is None or now - self._probed[0] >= PROBE_SECONDS:
@@ -111,24 +112,24 @@ class StoreProbe:
 
 @routes("GET /healthz", OPEN)
 async def healthz() -> Alive:
-    """The process answers."""
+    """Report that the process is running."""
     return Alive("ok")
 
 
 @routes("GET /readyz", OPEN, answer=Readiness)
 async def readyz(home: Home, backend: Backend, runtime: Runtime, probe: StoreProbe) -> Response:
-    """Messages are taken and answered; 503 while they are not."""
+    """Report whether messages are accepted and answered; 503 if not."""
     state = await probe.state()
     store = backend.health.damage.replace(f"{home.root}/", "") or state
     engine = runtime.state
-    if engine == "running":  # `unregistered` is a worker whose signs of life do not reach the database
+    if engine == "running":  # `unregistered` is a worker whose heartbeats do not reach the database
         engine = "ok" if backend.engine.is_ready else "unregistered"
     ready = store == engine == "ok"
     return json_answer(Readiness(ready, store, engine), 200 if ready else 503)
 
 
 class Counters:
-    """Counts journal events as they happen; restarting the process starts them anew, as Prometheus expects."""
+    """Counts journal events as they happen. Counters restart at zero with the process, as Prometheus expects."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = dict.fromkeys(("done", "aborted", "failed", "limit"), 0)
@@ -137,7 +138,7 @@ class Counters:
         self._model_calls = 0
 
     def count(self, event: Event) -> None:
-        """Take one event in; never waits, never fails."""
+        """Count one event. Never waits and never fails."""
         match event.data:
             case TurnFinished(outcome=outcome):
                 self._turns[outcome] += 1
@@ -152,7 +153,9 @@ class Counters:
                 pass
 
     def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
-        """All figures as text. Ages are seconds; `advancing` is of this process, what waits or is open is of all."""
+        """Return all metrics as text. Ages are in seconds. `advancing` is of this process; queue and open counts are of
+        all processes.
+        """
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
         return "".join(
             (
@@ -180,7 +183,7 @@ def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> str:
 
 @routes("GET /metrics", READERS, media_type="text/plain")
 async def metrics(store: Store, clock: Clock, backend: Backend, counters: Counters) -> Response:
-    """Figures for Prometheus."""
+    """Return metrics for Prometheus."""
     backlog = await store.inbox.backlog()
     depth = await store.outbox.depth()
     text = counters.render(backlog, depth, backend.engine.running, clock.now())
@@ -189,7 +192,7 @@ async def metrics(store: Store, clock: Clock, backend: Backend, counters: Counte
 
 @routes("GET /openapi.json", EVERYONE, narrows=True, answer=AnyObject)
 async def openapi(document: ApiDocument) -> Response:
-    """This description, as OpenAPI 3.1."""
+    """Return this description, as OpenAPI 3.1."""
     return Response(document.content, media_type=JSON)
 
 
@@ -197,7 +200,7 @@ async def openapi(document: ApiDocument) -> Response:
 
 
 class TokensView(msgspec.Struct, frozen=True):
-    """Tokens used; `input_tokens` includes the cached ones."""
+    """Tokens used. `input_tokens` includes the cached ones."""
 
     input_tokens: int
     output_tokens: int
@@ -208,8 +211,9 @@ class TokensView(msgspec.Struct, frozen=True):
 
 
 class UsageView(msgspec.Struct, frozen=True):
-    """Use of a model by an agent on a day; `usd` is null when its price is unknown. `usage.estimated` counts the calls
-    whose tokens are estimates, because the provider reported no usable numbers."""
+    """Usage of a model by an agent on a day. `usd` is null if its price is unknown. `usage.estimated` counts the calls
+    whose tokens are estimates, because the provider reported no usable numbers.
+    """
 
     day: str
     agent: str
@@ -220,26 +224,26 @@ class UsageView(msgspec.Struct, frozen=True):
 
 
 class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
-    """Use by a thread; `usd` is null when no call had a price."""
+    """Usage of a thread. `usd` is null if no call had a price."""
 
     title: str
 
 
 class BudgetLifted(msgspec.Struct, frozen=True):
-    """The day (UTC) on which no ceiling holds anything up."""
+    """The day (UTC) for which the budget limits are lifted."""
 
     day: str
 
 
 @routes("GET /api/usage", READERS, answer=list[UsageView])
 async def usage(store: Store, *, days: Days = 30) -> object:
-    """What models were used for in so many days, today among them, by day, agent and model."""
+    """Return model usage of the last days, including today, by day, agent and model."""
     return await store.ledger.usage(days)
 
 
 @routes("GET /api/usage/threads", READERS)
 async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
-    """The threads that cost most in so many days, today among them, at most 20."""
+    """Return the most expensive threads of the last days, including today; at most 20."""
     found = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
     infos = [await store.journal.thread(one.thread) for one in found]
     return [
@@ -249,13 +253,13 @@ async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageV
 
 @routes("GET /api/usage/ceilings", READERS)
 async def ceilings(store: Store) -> list[BudgetStatus]:
-    """Today's budget: ceilings that models were called under, and what is spent of them."""
+    """Return today's budget limits and the amounts spent."""
     return await store.budget.standings()
 
 
 @routes("POST /api/usage/lift", ADMINS)
 async def lift(store: Store, by: Principal) -> BudgetLifted:
-    """Let no ceiling hold anything up for the rest of the day (UTC)."""
+    """Lift the budget limits for the rest of the day (UTC)."""
     day = await store.budget.lift()
     entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
     await store.audit.record("owner", [entry])
@@ -272,12 +276,12 @@ async def audit(
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100,
     chain: Annotated[str, msgspec.Meta(max_length=600)] = "",
 ) -> list[AuditRow]:
-    """The audit log's newest entries, of one chain or of all, the oldest of them first."""
+    """Return the newest audit log entries, of one chain or of all, the oldest of them first."""
     return await store.audit.tail(limit, chain_name=chain)
 
 
 class AuditState(msgspec.Struct, frozen=True):
-    """How many chains and whole entries there are, and a sentence for each chain that does not hold."""
+    """The number of chains and valid entries, and a sentence for each broken chain."""
 
     chains: int
     entries: int
@@ -286,6 +290,6 @@ class AuditState(msgspec.Struct, frozen=True):
 
 @routes("GET /api/audit/verify", ADMINS)
 async def verify_audit(store: Store) -> AuditState:
-    """Check every entry of every chain."""
+    """Verify every entry of every chain."""
     found = await store.audit.verify()
     return AuditState(found.chains, found.entries, [one.shown for one in found.broken])

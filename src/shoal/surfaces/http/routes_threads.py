@@ -1,4 +1,4 @@
-"""Calls about threads: sending to them, reading and following their journals, saved conversations, commands."""
+"""Calls about threads: sending messages, reading and following journals, saved conversations, commands."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -62,10 +62,10 @@ EVENTS_MAX = 5000
 THREADS_MAX = 10_000
 SEQ_MAX = 2**62
 CHAT_EVENTS, PEOPLE_MAX = 30, 3
-"""Events of a chat's last thread in which names are looked for, and names that are told of each."""
+"""How many events of a chat's last thread are searched for names, and how many names are listed."""
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
-"""Commands that change and show nothing but the thread they are given in."""
+"""Commands that affect and show only their own thread."""
 
 MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
@@ -75,8 +75,9 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message for a thread. The same `message_id` again, in the same thread, is the same message. `model` answers in
-    this thread from this message on."""
+    """A message for a thread. The same `message_id` in the same thread is the same message. `model` answers in this
+    thread from this message on.
+    """
 
     text: str = ""
     message_id: MessageId = ""
@@ -107,28 +108,28 @@ class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Have the turn that waits for its model ask again now: only `turn` if given, with `model` that one."""
+    """Makes the turn that waits for its model retry now: only `turn` if given, with `model` if given."""
 
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
     model: Text200 = ""
 
 
 class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Up to which event a thread is copied: 0 as it is now. `thread` names the copy."""
+    """The last event to copy; 0 copies everything. `thread` names the copy."""
 
     after: Seq = 0
     thread: str = ""
 
 
 class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event of the turn whose message is to be answered anew; 0 for the last turn. With `model` that one answers."""
+    """An event of the turn whose message is answered again; 0 for the last turn. With `model`, that model answers."""
 
     seq: Seq = 0
     model: Text200 = ""
 
 
 class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said in the place of the message of event `seq`."""
+    """The text that replaces the message of event `seq`."""
 
     text: str
     seq: Seq = 0
@@ -136,13 +137,13 @@ class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BranchChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After which event the conversation goes on."""
+    """The event after which the conversation continues."""
 
     after: Seq
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Whether a turn was running to take it."""
+    """Whether a running turn received it."""
 
     delivered: bool
 
@@ -161,14 +162,15 @@ class OpenedThread(msgspec.Struct, frozen=True):
 
 
 class WindowCleared(msgspec.Struct, frozen=True):
-    """The model's window starts anew."""
+    """The model's window starts again."""
 
     cleared: bool
 
 
 class ThreadSummary(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty when none is open; `queued` messages wait for a turn; `retry_at` is when a turn
-    that waits for its model asks again. `model` was chosen for this thread; empty is its agent's."""
+    """A thread. `open_turn` is empty if none is open. `queued` messages wait for a turn. `retry_at` is when a turn that
+    waits for its model retries. `model` was chosen for this thread; empty means its agent's.
+    """
 
     thread: str
     agent: str
@@ -186,19 +188,19 @@ class ThreadSummary(msgspec.Struct, frozen=True):
 
 
 class StepView(Step, frozen=True):
-    """What a turn spent its time on."""
+    """How a turn spent its time."""
 
     turn: str
 
 
 class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A slash command as it is written in a chat."""
+    """A slash command as written in a chat."""
 
     text: str
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """What the command answers, as Markdown; often nothing."""
+    """The command's answer as Markdown; often empty."""
 
     answer: str
 
@@ -207,9 +209,9 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
-    """An agent's name, or empty for the thread's own; a token's own agent answers in any case.
+    """Check an agent's name; empty means the thread's own. A token's own agent is always allowed.
 
-    Raises InvalidInput naming those that exist, ApiError 403 for another than the token's.
+    Raises InvalidInput naming the existing agents, ApiError 403 for an agent other than the token's.
     """
     own = by.token.agent
     if own and agent not in ("", own):
@@ -222,7 +224,7 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
 
 
 def check_model(models: Models, by: Principal, model: str | None) -> None:
-    """Raises Forbidden for people who may not choose one, InvalidInput for one that there is not."""
+    """Check a model's name. Raises Forbidden for people who may not choose one, InvalidInput for an unknown model."""
     if model and not by.author.trusted:
         raise Forbidden(CHOOSES_NO_MODEL)
     if model:
@@ -230,7 +232,7 @@ def check_model(models: Models, by: Principal, model: str | None) -> None:
 
 
 def check_intake(runtime: Runtime) -> None:
-    """Refuse messages that nothing here would answer. Raises ApiError 503, Conflict where Shoal does not run."""
+    """Refuse messages that nothing would answer. Raises ApiError 503, Conflict if Shoal is not running."""
     if runtime.state == "stopped":
         raise Conflict("Shoal does not run, so nobody would answer. Start it with `shoal run`, then try again.")
     if runtime.state == "draining":
@@ -315,7 +317,7 @@ async def send_message(
 
 @routes("POST /api/threads/{thread}/steer", TALKERS, status=202)
 async def steer(clock: Clock, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: NewSteer) -> Delivered:
-    """Hand a message to the running turn."""
+    """Send a message to the running turn."""
     key, text = f"api/{thread}/{_message_id(clock, body.message_id)}", checked_text(body.text)
     receipt = await orchestrator.send(Steer(thread, key, text, by.author, clock.now()))
     return Delivered(receipt.status in ("delivered", "duplicate"))
@@ -332,7 +334,7 @@ async def abort(orchestrator: Orchestrator, by: Principal, thread: ThreadId, bod
 async def retry(
     orchestrator: Orchestrator, models: Models, by: Principal, thread: ThreadId, body: RetryRequest
 ) -> Delivered:
-    """Have a turn that waits for its model ask again now; 409 when none waits."""
+    """Retry a turn that waits for its model now; 409 if none waits."""
     check_model(models, by, body.model)
     receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
@@ -345,7 +347,7 @@ async def retry(
 
 @routes("POST /api/threads/{thread}/fork", TALKERS, status=201, body_optional=True)
 async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body: NewFork) -> OpenedThread:
-    """Make a new thread that begins as a copy of this one up to an event; nothing said there reaches the original."""
+    """Create a thread as a copy of this one up to an event. Messages in the copy do not affect the original."""
     own = by.channel or "lobby"
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
     target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{clock.new_id()}")
@@ -361,7 +363,7 @@ async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body
 async def answer_again(
     orchestrator: Orchestrator, models: Models, runtime: Runtime, by: Principal, thread: ThreadId, body: AnswerAgain
 ) -> Accepted:
-    """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
+    """Answer a message again. The previous answer stays on another branch of the conversation."""
     check_model(models, by, body.model)
     check_intake(runtime)
     said = await orchestrator.try_again(thread, by.asker, body.seq, body.model)
@@ -372,7 +374,7 @@ async def answer_again(
 async def say_instead(
     clock: Clock, orchestrator: Orchestrator, runtime: Runtime, by: Principal, thread: ThreadId, body: ChangedMessage
 ) -> Accepted:
-    """Say something else in the place of an own message; what followed stays on another branch."""
+    """Replace an own message. The rest of the conversation stays on another branch."""
     check_intake(runtime)
     message_id = _message_id(clock, body.message_id)
     prompt = make_prompt(clock, by, thread, checked_text(body.text), message_id)
@@ -384,7 +386,7 @@ async def say_instead(
 async def go_to_branch(
     store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: BranchChoice
 ) -> ThreadInfo:
-    """Have the conversation go on from right after an event: the end of another branch, or any earlier rest."""
+    """Continue the conversation right after an event: the end of another branch, or any earlier point between turns."""
     await orchestrator.go_to(thread, body.after, by.author.id)
     return await known_thread(store, thread)
 
@@ -409,7 +411,7 @@ async def send_to_channel(
 
 
 async def known_thread(store: Store, thread: ThreadId) -> ThreadInfo:
-    """A thread that there is. Raises NotFound."""
+    """Return an existing thread. Raises NotFound."""
     info = await store.journal.thread(thread)
     if info is None:
         raise no_such_thread(thread)
@@ -426,8 +428,9 @@ async def threads(
     before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None,
     archived: bool = False,
 ) -> list[ThreadInfo]:
-    """Threads, the last active first: at most `limit`, last active before `before`, of one agent; with `archived` those
-    put away, else all others, and pinned ones whatever their age."""
+    """List threads, the most recently active first: at most `limit`, last active before `before`, of one agent. With
+    `archived`, only archived threads, otherwise all others, including pinned ones of any age.
+    """
     until = None
     if before is not None:
         try:
@@ -449,16 +452,17 @@ async def threads(
 
 
 async def authors(store: Store, thread: ThreadId, last_seq: int) -> list[Author]:
-    """Who wrote the newest messages of a thread, the last one first."""
+    """List the authors of the newest messages of a thread, the most recent first."""
     events = await store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
     said = [one.data for one in events if isinstance(one.data, UserSaid) and one.data.origin == "person"]
     return [one.author for one in reversed(said)]
 
 
 class ChatView(msgspec.Struct, frozen=True):
-    """A channel that the agent was spoken to in, or that its bot has seen: the thread that was active last, and the
-    `people` who wrote in it lately. `name` is what the platform calls a group. One without threads has no
-    `updated_at`."""
+    """A channel in which the agent has talked, or that its bot can see: the most recently active thread, and the
+    `people` who wrote in it recently. `name` is the platform's name for a group. A channel without threads has no
+    `updated_at`.
+    """
 
     platform: str
     channel: str
@@ -471,7 +475,7 @@ class ChatView(msgspec.Struct, frozen=True):
 
 @routes("GET /api/chats", READERS)
 async def chats(store: Store, connections: Connections) -> list[ChatView]:
-    """Channels in which there are threads, the last active first, at most 1,000; then other groups that bots see."""
+    """List channels with threads, the most recently active first, at most 1,000, then other groups that bots see."""
     found: list[ChatView] = []
     settings = store.settings
     names = {platform: dict(await settings.page(channel_names(platform))) for platform in connections.configured}
@@ -493,13 +497,13 @@ async def chats(store: Store, connections: Connections) -> list[ChatView]:
 
 @routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)
 async def thread(store: Store, thread: ThreadId) -> ThreadInfo:
-    """One thread."""
+    """Return one thread."""
     return await known_thread(store, thread)
 
 
 @routes("GET /api/threads/{thread}/steps", EVERYONE)
 async def steps(store: Store, thread: ThreadId) -> list[StepView]:
-    """What the thread's turns spent their time on, oldest first."""
+    """Return how the thread's turns spent their time, oldest first."""
     await known_thread(store, thread)
     return [view(StepView, stored.step, turn=stored.turn) for stored in await store.journal.steps(thread)]
 
@@ -517,12 +521,13 @@ async def events(
     before: Seq = 0,
     limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000,
 ) -> Response:
-    """The thread's journal: numbers above `after` and, unless 0, below `before`, at most `limit`; with Accept:
-    text/event-stream a live stream without a limit, resumable by Last-Event-ID."""
+    """Return the thread's journal: numbers above `after` and, unless 0, below `before`, at most `limit`. With Accept:
+    text/event-stream, a live stream without a limit, resumable by Last-Event-ID.
+    """
     if wants_event_stream(request):
         if last := request.headers.get("last-event-id", "").strip():
             if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
-                message = "Last-Event-ID must be the number of the last event seen; leave it out to start anew."
+                message = "Last-Event-ID must be the number of the last event seen; leave it out to start again."
                 raise InvalidInput(message)
             after = int(last)
         admitted = streams.admit()
@@ -537,7 +542,7 @@ async def _page(
 ) -> list[Event]:
     async with streams.reading:
         events = await store.journal.events(thread, after, min(left, REPLAY_EVENTS_MAX), before=before)
-        await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
+        await anyio.lowlevel.checkpoint()  # let other tasks run first
         return events
 
 
@@ -554,7 +559,7 @@ async def _event_list(
 
 @routes("GET /api/events", READERS, media_type="text/event-stream")
 async def all_events(streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
-    """What happens in all threads from now on, as a live stream."""
+    """Stream the events of all threads from now on."""
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
     return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.still_allowed(by))
@@ -567,14 +572,14 @@ async def all_events(streams: LiveStreams, callers: Callers, request: Request, b
 async def context_costs(
     store: Store, agents: AgentRegistry, models: Models, context: ContextBuilder, thread: ThreadId
 ) -> ContextCosts:
-    """What the next request of a thread carries, and what each part takes; of a new one, what its first would."""
+    """Return the size of each part of a thread's next request, or of a new thread's first request."""
     agent = await agent_here(store, agents, thread)
     return await context.costs(thread, agent, models.route(agent.model), store)
 
 
 @routes("POST /api/threads/{thread}/clear", TALKERS)
 async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId) -> WindowCleared:
-    """Start the model's window anew; nothing is deleted."""
+    """Start the model's window again. Nothing is deleted."""
     await known_thread(store, thread)
     await orchestrator.clear(thread, by.author.id)
     return WindowCleared(True)
@@ -587,11 +592,11 @@ async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread:
 async def command(
     clock: Clock, commands: CommandRouter, by: Principal, thread: ThreadId, body: CommandText
 ) -> CommandAnswer:
-    """Do what a slash command of the chats does, as the token's person."""
+    """Run a slash command of the chats as the token's person."""
     text = checked_text(body.text)
     spoken = commands.table.parse(text)
     if spoken is None:
-        return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists those there are.")
+        return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists all commands.")
     if by.is_confined and spoken.name not in CONFINED_COMMANDS:
         allowed = ", /".join(CONFINED_COMMANDS)
         raise ApiError(403, "scope", f"The token {by.token.name!r} has no command /{spoken.name}; it has /{allowed}.")
@@ -602,7 +607,7 @@ async def command(
 
 @routes("GET /api/commands", EVERYONE, narrows=True)
 async def commands(router: CommandRouter, by: Principal) -> list[CommandSpec]:
-    """The slash commands of all platforms."""
+    """List the slash commands of all platforms."""
     if by.token.scope not in TALKERS:
         return []
     return [spec for spec in router.table if not by.is_confined or spec.name in CONFINED_COMMANDS]

@@ -1,4 +1,4 @@
-"""The ASGI application over a running Shoal, and serving it on a socket."""
+"""The ASGI application for a running Shoal, and its server."""
 
 import socket
 import sys
@@ -29,10 +29,10 @@ from shoal.surfaces.http.table import LazyRoutes, api, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
-"""Connections and requests at work at once; more are answered 503."""
+"""Maximum of concurrent connections and requests; more are answered with 503."""
 KEEP_ALIVE_SECONDS = 30
 CLOSE_SECONDS = 5
-"""How long requests at work may take to end when the server stops."""
+"""How long running requests may take to end when the server stops."""
 BACKLOG = 512
 
 DROPPED_BYTES_MAX = 256 * 1024 * 1024
@@ -42,7 +42,7 @@ DROPPED_SECONDS_MAX = 30.0
 
 
 class WebApp:
-    """The ASGI application with every route; it serves as long as what it serves is open.
+    """The ASGI application with every route. It serves until its services close.
 
     `close()` ends its live streams, which a server waits for before it stops.
     """
@@ -80,7 +80,7 @@ class WebApp:
         await self._served(scope, receive, send)
 
     def close(self) -> None:
-        """End every live stream and take no new ones."""
+        """End every live stream and accept no new ones."""
         self.streams.close()
 
 
@@ -108,13 +108,13 @@ class BodyDrain:
         async def receive_body() -> Message:
             nonlocal is_read
             message = await receive()
-            is_read = not message.get("more_body", False)  # also when the client is gone
+            is_read = not message.get("more_body", False)  # also after the client has left
             return message
 
         async def send_answer(message: Message) -> None:
             if message["type"] == "http.response.start" and not is_read:
                 if "expect" not in headers:  # which receiving would answer with 100 Continue
-                    with anyio.move_on_after(0):  # a small body is there already
+                    with anyio.move_on_after(0):  # a small body has already arrived
                         await receive_body()
                 if not is_read:
                     message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
@@ -135,15 +135,16 @@ class BodyDrain:
 
 @asynccontextmanager
 async def serve(services: Services, options: WebOptions) -> AsyncGenerator[str, None]:
-    """Serve on `options.host` and `options.port` (0: any free one) while inside; yields the address `http://HOST:PORT`.
+    """Serve on `options.host` and `options.port` (0: any free port) inside the context. Yields the address
+    `http://HOST:PORT`.
 
-    Leaving stops taking connections, ends the live streams, and gives requests at work CLOSE_SECONDS. Raises
-    ConfigError when the address cannot be had.
+    On exit, stops accepting connections, ends the live streams, and gives running requests CLOSE_SECONDS. Raises
+    ConfigError if the address is not available.
     """
     import uvicorn  # here, since calls in process need no server
 
     web = WebApp(services, options)
-    web.routes.bind_all()  # what does not fit stops the start
+    web.routes.bind_all()  # a mismatch prevents the start
     listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,

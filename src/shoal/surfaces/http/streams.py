@@ -47,15 +47,15 @@ Beat: TypeAlias = Literal["beat"]
 Item: TypeAlias = Event | LiveEvent | Beat
 
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]
-"""Whether the reader still may see what is sent."""
+"""Whether the reader may still see the events."""
 ALLOWED_SECONDS = 0.5
-"""How often that is asked."""
+"""How often that is checked."""
 REPLAY_EVENTS_MAX = 200
 """How many events are read from the journal at a time."""
 READ_AT_ONCE_MAX = 2
 """How many streams read a page of a journal at once."""
 FRAMES_BYTES_MAX = 4_194_304
-"""Of events as they are sent, which streams of the same thread share."""
+"""How many rendered events are cached for streams of the same thread."""
 OPENING = b"retry: 1000\n: shoal\n\n"
 HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
@@ -71,7 +71,7 @@ class LiveStreams:
         self.open = 0
         self.closing = False
         self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
-        """Held while a page of a journal is read and made into objects."""
+        """Held while a page of a journal is read and decoded."""
         self.exporting = anyio.Semaphore(1)
         """Held while a page of an export is read and rendered, in a thread of its own."""
         self._options = options
@@ -96,7 +96,7 @@ class LiveStreams:
             self.open -= 1
 
     async def next(self, items: AsyncIterator[Event | LiveEvent]) -> Item | None:
-        """What comes next, `beat` after a quiet while, None when the stream has to subscribe again or is ending."""
+        """Return the next item, `beat` after a quiet interval, or None if the stream must resubscribe or is ending."""
         if self.closing:
             return None
         with self._wait(self._options.heartbeat_seconds):
@@ -111,15 +111,15 @@ class LiveStreams:
                     return
 
     async def send(self, send: Send, chunk: bytes) -> bool:
-        """Send a piece of a stream; False when the client does not read for too long, or the server stops."""
+        """Send a chunk. Return False if the client does not read for too long, or the server stops."""
         with self._wait(self._options.slow_reader_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await anyio.lowlevel.checkpoint()  # a client whose buffers take everything keeps nobody else waiting
+            await anyio.lowlevel.checkpoint()  # a client that accepts everything must not block others
             return True
         return False
 
     async def beat(self, send: Send) -> None:
-        """Say now and then that a stream lives whose pieces take long, until the client does not read."""
+        """Send keep-alives while the chunks of a stream take long, until the client stops reading."""
         while True:
             await anyio.sleep(self._options.heartbeat_seconds)
             if not await self.send(send, HEARTBEAT):
@@ -135,7 +135,7 @@ class LiveStreams:
                 self._waiting.discard(scope)
 
     def frame_of(self, event: Event) -> bytes:
-        """An event as it is sent, made once for all who read the same."""
+        """Return an event in its wire form, rendered once for all readers."""
         key = event.thread, event.seq, event.at
         found = self._frames.get(key)
         if found is None:
@@ -147,7 +147,7 @@ class LiveStreams:
         return found
 
     def close(self) -> None:
-        """End every stream now; no new ones are taken."""
+        """End every stream and accept no new ones."""
         self.closing = True
         for scope in tuple(self._waiting):
             scope.cancel()
@@ -161,9 +161,9 @@ LONG = TextStreamed | ThinkingStreamed | OutputShown
 
 
 async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
-    """Events of a thread with a higher number than `after`, then what happens, until the server stops.
+    """Yield the thread's events with numbers above `after`, then live events, until the server stops.
 
-    An `after` that the journal has not reached belongs to another journal: then everything is sent.
+    If `after` is beyond the journal's end, it belongs to another journal, and everything is sent.
     """
     info = await streams.journal.thread(thread)
     seq, finished, said = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
@@ -172,7 +172,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
             while True:
                 async with streams.reading:
                     events = await streams.journal.events(thread, seq, REPLAY_EVENTS_MAX)
-                    await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
+                    await anyio.lowlevel.checkpoint()  # let other tasks run first
                 for event in events:
                     seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
                     said = seq if isinstance(event.data, AssistantSaid) else said
@@ -182,7 +182,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
                 if isinstance(item, Event):
-                    if item.seq > seq + 1:  # those before it were not shown here: read them
+                    if item.seq > seq + 1:  # earlier events are missing here: read them
                         break
                     if item.seq <= seq:
                         continue
@@ -200,7 +200,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
 
 
 async def thread_frames(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
-    """`thread_items` as server-sent events; `id` is the event's number, live events have none."""
+    """Yield `thread_items` as server-sent events. `id` is the event's number; live events have none."""
     yield OPENING
     async with aclosing(thread_items(streams, thread, after)) as items:
         async for item in items:
@@ -208,7 +208,7 @@ async def thread_frames(streams: LiveStreams, thread: ThreadId, after: int) -> A
 
 
 async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
-    """What happens in every thread from now on, without text and output; `event: lost` tells of a gap."""
+    """Yield the events of every thread from now on, without text and output. `event: lost` reports a gap."""
     yield OPENING
     while not streams.closing:
         with streams.hub.subscribe(None) as subscription:
@@ -221,7 +221,7 @@ async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
 
 
 def frame(item: Item, clock: Clock) -> bytes:
-    """What happens as it is sent, without a number."""
+    """Return a live event in its wire form, without a number."""
     match item:
         case Event():
             return b"data: %s\n\n" % encode_event(item)
@@ -232,9 +232,9 @@ def frame(item: Item, clock: Clock) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client leaves or does not read, the server stops, or `allowed` says no.
+    """Sends chunks until they end, the client leaves or stops reading, the server stops, or `allowed` returns False.
 
-    With `beats` it says in between that it lives; other chunks do so themselves.
+    With `beats` it sends keep-alives in between; other streams send their own.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class EventStream(Response):
                     async for chunk in self._chunks:
                         sent = await self._streams.send(send, chunk)
                         if not sent:
-                            logger.info("a live stream was cut: its client stopped reading")
+                            logger.info("live stream ended: its client stopped reading")
                             break
                     sending.cancel_scope.cancel()
                 if sent:
@@ -279,14 +279,14 @@ class EventStream(Response):
 
 
 async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope) -> None:
-    """Cancel what somebody receives soon after their token was revoked or has expired, or the database cannot tell."""
+    """Cancel a caller's stream soon after their token was revoked or has expired, or the database cannot be read."""
     while allowed is not None:
         await anyio.sleep(ALLOWED_SECONDS)
         try:
             if await allowed():
                 continue
         except StoreError as error:
-            logger.warning("a live stream was cut: its token cannot be checked", extra={"why": str(error)})
+            logger.warning("live stream ended: its token cannot be checked", extra={"why": str(error)})
         scope.cancel()
         return
 

@@ -1,4 +1,4 @@
-"""Which module serves which paths. A module is imported when a path of its own is first called."""
+"""Maps paths to modules. A module is imported when one of its paths is first called."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,10 +14,10 @@ from shoal.surfaces.http.endpoints import Endpoint, Routes, starlette_routes
 
 
 class RouteModule(NamedTuple):
-    """A module with endpoints: `load` returns them, and each of their paths is below one of `paths`.
+    """A module with endpoints. `load` returns them, and each of their paths is below one of `paths`.
 
-    In `paths`, `*` is any segment, and `$` at the end means that nothing follows. A module without `paths` is imported
-    for any call.
+    In `paths`, `*` matches any segment, and a final `$` the end of the path. A module without `paths` is imported for
+    any call.
     """
 
     name: str
@@ -78,7 +78,7 @@ def api() -> Sequence[Endpoint]:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path takes no token: probes, calls that prove who makes them, files without secrets."""
+    """Whether a path needs no token: probes, calls that authenticate otherwise, files without secrets."""
     for module in modules_of(path):
         for endpoint in module.load():
             start, brace, _ = endpoint.path.partition("{")
@@ -88,7 +88,7 @@ def is_open(path: str) -> bool:
 
 
 def modules_of(path: str) -> tuple[RouteModule, ...]:
-    """Return the modules whose endpoints may serve a path; all for a path that the table does not have."""
+    """Return the modules whose endpoints may serve a path, or all modules if the table does not list it."""
     return tuple(module for module in MODULES if module.serves(path)) or MODULES
 
 
@@ -103,7 +103,7 @@ def _is_below(segments: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 class LazyRoutes:
-    """The ASGI application of all endpoints. Those of a module are bound to the services when one is first called."""
+    """The ASGI application of all endpoints. A module's endpoints are bound to the services on first use."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -120,7 +120,7 @@ class LazyRoutes:
         await self._routers[names](scope, receive, send)
 
     async def _call_any(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a path that the table has, and none of its modules."""
+        """Serve a path that is in the table but in none of its modules."""
         await self._route(MODULES, scope, receive, send)
 
     def bind_all(self) -> None:

@@ -116,7 +116,7 @@ def test_models_are_compared_and_cases_checked_while_no_shoal_runs(shoal: Shoal,
 def test_a_conversation_goes_on_from_an_earlier_rest(shoal: Shoal) -> None:
     assert shoal("threads", "branch", THREAD, "0").code == 0
     shown = shoal("threads", "show", THREAD).out
-    assert "goes on after event 0" in shown
+    assert "continues after event 0" in shown
     assert shoal("threads", "branch", THREAD, "2").code == 2
     assert shoal("threads", "again", THREAD).code == 1
 
@@ -128,7 +128,9 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     ran = shoal("permissions", "replay", "--profile", str(rules))
     assert ran.code == 0
     assert "newly denied: 1" in ran.out
-    assert "Everything would have been decided the same." in shoal("permissions", "replay", "--profile", "open").out
+    assert (
+        "Every action would have been decided the same way." in shoal("permissions", "replay", "--profile", "open").out
+    )
     assert shoal("permissions", "replay", "--profile", "nope").code == 2
     ran = shoal("permissions", "replay", "--profile", "/nope.toml")
     assert (ran.code, ran.err) == (2, "shoal: /nope.toml cannot be read: No such file or directory.\n")
@@ -137,7 +139,7 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist;")
     assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
-    assert shoal("permissions", "suggest").out == "Nothing was asked often enough yet.\n"
+    assert shoal("permissions", "suggest").out == "No action was asked about often enough yet.\n"
     assert shoal("permissions", "suggest", "--accept", "1").code == 2
 
 

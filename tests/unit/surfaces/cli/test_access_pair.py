@@ -45,7 +45,7 @@ def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
     people = json.loads(shoal("pair", "list", "--json").out)
     assert [one["user"] for one in people["waiting"]] == ["ada", "eve"]
     assert ada not in shoal("pair", "list").out
-    assert shoal("pair", ada.lower()).out == "telegram:ada may speak with your agents now.\n"
+    assert shoal("pair", ada.lower()).out == "telegram:ada can now talk to your agents.\n"
     people = json.loads(shoal("pair", "list", "--json").out)
     assert [(one["user"], one["by"]) for one in people["paired"]] == [("ada", "web:owner")]
     assert [one["user"] for one in people["waiting"]] == ["eve"]
@@ -67,10 +67,10 @@ def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
 def test_who_was_let_in_can_be_shut_out(shoal: Shoal, home: Path) -> None:
     (ada,) = given(home, "ada")
     assert shoal("pair", ada).code == 0
-    assert "may not speak" in shoal("pair", "remove", "telegram:ada").out
+    assert "can no longer talk" in shoal("pair", "remove", "telegram:ada").out
     assert shoal("pair", "remove", "telegram:ada").code == 1
     assert "PLATFORM:USER" in shoal("pair", "remove", "ada").err
-    assert shoal("pair", "list").out == "Nobody was let in by code, and nobody waits.\n"
+    assert shoal("pair", "list").out == "Nobody was let in by code, and nobody is waiting.\n"
 
 
 def test_a_wrong_code_is_one_line(shoal: Shoal) -> None:

@@ -124,7 +124,7 @@ def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal, name: str) -> N
 def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
     assert shoal("init").code == 0
     nothing = shoal("permissions", "rules")
-    assert (nothing.code, "There are no rules of your own." in nothing.out) == (0, True)
+    assert (nothing.code, "You have no rules of your own." in nothing.out) == (0, True)
     made = shoal("permissions", "add", "allow", "command", "git status", "--beginning")
     assert (made.code, "allow the command git status, whatever follows it, for everybody." in made.out) == (0, True)
     identity = made.out.partition(":")[0]

@@ -116,7 +116,7 @@ def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as
     where = "terminal:ask:mine"
     ran = shoal("ask", "--thread", where, *(["--json"] if as_json else []), "run echo hi")
     assert ran.code == 1
-    assert ran.err == f"shoal: A limit was reached: 1 step. Go on with --thread {where}.\n"
+    assert ran.err == f"shoal: A limit was reached: 1 step. Continue with --thread {where}.\n"
     reply = json.loads(ran.out)["reply"] if as_json else ran.out
     assert "hi" in reply, "what it had to say is said all the same"
     assert not as_json or json.loads(ran.out)["outcome"] == "limit"

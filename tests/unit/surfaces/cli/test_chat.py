@@ -77,8 +77,8 @@ def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="/help\n/new\n/stop\n/steer\n/steer x\n/allow\n/status\n/nonsense\n/quit\nhello\n")
     assert ran.code == 0
     for words in (
-        "/steer TEXT", "Nothing was said here yet.", "Nothing is running.", "Say what: /steer TEXT",
-        "Nothing is running that could be steered", "Nothing waits for an answer.", "thread   terminal:local:main",
+        "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add a text: /steer TEXT",
+        "Nothing is running to steer", "Nothing waits for an answer.", "thread   terminal:local:main",
         "There is no command /nonsense.",
     ):  # fmt: skip
         assert words in ran.out

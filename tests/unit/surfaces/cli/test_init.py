@@ -1,4 +1,4 @@
-"""`shoal init` makes what is missing and changes nothing that is there."""
+"""`shoal init` creates what is missing and changes nothing that is there."""
 
 import stat
 import subprocess

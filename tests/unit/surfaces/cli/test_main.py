@@ -226,7 +226,7 @@ def test_the_errors_of_a_group_are_told_one_by_one(
     assert ran.code == 1
     assert ran.err.splitlines() == [
         "shoal: The disk is full. Free some.",
-        "shoal: x: broken. Check that it exists and is yours.",
+        "shoal: x: broken. Check that it exists and that you own it.",
         "shoal: .: No space. Free some space, then try again.",
     ]
 

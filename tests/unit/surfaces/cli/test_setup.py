@@ -284,7 +284,7 @@ async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked
     assert server.stdout is not None
     assert (await server.stdout.readline()).startswith(b"ready ")
     terminal = start()
-    await at(terminal, "It takes up what is set here at once.")
+    await at(terminal, "Settings made here take effect at once.")
     await at(terminal, "Number [1]: ", "42")
     await at(terminal, "Number [1]: ", "6")
     await at(terminal, "8080/v1]: ", "not an address")
@@ -357,7 +357,7 @@ async def test_teams_takes_the_credentials_and_says_which_address_to_call(
     for app_id, tenant, password, public_url, said in (
         (APP_ID, "tenant-1", PASSWORD, "bot.example.org", "web.public_url"),
         ("", "", "wrong", "https://bot.example.org", "Teams"),  # Enter keeps what was typed before
-        ("", "", PASSWORD, "", "Teams takes the credentials."),
+        ("", "", PASSWORD, "", "Teams accepts the credentials."),
     ):
         await at(terminal, "Microsoft App ID", app_id)
         await at(terminal, "App Tenant ID", tenant)
@@ -411,8 +411,8 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "directly and not in a group")
         terminal.presses(b"\x03")
-        await at(terminal, "Left. What is written stays.")
-        shown = await at(terminal, f"'{PROGRAM} setup' goes on where you left.")
+        await at(terminal, "Setup ended. Settings written so far are kept.")
+        shown = await at(terminal, f"'{PROGRAM} setup' continues where you left off.")
         assert await asyncio.to_thread(terminal.ends) == 130
         assert "Nothing was changed" not in shown + terminal.screen
         again = start("model")

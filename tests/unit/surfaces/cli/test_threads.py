@@ -156,7 +156,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
     shutil.make_archive(str(tmp_path / "boats"), "zip", tmp_path / "pack", "boats")
     for source, name in (("pack/tides", "tides"), ("boats.zip", "boats"), ("pack/reefs/SKILL.md", "reefs")):
         ran = shoal("skills", "install", str(tmp_path / source))
-        assert (ran.code, ran.out) == (0, f"Installed {name}. Agents are told of it from the next turn on.\n")
+        assert (ran.code, ran.out) == (0, f"Installed {name}. Agents can use it from the next turn on.\n")
     assert (home / "data/skills/tides/read.py").exists()
     assert not list((home / "data/skills").rglob(".git"))
     assert shoal("skills", "install", str(tmp_path / "pack"), "--scope", "agent").code == 0
@@ -242,7 +242,7 @@ def test_a_thread_is_renamed_pinned_and_put_away(shoal: Shoal) -> None:
 def test_a_thread_is_deleted_once_that_was_confirmed(shoal: Shoal, home: Path) -> None:
     for answer in ("n\n", ""):
         ran = shoal("threads", "delete", THREAD, stdin=answer)
-        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. '--yes' goes without the question.")
+        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. '--yes' skips the question.")
     assert shoal("threads", "show", THREAD).code == 0
     gone = shoal("threads", "delete", THREAD, "--yes")
     assert gone.code == 0
