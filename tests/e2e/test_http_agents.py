@@ -33,7 +33,7 @@ async def test_an_agent_lives_over_http(shoal: Served) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "part"),
     [
-        ({"name": "../x"}, 400, "is no name"),
+        ({"name": "../x"}, 400, "is not a valid agent name"),
         ({"name": "x", "settings": {"colour": "red"}}, 400, "is not a key of an agent"),
         ({"name": "x", "settings": {"tools": "nosuch"}}, 400, "There is no tool"),
         ({"name": "x", "colour": 1}, 400, "colour"),

@@ -142,7 +142,7 @@ async def test_skills_come_from_an_address(tmp_path: Path, content: bytes) -> No
 @pytest.mark.parametrize(
     ("status", "body", "cut", "why"),
     [
-        (404, b"", False, "answers 404. Check the address"),
+        (404, b"", False, "answered with status 404. Check the address"),
         (200, b"PK", True, "is larger than 5 MiB"),
         (200, b"<html>", False, "not a readable zip archive"),
     ],
@@ -159,8 +159,8 @@ async def test_an_address_without_skills_is_refused(
     [
         ("https://127.0.0.1/x.zip", "not a public address"),
         ("https://169.254.169.254/x.zip", "not a public address"),
-        ("http://example.org/x.zip", "Only https:// will do"),
-        ("file:///etc/passwd", "Only addresses that begin"),
+        ("http://example.org/x.zip", "Only https:// is allowed here"),
+        ("file:///etc/passwd", "Only http:// and https:// addresses"),
     ],
 )
 async def test_an_address_that_agents_may_not_open_is_not_opened_for_skills(stand: Stand, url: str, why: str) -> None:

@@ -79,7 +79,10 @@ def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     assert listed(shoal)["ops"]["channels"] == []
 
 
-@pytest.mark.parametrize(("name", "problem"), [("main", "already"), ("Ops!", "is no name"), ("../x", "is no name")])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("main", "already"), ("Ops!", "is not a valid agent name"), ("../x", "is not a valid agent name")],
+)
 def test_a_name_that_cannot_be_is_refused(shoal: Shoal, name: str, problem: str) -> None:
     ran = shoal("agents", "create", name)
     assert ran.code == 1
