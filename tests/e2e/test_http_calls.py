@@ -408,7 +408,7 @@ async def test_two_at_once_are_one_message(shoal: Served) -> None:
     assert sorted(answer.json()["duplicate"] for answer in answers) == [False] + [True] * 7
 
 
-# ---- show the state of this conversation ----
+# ---- the overview ----
 
 
 async def test_how_things_stand_is_told_at_once(shoal: Served) -> None:

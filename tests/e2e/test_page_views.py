@@ -1,4 +1,4 @@
-"""The page's pictures: show the state of this conversation, what it costs, what fills the window, what comes, and what was recorded."""
+"""The page's pictures: the overview, costs, the context window, schedules and the records."""
 
 import io
 import zipfile

@@ -184,7 +184,7 @@ def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
 
 
 def own_words(text: str) -> str:
-    """A message without the messages that it refers to, and without what Shoal says of show the state of this conversation."""
+    """Return a message without the messages that it refers to and without Shoal's context block."""
     return _CONTEXT.sub("", _REFERRED.sub("", text))
 
 
