@@ -42,10 +42,10 @@ from shoal.tools.registry import Registry
 async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Role = "all") -> AsyncGenerator[Services]:
     """Open the home directory and run everything until the block ends; then drain. Yields the services by their class.
 
-    In the role `offline` nothing runs: no engine, platforms or triggers, and no model is asked. What is changed takes
-    effect at the next start. It works on the database of `overrides.driver`.
+    In the role `offline`, nothing runs: no engine, platforms or triggers, and no model is called. Changes take effect
+    at the next start. It uses the database of `overrides.driver`.
 
-    Raises HomeLocked, ConfigError and StoreError with what to do about each.
+    Raises HomeLocked, ConfigError and StoreError with the next step for each.
     """
     if overrides.models is None and role != "offline":
         config = await with_ollama(config, os.environ)
@@ -86,7 +86,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
 
 async def _note_start(services: Services, role: Role) -> None:
-    """Note for the operator what the start found: agents that cannot be used, and that a backup was restored."""
+    """Add notes for the operator about the start: unusable agents, and a restored backup."""
     notices, restored_at = services[Notices], services[Home].restored_at()
     notices.notes += await services[AgentLifecycle].reconcile()
     if restored_at is not None and role != "worker":

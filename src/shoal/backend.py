@@ -1,4 +1,4 @@
-"""What a process stands on: its database, its engine, and how it shares work with others.
+"""Database, engine and coordination for one process.
 
 database.url      driver, engine                 other processes                       what one process alone may do
 ---------------   ----------------------------   -----------------------------------   -----------------------------
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OUTAGE_SECONDS = 1.0
-"""How long a service waits before it starts anew after an outage of the database or a full disk."""
+"""Pause before a service is restarted after a database outage or a full disk."""
 
 Role: TypeAlias = Literal["all", "serve", "worker", "offline"]
-"""`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both; `offline` none."""
+"""`serve` runs the platforms, the page and the triggers; `worker` runs turns; `all` both; `offline` neither."""
 
 Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
@@ -48,9 +48,9 @@ Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 class Backend:
     """SQLite in the home directory, one process; the base of what several processes share.
 
-    `health` says what is known to be wrong with the database. Once something is, every write raises StoreCorrupt and
-    what needs the database stands still; the process stays, since nothing but it may still have the data (decision
-    035). With `recovers`, threads left with work have to be woken at the start; else their jobs are still there.
+    `health` describes known damage of the database. Once it is damaged, every write raises StoreCorrupt and services
+    that need the database stop. The process continues, because only it may still have the data (decision 035). With
+    `recovers`, threads with unfinished work must be woken at the start; otherwise, their jobs still exist.
     """
 
     recovers: bool = True
@@ -68,38 +68,38 @@ class Backend:
         self._tasks: TaskGroup | None = None
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Where actors show what happens: in this process, or in all of them."""
+        """Return the hub for live events of this process, or of all processes."""
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Have `due` called, too, when another process made something due: a platform, `triggers`, or all (empty)."""
+        """Also call `due` when another process made something due: a platform, `triggers`, or everything (empty)."""
 
     def add_service(self, serve: Service) -> None:
-        """Have `serve` run in this process, as in every other; again after every outage of the database.
+        """Run `serve` in every process, and restart it after each database outage.
 
-        Once the database is damaged it stands still.
+        It stops once the database is damaged.
         """
         self._services.append(partial(_outlast, self.health, serve))
 
     def add_single(self, name: str, *serve: Service) -> None:
-        """Have all of `serve` run, like other services, in one process at a time."""
+        """Run all of `serve` as services in one process at a time."""
         self.begin(name, *serve)
 
     def begin(self, name: str, *serve: Service) -> None:
-        """Have all of `serve` run in this process, like other services, until `end` is called with this name."""
+        """Run all of `serve` as services in this process until `end` is called with this name."""
         self._named[name] = [partial(_outlast, self.health, one) for one in serve]
         if self._tasks is not None:
             self._tasks.start_soon(self._run_named, name)
 
     async def end(self, name: str) -> None:
-        """End what was begun under a name, and wait until it has ended."""
+        """Stop the services started under a name, and wait for their end."""
         self._named.pop(name, None)
         if (running := self._scopes.get(name)) is not None:
             running[0].cancel()
             await running[1].wait()
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """What has to run besides the engine."""
+        """Return the services to run in addition to the engine."""
         return [*(serve() for serve in self._services), self._run_all_named()]
 
     async def _run_all_named(self) -> None:
@@ -123,13 +123,13 @@ class Backend:
             ended.set()
 
     def describe(self, address: str) -> None:
-        """Tell others on this machine where this process serves."""
+        """Publish this process's address for other processes on this machine."""
         if self._lock is not None:
             self._lock.describe(address)
 
 
 class ClusterBackend(Backend):
-    """PostgreSQL, any number of processes, which find each other in the database."""
+    """PostgreSQL with any number of processes, which find each other in the database."""
 
     recovers: bool = False
 
@@ -149,7 +149,7 @@ class ClusterBackend(Backend):
         self._services += [self._listener.run, self._holder.run]
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """All processes'."""
+        """Return the hub of all processes."""
         from shoal.engine.cluster import LiveBridge
 
         bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
@@ -157,11 +157,11 @@ class ClusterBackend(Backend):
         return bridge
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """The store tells it with each post and trigger; after an outage everything may be due."""
+        """Call `due` for the store's notifications about posts and triggers. After an outage, everything may be due."""
         self._listener.listen("shoal_due", due, lambda: due(""))
 
     def add_single(self, name: str, *serve: Service) -> None:
-        """Under an advisory lock of that name."""
+        """Run the services under an advisory lock with this name."""
         self._holder.want(name, partial(_together, [partial(_outlast, self.health, one) for one in serve]))
 
 
@@ -172,8 +172,8 @@ async def _together(services: Sequence[Service]) -> None:
 
 
 async def _outlast(health: Health, serve: Service) -> None:
-    """Run a service, and again whenever the database was away or its disk full; any other failure ends it loudly, but
-    where the database is damaged it stands still."""
+    """Run a service, and restart it after a database outage or a full disk. Other failures are raised. If the database
+    is damaged, the service stops."""
     seconds = OUTAGE_SECONDS
     while True:
         try:
@@ -193,7 +193,7 @@ async def _outlast(health: Health, serve: Service) -> None:
 async def open_backend(
     config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None, opened: Driver | None = None
 ) -> AsyncGenerator[Backend]:
-    """Open the database, and close it afterwards; one that is `opened` already stays open.
+    """Open the database, and close it afterwards. An already `opened` one stays open.
 
     Raises HomeLocked, StoreError, and InvalidInput for a role that needs PostgreSQL.
     """
@@ -221,7 +221,7 @@ async def open_backend(
 
 @asynccontextmanager
 async def unwrapped() -> AsyncGenerator[None]:
-    """What failed in the block, by itself, as long as it was one thing."""
+    """Raise the block's error without an exception group if there is only one."""
     try:
         yield
     except BaseExceptionGroup as group:

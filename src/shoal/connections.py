@@ -1,4 +1,4 @@
-"""The accounts on platforms: who may speak on each, and connecting them while Shoal runs."""
+"""Platform accounts: access to each, and connecting them while Shoal runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,15 +20,15 @@ from shoal.threads.voice import VoiceService
 
 
 def approvers_of(config: Config) -> list[str]:
-    """Who may answer any question: those of the configuration, and the owner everywhere."""
+    """Return who may decide any approval: the configured people, and the owner everywhere."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
 @dataclass
 class Standing:
-    """Who may speak on each platform and decide, and whose agent an account has; settled anew when that changes.
+    """Access and approvers of each platform, and the agent of each account. Updated when the configuration changes.
 
-    `access` are rules in the place of the configuration's, `gated` the platforms before which a gate stands.
+    `access` are rules instead of the configured ones; `gated` are the platforms with an access gate.
     """
 
     access: Mapping[str, AccessRules]
@@ -38,7 +38,7 @@ class Standing:
     accounts: dict[str, str]
 
     def settle(self, config: Config, platforms: Iterable[str]) -> None:
-        """Let all of it be as a configuration says, for everybody who holds a part of it."""
+        """Apply a configuration to all parts."""
         self.links.become(links_of(config, platforms, self.access))
         self.approvers[:] = approvers_of(config)
         self.accounts.clear()
@@ -47,7 +47,7 @@ class Standing:
 
 @dataclass
 class Connections:
-    """The connected accounts by their platform. `configured` also has those that are not connected here."""
+    """The connected accounts by platform. `configured` also contains those that are not connected here."""
 
     adapters: dict[str, ChatAdapter]
     configured: Mapping[str, ChatAdapter | None]
@@ -64,7 +64,7 @@ class Connections:
     gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
 
     def add(self, adapter: ChatAdapter) -> None:
-        """Connect one more account, in a Shoal that runs already."""
+        """Connect another account while Shoal runs."""
         name = adapter.platform
         self.adapters[name] = adapter
         self.standing.gated.add(name)
@@ -72,7 +72,7 @@ class Connections:
         self.serve(adapter)
 
     def serve(self, adapter: ChatAdapter) -> None:
-        """Take messages of an account in, and deliver its posts."""
+        """Receive an account's messages and deliver its posts."""
         name = adapter.platform
         if name in self.standing.gated:
             self.gates[name] = self.make_gate()
@@ -85,7 +85,7 @@ class Connections:
         self.backend.add_single(f"platform {name}", receive, send)
 
     async def remove(self, name: str) -> None:
-        """End an account's connection; what its threads have to post waits until it is there again."""
+        """Disconnect an account. Its threads' posts wait until it is connected again."""
         await self.backend.end(f"platform {name}")
         self.adapters.pop(name, None)
         self.senders.drop(name)
@@ -93,6 +93,6 @@ class Connections:
         self.standing.gated.discard(name)
 
     def settle(self, config: Config) -> None:
-        """Let who may speak and decide, and whose agent an account has, be as a configuration says."""
+        """Apply a configuration's access, approvers and agents of accounts."""
         self.config.current = config
         self.standing.settle(config, self.adapters)

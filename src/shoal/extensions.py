@@ -1,6 +1,6 @@
-"""Extensions: what installed packages offer as entry points.
+"""Extensions: entry points of installed packages.
 
-A package names them in its metadata, under a `Group`, e.g. `weather = "pkg:Weather"` in
+A package declares them in its metadata under a `Group`, for example `weather = "pkg:Weather"` in
 `[project.entry-points."shoal.tools"]`. Nothing is imported before it is used.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.kernel.ports import Provider, Sandbox, Tool
 
 COMMAND_SECONDS = 60.0
-"""Longest that a command of a package may take."""
+"""Time limit of a package's command."""
 
 Group: TypeAlias = Literal[
     "shoal.platforms",
@@ -40,11 +40,11 @@ Group: TypeAlias = Literal[
     "shoal.cli",
 ]
 HARDWARE: Literal["shoal.tools.hardware"] = "shoal.tools.hardware"
-"""Tools that exist only with the setting `tools.hardware`."""
+"""Group of tools that require the setting `tools.hardware`."""
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
-    """What the installed packages offer in a group, by name. Raises ConfigError when two offer the same name."""
+    """Return the entry points of a group by name. Raises ConfigError if two packages use the same name."""
     found: dict[str, EntryPoint] = {}
     path = tuple(sys.path)
     for entry in _offered(path) if group in _groups(path) else ():
@@ -63,7 +63,7 @@ def extensions(group: Group) -> dict[str, "EntryPoint"]:
 
 
 def load_extension(group: Group, name: str) -> object:
-    """Import what a package offers under a name. Raises ConfigError when nothing does or it cannot be imported."""
+    """Import the entry point with a name. Raises ConfigError if it does not exist or cannot be imported."""
     found = extensions(group)
     entry = found.get(name)
     if entry is None:
@@ -77,12 +77,12 @@ def load_extension(group: Group, name: str) -> object:
 
 
 def has_platform(name: str) -> bool:
-    """Whether a platform of that name is built in or offered by a package; nothing is imported."""
+    """Whether a platform is built in or offered by a package, without importing it."""
     return name in BUILT_IN or name in extensions("shoal.platforms")
 
 
 def platform_named(name: str) -> Platform:
-    """The record of a platform, built in or in `shoal.platforms`. Raises ConfigError."""
+    """Return the record of a platform, built in or from `shoal.platforms`. Raises ConfigError."""
     if name in BUILT_IN:
         return built_in(name)
     record = load_extension("shoal.platforms", name)
@@ -94,7 +94,7 @@ def platform_named(name: str) -> Platform:
 def extension_tools(settings: ToolsSettings) -> "list[Tool]":
     """Load the tools of `shoal.tools`, and with `tools.hardware` those of `shoal.tools.hardware`.
 
-    Raises ConfigError when a tool cannot be imported, and when no package offers the hardware that is switched on.
+    Raises ConfigError if a tool cannot be imported, or if hardware is enabled without its package.
     """
     if settings.hardware and not extensions(HARDWARE):
         raise ConfigError([f"tools.hardware is on, and its package is missing. {how_to_add_package('shoal-hardware')}"])
@@ -103,7 +103,7 @@ def extension_tools(settings: ToolsSettings) -> "list[Tool]":
 
 
 def extension_commands() -> list[ChatCommand]:
-    """The chat commands of `shoal.commands`. Raises ConfigError for one that is no `chat_command`."""
+    """Load the chat commands of `shoal.commands`. Raises ConfigError for anything that is not a `chat_command`."""
     commands: list[ChatCommand] = []
     for name in sorted(extensions("shoal.commands")):
         command = load_extension("shoal.commands", name)
@@ -118,7 +118,7 @@ async def _answer(command: ChatCommand, asked: CommandRequest) -> str:
 
 
 def extension_hooks() -> dict[str, Hooks]:
-    """The hooks of `shoal.hooks`, by name. Raises ConfigError for what is no `Hooks`."""
+    """Load the hooks of `shoal.hooks` by name. Raises ConfigError for anything that is not `Hooks`."""
     hooks: dict[str, Hooks] = {}
     for name in sorted(extensions("shoal.hooks")):
         loaded = load_extension("shoal.hooks", name)
@@ -129,13 +129,13 @@ def extension_hooks() -> dict[str, Hooks]:
 
 
 def extension_providers() -> "list[Provider]":
-    """What they offer in `shoal.providers`: classes or functions that make a provider. Raises ConfigError."""
+    """Load the factories of providers in `shoal.providers`. Raises ConfigError."""
     makers = [load_extension("shoal.providers", name) for name in extensions("shoal.providers")]
     return [cast("Callable[[], Provider]", maker)() for maker in makers]
 
 
 def extension_sandbox(name: str) -> "Sandbox":
-    """The one of that name in `shoal.sandboxes`. Raises ConfigError."""
+    """Load the sandbox with this name from `shoal.sandboxes`. Raises ConfigError."""
     return cast("Callable[[], Sandbox]", load_extension("shoal.sandboxes", name))()
 
 
@@ -146,15 +146,15 @@ def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
     offered: dict[str, list[EntryPoint]] = {}
     for package in distributions():
         entries = [entry for entry in package.entry_points if entry.group.startswith("shoal.")]
-        if entries:  # of a package that is there twice the first on the path counts
+        if entries:  # the first copy of a package on the path counts
             offered.setdefault(package.name, entries)
     return tuple(entry for entries in offered.values() for entry in entries)
 
 
 @cache
 def _groups(path: tuple[str, ...]) -> frozenset[str]:
-    """Return the groups that installed packages offer something in, or all groups where only Python's own scan can
-    tell. That scan and its imports take ten times as long (15 ms), so most starts must do without."""
+    """Return the groups with entry points, or all groups if only Python's own scan can tell. That scan and its imports
+    take ten times as long (15 ms), so most starts avoid it."""
     groups: set[str] = set()
     for folder in path:
         try:

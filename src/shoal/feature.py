@@ -1,9 +1,9 @@
-"""Features: what Shoal can do beyond a conversation, each in one folder of `shoal/features/`.
+"""Features: capabilities beyond a conversation, each in one folder of `shoal/features/`.
 
-The `__init__.py` of such a folder has a record, `FEATURE`, that names everything of the feature. Nothing outside the
-folder imports it: the core finds the record by the list below. Deleting a folder and its line removes the feature.
+The `__init__.py` of a folder contains a record, `FEATURE`, that names all parts of the feature. Nothing outside the
+folder imports it: the core finds the record through the list below. Deleting a folder and its line removes the feature.
 
-An entry is MODULE:ATTRIBUTE in the feature's folder. It is imported when it is used.
+An entry is MODULE:ATTRIBUTE in the feature's folder, and is imported on first use.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ FEATURES = (
     "snapshots",
     "standing_rules",
 )
-"""The built-in features: the names of folders, in the order in which they are opened."""
+"""Folders of the built-in features, in the order of opening."""
 
 
 class CliCommand(NamedTuple):
@@ -46,7 +46,7 @@ class CliCommand(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What a feature consists of. In each entry, `services` are those of the running system (`shoal.services`).
+    """The parts of a feature. In each entry, `services` are those of the running system (`shoal.services`).
 
     settings       sections of the file, by the name of their tables: a struct, or dict[str, …] for [TABLE.NAME]
     open           `open(services)` returns an async context manager, which is left when Shoal has stopped
@@ -77,7 +77,7 @@ class Feature(NamedTuple):
     doctor: str = ""
 
     def load(self, entry: str) -> object:
-        """Import what an entry names."""
+        """Import an entry."""
         module, _, attribute = entry.partition(":")
         return getattr(import_module(f"shoal.features.{self.name}.{module}"), attribute)
 
@@ -89,7 +89,7 @@ def features() -> Sequence[Feature]:
 
 
 def command_named(name: str) -> object | None:
-    """Load a feature's subcommand of `shoal`; None where no feature has one of this name."""
+    """Load a feature's subcommand of `shoal`, or return None if no feature has it."""
     entries = ((feature, one) for feature in features() for one in feature.cli if one.name == name and not one.group)
     return next((feature.load(one.entry) for feature, one in entries), None)
 

@@ -1,4 +1,4 @@
-"""How this Shoal was installed, and so what has to be typed to add an extra to it, or to call it."""
+"""How this Shoal was installed, and the commands to add an extra or to run it."""
 
 import os
 import re
@@ -20,7 +20,7 @@ class _Folder(msgspec.Struct, frozen=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """What installers note of where a package came from (PEP 610); nothing for one from an index."""
+    """The recorded source of an installed package (PEP 610). Empty for a package from an index."""
 
     url: str = ""
     dir_info: _Folder = _Folder()
@@ -28,7 +28,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 @cache
 def source() -> tuple[str, bool]:
-    """What this Shoal was installed from, a path or the name `shoal`, and whether that is a checkout in use."""
+    """Return the source of this installation, a path or the name `shoal`, and whether it is an editable checkout."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
@@ -40,18 +40,18 @@ def source() -> tuple[str, bool]:
 
 
 def install_command(extra: str) -> list[str]:
-    """The command that adds what an extra brings to this installation."""
+    """Return the command that adds an extra to this installation."""
     where, is_checkout = source()
     wanted = ["install", *(["--editable"] if is_checkout else []), f"{where}[{extra}]"]
     if Path(sys.prefix, "pipx_metadata.json").exists():
         return ["pipx", "runpip", "shoal", *wanted]
-    if find_spec("pip") is None:  # an environment of uv's
+    if find_spec("pip") is None:  # an environment of uv
         return ["uv", "pip", *wanted[:1], "--python", sys.executable, *wanted[1:]]
     return [sys.executable, "-m", "pip", *wanted]
 
 
 def how_to_add_package(package: str) -> str:
-    """What to do where a package of Shoal's own is missing, as a sentence. A checkout has it in its `packages/`."""
+    """Return a sentence on how to add a missing package of Shoal. A checkout contains it in `packages/`."""
     where, is_checkout = source()
     command = install_command("")
     wanted = str(Path(where, "packages", package)) if is_checkout else package
@@ -59,12 +59,12 @@ def how_to_add_package(package: str) -> str:
 
 
 def how_to_add(extra: str) -> str:
-    """What to do where an extra is missing, as a sentence."""
+    """Return a sentence on how to add a missing extra."""
     return f"Run: {shlex.join(install_command(extra))}"
 
 
 def program() -> str:
-    """What has to be typed to call this Shoal: `shoal` where that leads here, else its path."""
+    """Return the command that runs this Shoal: `shoal` if that is this installation, otherwise its path."""
     called = sys.argv[0]
     if Path(called).name != "shoal":
         return "shoal"
@@ -73,5 +73,5 @@ def program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """A text in which commands of Shoal stand as they have to be typed here."""
+    """Replace Shoal's commands in a text with the form that works here."""
     return re.sub(r"`shoal(?=[ `])", lambda _: f"`{program()}", text)

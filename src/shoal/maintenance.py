@@ -1,4 +1,4 @@
-"""What runs beside the turns for as long as the app does."""
+"""Background services that run alongside turns."""
 
 import asyncio
 import contextlib
@@ -37,36 +37,35 @@ HEALTH_CHECK_SECONDS = 5.0
 CLOCK_LOOK_SECONDS = 5.0
 TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
-"""The first look through the whole database comes when the work that waited for a start is done."""
+"""Delay of the first full database check, which leaves the start to waiting work."""
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
 SERVICE_PROBLEMS = "service problems"
-"""The scope of settings that holds why each service failed last."""
+"""Settings scope of each service's last failure."""
 SET_ASIDE_SECONDS = 60.0
 UPKEEP_SECONDS_MIN = 60.0
 UPKEEP_DOUBLINGS_MAX = 6
-"""A service that keeps failing runs again every hour or so."""
+"""Longest pause before a failing service is retried."""
 UPKEEP_CALM_SECONDS = 7200.0
-"""One that has run for so long begins with a short wait again."""
+"""Run time after which a service's backoff is reset."""
 PROBLEM_CHARS_MAX = 300
 DISCOVER_AFTER_SECONDS = 3.0
-"""Providers are asked what they offer when the first messages have had their turn."""
+"""Delay before providers are asked for their models, which leaves the start to first messages."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 GARBAGE_THRESHOLDS = (5_000, 20, 10)
-"""New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
-a cycle (a closed connection does) may be a megabyte or two until then."""
+"""Thresholds of the garbage collector. Until it runs, cycles such as closed connections may take a megabyte or two."""
 
 _M_ARENA_MAX = -8
-"""Of glibc's malloc.h: how many heaps its threads may have."""
+"""Option of glibc's malloc.h for the number of heaps."""
 
 
 def share_one_heap() -> None:
-    """Have all threads that begin after this take memory from one heap, where the C library is glibc.
+    """Make all threads started later share one heap, if the C library is glibc.
 
-    By default it makes one for each thread that allocates while another does. What is freed in one serves no other
-    thread, so that a process of a dozen threads grows for hours: by a fifth of its memory in 10,000 turns.
+    By default, glibc creates a heap for each thread that allocates while another does. Memory freed in one heap is not
+    available to other threads, so a process with a dozen threads grows by a fifth in 10,000 turns.
     """
     import ctypes
 
@@ -76,9 +75,9 @@ def share_one_heap() -> None:
 
 
 async def return_freed_memory(clock: Clock) -> None:
-    """Give back to the system what has been freed, now and then, where the C library is glibc.
+    """Periodically return freed memory to the system, if the C library is glibc.
 
-    It gives back only what lies at the end of its heap, so that each rush of messages would leave a few megabytes.
+    By itself, glibc returns only memory at the end of its heap, so each burst of messages would keep a few megabytes.
     """
     import ctypes
 
@@ -89,10 +88,10 @@ async def return_freed_memory(clock: Clock) -> None:
 
 
 def collect_seldom() -> None:
-    """What a start has made is never looked through again, and what is new less often.
+    """Exclude the objects of the start from garbage collection, and collect new ones less often.
 
-    A start leaves two thousand objects in cycles, whatever the home holds; to look for them would take a tenth of its
-    time. A turn leaves few. At the interpreter's own thresholds the collector takes a tenth of a turn's CPU.
+    A start leaves two thousand objects in cycles, and collecting them would take a tenth of its time. A turn leaves
+    few. With the default thresholds, the collector takes a tenth of a turn's CPU.
     """
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -100,10 +99,10 @@ def collect_seldom() -> None:
 
 
 class Upkeep:
-    """Services without which turns go on for a while: one that fails is written down and told to the owner, and runs
-    again later. The engine, what watches the database and what settles approvals end the process instead.
+    """Services that turns can temporarily do without. A failure is stored and reported to the owner, and the service is
+    restarted later. The engine, the database watcher and the approval service end the process instead.
 
-    Outages and damage of the database are passed on: all services wait for its end together.
+    Outages and damage of the database are raised, because all services wait for their end together.
     """
 
     def __init__(self, settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
@@ -112,7 +111,7 @@ class Upkeep:
         self._tell = tell
 
     def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
-        """The service, run again whenever it fails."""
+        """Run a service, and restart it after each failure."""
         return partial(self._run, name, serve)
 
     async def _run(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
@@ -139,21 +138,21 @@ class Upkeep:
 
 
 class ServiceProblem(msgspec.Struct, frozen=True):
-    """When and why a service failed last."""
+    """Time and reason of a service's last failure."""
 
     at: datetime
     why: str
 
 
 def service_problem(stored: str) -> ServiceProblem:
-    """What was written down of a service."""
+    """Return the stored failure of a service."""
     return msgspec.json.decode(stored, type=ServiceProblem)
 
 
 async def watch_set_aside(
     settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]], note: Callable[[str], None]
 ) -> None:
-    """Tell the owner of events that were set aside, each once, and have this process note them."""
+    """Report events that were set aside to the owner, each once, and record them in this process."""
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
@@ -167,21 +166,21 @@ async def watch_set_aside(
 
 
 async def watch_begun(begun: Begun, clock: Clock) -> None:
-    """Read every minute in which events other processes have died."""
+    """Read the crashes of other processes every minute."""
     while True:
         await clock.sleep(SET_ASIDE_SECONDS)
         await begun.learn()
 
 
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
-    """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
+    """Expire approvals within EXPIRY_CHECK_SECONDS, and short-lived ones sooner."""
     while True:
         await expire()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
 async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
-    """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
+    """Periodically write the heads of the audit chains to the log, where changes would be noticed."""
     while True:
         await clock.sleep(ANCHOR_SECONDS)
         chains = await audit.chains()
@@ -190,8 +189,8 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 
 
 async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
-    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once; of a disk
-    that is full or read only at most every TROUBLE_SECONDS."""
+    """Detect changes of the database's files within HEALTH_CHECK_SECONDS, and report damage once. A full or read-only
+    disk is reported at most every TROUBLE_SECONDS."""
     told_at = -TROUBLE_SECONDS
     while not health.damage:
         await clock.sleep(HEALTH_CHECK_SECONDS)
@@ -207,7 +206,7 @@ async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Await
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
-    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set: what is due then comes at once."""
+    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set, which runs due work immediately."""
     before = wall_ahead(clock)
     while True:
         await clock.sleep(CLOCK_LOOK_SECONDS)
@@ -218,7 +217,7 @@ async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
 
 
 async def look_through_daily(health: Health, clock: Clock) -> None:
-    """Look at all of the database once a day."""
+    """Check the whole database once a day."""
     await clock.sleep(LOOK_THROUGH_AFTER_SECONDS)
     while True:
         await health.look_through(BACKGROUND_CHECK_SECONDS)
@@ -226,12 +225,12 @@ async def look_through_daily(health: Health, clock: Clock) -> None:
 
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
-    """Have the audit log tell which settings of who may do what differ from those of the last start."""
+    """Record in the audit log which access settings changed since the last start."""
     parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
     before: dict[str, str] = {}
-    with contextlib.suppress(*UNREADABLE):  # else all is new
+    with contextlib.suppress(*UNREADABLE):  # otherwise everything would be new
         before = msgspec.json.decode(stored or "{}", type=dict[str, str])
     if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
         return
@@ -245,7 +244,7 @@ async def note_settings(config: Config, store: Store, home: Home, agents: Iterab
 
 
 def _rules_of(home: Home, name: str) -> bytes:
-    """What an agent's own and shared settings say of what it may do; of a file that cannot be read, that it is so."""
+    """Return the access settings in an agent's own and shared files, or that a file is unreadable."""
     try:
         file = read_agent(home.agent(name), read_shared(home))
     except InvalidInput:
@@ -254,7 +253,7 @@ def _rules_of(home: Home, name: str) -> bytes:
 
 
 def _rules(config: Config) -> dict[str, bytes]:
-    """What decides who may do what, in parts; no secrets are among them."""
+    """Return all access settings in parts, without secrets."""
     found = {
         "permissions": _encode(config.permissions),
         "access": _encode(config.access),
@@ -271,7 +270,7 @@ def _rules(config: Config) -> dict[str, bytes]:
 
 
 async def tell_completions(hub: Hub, on_complete: Completion) -> None:
-    """Await `on_complete` for each turn that finishes in this process; what it raises is logged and changes nothing."""
+    """Await `on_complete` for each turn that finishes in this process. Its errors are logged and have no effect."""
 
     async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
         await on_complete(thread, turn, reply)
@@ -288,7 +287,7 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
 
 
 def missing_model(models: Models, name: str) -> str:
-    """Why the default model cannot answer, as far as is known without asking its provider; empty where nothing is."""
+    """Return why the default model cannot answer, if known without a request, or an empty string."""
     try:
         existing_model(models, name)
     except InvalidInput as error:
@@ -297,8 +296,8 @@ def missing_model(models: Models, name: str) -> str:
 
 
 async def discover_models(models: Models, clock: Clock, default: str) -> None:
-    """Check the keys and list the models of every provider once, into available_models.json; failures are logged, and
-    a default model that turns out not to be offered."""
+    """Check the keys and list the models of every provider once, into available_models.json. Logs failures and an
+    unavailable default model."""
     known = missing_model(models, default)
     if isinstance(models, Catalog):
         await models.offer_shipped()

@@ -1,4 +1,4 @@
-"""What Shoal says by itself to its owner, or in the conversation that something belongs to."""
+"""Notices of Shoal to its owner, or in a conversation."""
 
 import contextlib
 import logging
@@ -26,20 +26,20 @@ from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 log = logging.getLogger(__name__)
 
 CHANNELS_AFTER_SECONDS = 20.0
-"""Bound channels are looked for when the platforms have had time to connect."""
+"""Delay before bound channels are checked, which lets the platforms connect."""
 CHANNELS_TRIES = 5
 NOTES_MAX = 50
-"""Further notes are only logged and posted."""
+"""Notes kept. Further ones are only logged and posted."""
 UNPOSTED_CHARS = 1500
-"""Of a post that no chat takes, the owner is told this much."""
+"""Characters of a refused post in the owner's notice."""
 NOTICE = "notice:"
 RESTORED = ("restored", "told")
-"""The setting that holds of which restore the owner was told."""
+"""Setting with the restore that the owner was notified of."""
 
 
 @dataclass(eq=False, repr=False)
 class Notices:
-    """Posts them. `notes` are the lines that the start, the API and `shoal doctor` show as well."""
+    """Posts notices. `notes` are the lines that the start, the API and `shoal doctor` also show."""
 
     store: Store
     clock: Clock
@@ -48,17 +48,17 @@ class Notices:
     post: Callable[[NewPost], Awaitable[None]]
     notes: list[str]
     approvers: Callable[[], Sequence[str]] = tuple
-    """People who are told where the owner cannot be, as PLATFORM:USER."""
+    """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
 
     async def tell_owner(self, text: str) -> None:
-        """In the direct conversation in which the owner wrote last, where nobody else reads along, else in that of an
-        approver; nowhere without, and nowhere that takes no posts."""
+        """Post in the owner's most recent direct conversation, otherwise in an approver's. Does nothing if there is
+        none that accepts posts."""
         id = f"{NOTICE}{self.clock.new_id()}"
         found = await self.store.settings.get(*OWNER_IN)
         if found and not await self._is_barred(ThreadId(found)):
             await self.post(NewPost(id, ThreadId(found), text))
             return
-        for person in reversed(self.approvers()):  # owners are the last of them
+        for person in reversed(self.approvers()):  # owners come last
             platform, _, user = person.partition(":")
             if platform not in self.adapters or platform in OWN_PLATFORMS or not user or user.startswith("role:"):
                 continue
@@ -71,7 +71,7 @@ class Notices:
         return bool(await self.store.settings.get(barred_scope(thread_address(thread).platform), channel_of(thread)))
 
     async def of_unposted(self, row: OutboxRow, why: str, *, is_kept: bool) -> None:
-        """That a chat does not take a post, which is kept or lost: to the owner, with its text, and in the notes."""
+        """Tell the owner that a chat refused a post, with its text, and add a note."""
         info, address = await self.store.journal.thread(row.thread), thread_address(row.thread)
         title = f" ({info.title})" if info is not None and info.title else ""
         where = f"{address.platform}, chat {address.channel}{title}"
@@ -79,7 +79,7 @@ class Notices:
             f"I cannot post in {where} for now. I try again for a day." if is_kept else f"I could not post in {where}."
         )
         self.note(f"{what} {why}")
-        if row.id.startswith(NOTICE):  # the owner's own chat: it was for them, so somebody else is asked to tell them
+        if row.id.startswith(NOTICE):  # the owner's own chat: ask someone else to tell them
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
             await self.tell_owner(row.post.text)
@@ -90,7 +90,7 @@ class Notices:
         await self.tell_owner(f"{what} {why}\n\n{said}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:
-        """That this home was made from a backup, once."""
+        """Tell once that this home was restored from a backup."""
         stored = await self.store.settings.get(*RESTORED)
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
@@ -106,7 +106,7 @@ class Notices:
             self.notes.append(note)
 
     async def of_window(self, model: str) -> None:
-        """That a model's window is not known: in the notes of this process, and once for ever in the log."""
+        """Add a note that a model's window is unknown, and log it once."""
         note = (
             f"The context window of {model} is not known: {WINDOW_TOKENS_DEFAULT:,} tokens are taken for it, and less "
             "once its provider refuses them. Set model.context_tokens_max to what it has."
@@ -117,7 +117,7 @@ class Notices:
                 log.warning("%s", note)
 
     async def past_outbox(self, text: str) -> None:
-        """To the owner in private, past the outbox, which is in the database that is damaged or takes nothing."""
+        """Notify the owner directly without the outbox, because the database is damaged or unavailable."""
         with contextlib.suppress(StoreError, PlatformError):
             found = await self.store.settings.get(*OWNER_IN)
             adapter = self.adapters.get(found.partition(":")[0]) if found else None
@@ -125,7 +125,8 @@ class Notices:
                 await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"{NOTICE}{self.clock.new_id()}", text)))
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
-        """Look once whether the bound channels still exist; tell the log, the notes and the owner which do not."""
+        """Check once whether the bound channels still exist, and report missing ones in the log, the notes and to the
+        owner."""
         for attempt in range(CHANNELS_TRIES):
             await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
             try:
@@ -142,7 +143,7 @@ class Notices:
         await anyio.sleep_forever()
 
     async def tell_where_last_heard(self, text: str) -> None:
-        """In the thread in which the default agent was last written to; nowhere without."""
+        """Post in the thread in which the default agent last received a message, if any."""
         found = await self.store.settings.get("last_channel", self.default_agent)
         if found and found.count(":") == 2:
             await self.post(NewPost(f"{NOTICE}{self.clock.new_id()}", ThreadId(found), text))

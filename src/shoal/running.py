@@ -1,4 +1,4 @@
-"""Whether Shoal takes messages, and the status of its parts."""
+"""Whether Shoal accepts messages, and the status of its parts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,9 +24,8 @@ State = Literal["starting", "running", "draining", "stopped"]
 
 @dataclass
 class Runtime:
-    """How far starting or stopping has come. In the role `offline` the state is `stopped` all along.
-    `before_turns` are awaited once the engine has started, before turns go on, `before_ready` before it counts as
-    running."""
+    """Progress of starting and stopping. In the role `offline`, the state is always `stopped`. `before_turns` are
+    awaited after the engine has started and before turns continue; `before_ready` before Shoal counts as running."""
 
     engine: Engine
     drain_seconds: float
@@ -37,7 +36,7 @@ class Runtime:
     role: Role = "all"
 
     async def drain(self) -> None:
-        """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
+        """Stop accepting messages, give running turns `engine.drain_seconds`, and leave the rest to the next start."""
         self.state = "draining"
         self.stopping.set()
         await self.engine.drain(self.drain_seconds)
@@ -45,7 +44,7 @@ class Runtime:
 
 @dataclass
 class Status:
-    """Reads what `info` shows. `servers` describes connected tool servers."""
+    """Collects the data of `info`. `servers` describes connected tool servers."""
 
     services: Services
     servers: Callable[[], tuple[str, ...]] = tuple

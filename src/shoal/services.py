@@ -4,9 +4,9 @@
     services.add(catalog, Models)  # a part behind a port is found by the port
     services[CaseChecks]
 
-`open_app` fills the map and yields it. A class with `of(services)` needs no `add`: its service is made of the others
-when it is first asked for. An endpoint's parameter that is annotated with a service's class gets that service when the
-routes are bound.
+`open_app` fills the map and yields it. A class with `of(services)` needs no `add`: its service is created from the
+others on first use. An endpoint's parameter annotated with a service's class receives that service when the routes are
+bound.
 """
 
 from typing import Protocol, TypeVar, cast, runtime_checkable
@@ -16,10 +16,10 @@ ServiceT = TypeVar("ServiceT")
 
 @runtime_checkable
 class MadeOfServices(Protocol):
-    """A class of services that are made of others."""
+    """A class of services that are created from others."""
 
     def of(self, services: "Services") -> object:
-        """Make one of other services."""
+        """Create a service from others."""
         ...
 
 
@@ -32,21 +32,21 @@ class Services:
             self.add(service)
 
     def add(self, service: object, kind: type | None = None) -> None:
-        """Offer a service under its own class, or under `kind`, a port or a base of it. Raises ValueError where that
-        class has a service already."""
+        """Add a service under its own class, or under `kind`, a port or base class. Raises ValueError if that class
+        already has a service."""
         kind = kind or type(service)
         if kind in self._by_class:
             raise ValueError(f"There is a service {kind.__name__} already.")
         self._by_class[kind] = service
 
     def copy(self) -> "Services":
-        """A map with the same services, to which others can be added."""
+        """Return a copy of the map, to which more services can be added."""
         copied = Services()
         copied._by_class.update(self._by_class)
         return copied
 
     def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
-        """Raises LookupError where no service has this class."""
+        """Return the service of a class. Raises LookupError if there is none."""
         if kind not in self._by_class and isinstance(kind, MadeOfServices):
             self._by_class[kind] = kind.of(self)
         if kind not in self._by_class:

@@ -1,4 +1,4 @@
-"""A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
+"""A secret setting: a literal value, or an environment variable, file or command. Its value is never shown."""
 
 import os
 import unicodedata
@@ -16,10 +16,10 @@ COMMAND_SECONDS_MAX = 10.0
 
 
 class Secret:
-    """Where a secret comes from. `repr` and `str` name the source, never the value; two are equal by source alone.
+    """A secret's source. `repr` and `str` show the source, never the value. Equality compares only sources.
 
-    A falsy secret is one that is not set. `reveal` looks it up anew each time, so that a token that was replaced
-    is found; whoever calls often keeps the answer until it is refused. Each value goes to the observers first.
+    A secret that is not set is falsy. `reveal` reads the source each time, which finds replaced tokens. Frequent
+    callers cache the value until it is refused. Every value is passed to the observers first.
     """
 
     __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
@@ -35,19 +35,21 @@ class Secret:
 
     @property
     def name(self) -> str:
-        """The variable, file or command asked, for messages; empty for a secret written out."""
+        """Return the variable, file or command for messages. Empty for a literal secret."""
         if self.source == "value":
             return ""
         return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
 
     def parts(self) -> tuple[Source, str | tuple[str, ...]]:
-        """The source and where exactly to look; of a secret written out the value itself, so this is never shown."""
+        """Return the kind of source and its details. Never show this, because for a literal secret it contains the
+        value."""
         return self.source, self._detail
 
     def reveal(self) -> str:
-        """The secret itself; empty when none is set. A command may take up to COMMAND_SECONDS_MAX: call it in a thread.
+        """Return the secret, or an empty string if not set. A command may take up to COMMAND_SECONDS_MAX, so call this
+        in a thread.
 
-        Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
+        Raises ConfigError if the variable is not set, the file is unreadable or the command fails.
         """
         match self.source:
             case "value":
@@ -70,12 +72,12 @@ class Secret:
         return value
 
     def observe(self, learn: Callable[[str], None]) -> None:
-        """Have `learn` called with every value from now on, so that it can be kept out of texts."""
+        """Call `learn` with every value from now on, for redaction."""
         if self:
             self._observers, self._told = (*self._observers, learn), ""
 
     def told(self, value: str) -> None:
-        """Tell the observers a value that was looked up, by whoever did so in its own way."""
+        """Pass a value that was read by other means to the observers."""
         if value and value != self._told:
             self._told = value
             for learn in self._observers:

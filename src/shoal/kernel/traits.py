@@ -1,6 +1,6 @@
-"""What a tool is: one frozen value on its decorator. No other module lists tools by name.
+"""Traits of a tool: one frozen value on its decorator. No other module lists tools by name.
 
-    who reads it                  what they ask
+    used by                       question
     ---------------------------   ---------------------------------------------------------------------------------
     tools/offer                   whether models see it from the start
     permissions/profiles          how the built-in profiles treat its calls
@@ -23,31 +23,31 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Effect: TypeAlias = Literal["read", "contained", "outward", "lasting", "unknown"]
-"""The furthest that a call reaches.
+"""The strongest effect of a call.
 
     read        changes nothing
     contained   changes only what a checkpoint can restore
     outward     leaves the machine or the conversation: network, messages, uploads, devices
     lasting     changes what no checkpoint covers: memory, schedules, the agent itself
-    unknown     depends on the call (a command), or nobody said
+    unknown     depends on the call (a command), or is not declared
 """
 
 Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
-"""When models see it: from the start; once they look it up; from the start while its group is small; only if an agent
-names it."""
+"""When models see it: always; after a search; always while its group is small; only if an agent names it."""
 
 Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address", "query"]
-"""What the detail of its actions names: a folder whose names are listed; a file that is shown, edited, replaced unseen
-or sent unseen; a shell command; the address of a page; words for the configured search provider. Empty: anything."""
+"""Meaning of the detail of its actions: a folder to list; a file that is shown, edited, replaced unseen or sent unseen;
+a shell command; the address of a page; a query for the configured search provider. Empty: anything."""
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
-"""What untrusted content could do through it. `file` and `command` depend on the detail; empty: nobody said."""
+"""Effect that untrusted content could have through it. `file` and `command` depend on the detail. Empty: not declared.
+"""
 
 Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
-"""The files that a call may change: none; those of the workspace; those of the home outside it; any."""
+"""Files that a call may change: none; in the workspace; in the home outside of it; any."""
 
 Keeps: TypeAlias = Literal["", "memory", "note", "document", "settings"]
-"""The file that a call adds to, so that what marks its present text marks the new one as well."""
+"""The file that a call appends to. Taint of its present text also applies to the new text."""
 
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
 """Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
@@ -58,17 +58,17 @@ ANYTHING = "(?s:.*)"
 A_LINE = ".*"
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
 READABLE = rf"((/(workspace|scratch|attachments|skills|docs|memory)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
-"""A path in one of the agent's own folders, as actions name it. A path without a slash in front is taken as below the
-workspace; the file tools never write one."""
+"""A path in one of the agent's folders, as in actions. A path without a leading slash counts as inside the workspace;
+the file tools never write one."""
 WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 
 class Treatment(msgspec.Struct, frozen=True):
-    """What one built-in profile says of a tool's calls.
+    """Treatment of a tool's calls by one built-in profile.
 
-    `allow` is a pattern of the details that run. All others are asked for, denied, or left to rules of the `owner`,
-    without which they are denied. Empty goes by the effect in `standard`, elsewhere it is the same as `owner`.
-    `allows` and `others` say the same in words, for lists of rules.
+    `allow` is a pattern of details that run. All others need approval, are denied, or depend on rules of the `owner`,
+    without which they are denied. Empty means by effect in `standard`, and like `owner` elsewhere. `allows` and
+    `others` describe this in words, for lists of rules.
     """
 
     allow: str = ""
@@ -78,8 +78,8 @@ class Treatment(msgspec.Struct, frozen=True):
 
 
 class Treatments(msgspec.Struct, frozen=True):
-    """How the built-in profiles treat a tool. `open` allows everything. `standard` goes by the effect where a tool says
-    nothing of it."""
+    """Treatment of a tool by the built-in profiles. `open` allows everything. `standard` decides by the effect unless
+    the tool declares a treatment."""
 
     locked: Treatment = Treatment()
     standard: Treatment = Treatment()
@@ -93,7 +93,7 @@ AGENT_ITSELF = "changing the agent itself"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool is. The defaults are those of a tool of which nothing is known.
+    """The traits of a tool. The defaults are those of an unknown tool.
 
     Calls of one step may run together if their `effect` is "read". An `idempotent` call that was in flight at a crash
     is run again. `open_world` marks a read that asks another system. A call `for_trusted` has an unknown effect where
@@ -137,7 +137,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_file(self) -> bool:
-        """Whether its action names a file or folder that is shown to the model."""
+        """Whether its action names a file or folder that the model sees."""
         return self.names in ("listed", "shown")
 
     @property
@@ -147,7 +147,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_commands(self) -> bool:
-        """Whether its actions are those of a shell command."""
+        """Whether its actions are shell commands."""
         return self.names == "command"
 
 
@@ -161,13 +161,13 @@ LOOKUP = Traits(
     harm="none",
     treatments=Treatments(locked=LOOKED_UP),
 )
-"""A tool that shows what the agent may see anyway."""
+"""Traits of a tool that only shows what the agent may see anyway."""
 
 
 class TraitsByName:
-    """The traits of the tools there are, by name. Every other name has those of an unknown tool.
+    """The traits of tools by name. Other names have those of an unknown tool.
 
-    `version` changes with what the built-in profiles say of tools.
+    `version` changes with the built-in profiles' treatments.
     """
 
     def __init__(self, traits: Mapping[str, Traits] = MappingProxyType({})) -> None:
@@ -187,11 +187,11 @@ class TraitsByName:
         return self._traits.get(name, UNKNOWN)
 
     def items(self) -> list[tuple[str, Traits]]:
-        """All of them by name, sorted."""
+        """Return all traits by name, sorted."""
         return sorted(self._traits.items(), key=lambda item: item[0])
 
     def names(self, which: Callable[[Traits], bool]) -> tuple[str, ...]:
-        """The names of some tools, sorted."""
+        """Return the names of selected tools, sorted."""
         return tuple(sorted(name for name, traits in self._traits.items() if which(traits)))
 
     def _changed(self, traits: Traits) -> None:

@@ -1,8 +1,8 @@
-"""The pure function from a thread's journal to the model's messages, kept up to date one event at a time.
+"""A pure function from a thread's journal to the model's messages, updated one event at a time.
 
-An unpaired tool call cannot come out of it: the results of a message's calls are held back until each call has one,
-are put out in call order, and a call whose result never came gets a stand-in as soon as anything else follows.
-Adding an event costs the same however long the journal is.
+Its output never contains an unpaired tool call: the results of a message's calls are held back until each call has one,
+and are emitted in call order. A call without a result gets a substitute as soon as anything else follows. Adding an
+event takes constant time.
 """
 
 from datetime import datetime
@@ -44,16 +44,16 @@ from shoal.kernel.untrusted import is_untrusted_block, untrusted_block
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
 CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had a word. Think less, and answer now.]"
 SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What models take as images; any other is a file like all others."""
+"""Image types that models accept. Other images are ordinary files."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
-"""Begins the last part of a turn's context, before CONTEXT_TAIL: what came to memory since the system text."""
+"""Starts the last part of a turn's context, before CONTEXT_TAIL: memory added since the system text."""
 CONTEXT_TAIL = "</context>"
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True):
-    """A message and its place in the journal. `opens` marks the first message of a turn, `at` is then its time."""
+    """A message and its position in the journal. `opens` marks the first message of a turn; `at` is then its time."""
 
     seq: int
     turn: TurnId
@@ -63,7 +63,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True):
 
 
 class Transcript:
-    """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
+    """The messages of a thread since the last clear or compaction, oldest first."""
 
     def __init__(self) -> None:
         self.entries: list[TranscriptEntry] = []
@@ -78,25 +78,25 @@ class Transcript:
         self._effects = EffectNotes()
 
     def add(self, event: Event) -> None:
-        """Take the next event in; `seq` must grow."""
+        """Add the next event. `seq` must increase."""
         self.last_seq = event.seq
         match event.data:
             case TurnStarted(context=context, system=system):
                 self._context = context
-                if self._system and system not in ("", self._system):  # it has what of earlier changes still holds
+                if self._system and system not in ("", self._system):  # it contains earlier changes that still apply
                     entries = [_without_changes(entry) for entry in self.entries]
                     if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
                         self.entries = entries
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
-                # what came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run
+                # events from elsewhere belong to the current turn, after the results of its running calls
                 said = _by(note.author, note.text)
                 if note.tainted_by and note.author.trusted:
                     said = untrusted_block(note.tainted_by, said)
                 self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(said)))
                 if self._open is None:
                     self._put_notes()
-            case UserSaid(origin="staged"):  # its turn tells the model nothing but how its calls ended
+            case UserSaid(origin="staged"):  # its turn shows the model only the results of its calls
                 self._context = ""
             case UserSaid() as said:
                 if not said.backfill:
@@ -139,7 +139,7 @@ class Transcript:
                 pass
 
     def expired(self, before: datetime) -> int:
-        """The last event number of the turns that began before this time at the front of the window; 0 for none."""
+        """Return the last event number of the oldest turns that began before this time, or 0."""
         upto = 0
         for entry in self.entries:
             if entry.at is not None:
@@ -151,18 +151,18 @@ class Transcript:
         return upto
 
     def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
-        """The messages of one turn alone; settle it first, if a call of it may have no result."""
+        """Return the messages of one turn. Call `settle` first if a call may lack a result."""
         return tuple(entry.message for entry in self.entries if entry.turn == turn)
 
     def turn_starts(self) -> list[int]:
-        """The journal positions at which the window may be cut: where a turn's first message stands."""
+        """Return the journal positions of turns' first messages, at which the window may be cut."""
         return [entry.seq for entry in self.entries if entry.opens]
 
     def _put(self, event: Event, message: ModelMessage) -> None:
         self.settle()
         opens = event.turn != self.turn
         if opens:
-            self.turn = event.turn  # else one string serves all of its messages
+            self.turn = event.turn  # otherwise all of its messages share one string
         self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _add_result(self, result: ToolFinished) -> None:
@@ -171,7 +171,7 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         text, source = result.text, result.tainted_by or self._asked_by
-        if result.found:  # what the owner lets a model be told of its tools
+        if result.found:  # what the owner lets the model know about its tools
             text = "\n".join((text, *(tool.definition for tool in result.found)))
         elif source and not is_untrusted_block(text):
             text = untrusted_block(source, text)
@@ -193,7 +193,7 @@ class Transcript:
         self.entries.extend(notes)
 
     def settle(self) -> None:
-        """Give each open call that has no result its stand-in: nothing more of the turn will come."""
+        """Give each open call without a result a substitute, after the end of the turn."""
         if self._open is not None:
             for call in self._open.tool_calls:
                 found = self._results.get(call.id)
@@ -206,7 +206,7 @@ class Transcript:
 
 
 def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
-    """A message without what its turn was told of changes; the same object where it was told of none."""
+    """Return a message without its turn's list of changes, or the same object if it has none."""
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
@@ -218,7 +218,7 @@ def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
-    """What the model reads in place of the messages that a summary stands for."""
+    """Return the message that replaces summarized messages."""
     summary, source = compacted.summary, compacted.tainted_by
     return UserMessage(f"{SUMMARY_HEAD}\n{untrusted_block(source, summary) if source else summary}")
 
@@ -231,7 +231,7 @@ def _by(author: Author, text: str) -> str:
 
 
 def _describe(attachment: Attachment, sender: Author) -> str:
-    """A file, in an untrusted block where nobody trusts whose it is."""
+    """Describe a file, in an untrusted block if its author is not trusted."""
     where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
     is_theirs = attachment.author is None
     note = attachment.error or ("what it says stands above" if attachment.words and is_theirs else "")
@@ -247,7 +247,7 @@ def _describe(attachment: Attachment, sender: Author) -> str:
 
 
 def revision_text(revised: Revised) -> str:
-    """What the model is told of a message that was changed or deleted."""
+    """Describe a changed or deleted message for the model."""
     author = revised.author
     if revised.deleted:
         told = f"[{author.name or author.id} deleted message {revised.message_id}]"
@@ -267,7 +267,7 @@ _REFERS = {
 
 
 def _reference(one: Reference) -> str:
-    """A message that another one refers to, in an untrusted block where nobody trusts who wrote it."""
+    """Describe a referenced message, in an untrusted block if its author is not trusted."""
     if one.own and one.author.trusted:
         said = one.text and f"You said: {one.text}"
         return f"[{_REFERS[one.kind]}: {said or 'a message of yours'}]"
@@ -293,11 +293,11 @@ def _restoration(restored: FilesRestored) -> str:
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
     by_caller = said.caller.tainted_by if said.caller is not None else ""
-    read = said.tainted_by or by_caller  # by them, or an agent for them
+    read = said.tainted_by or by_caller  # by the owner, or an agent for them
     is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
-    sender = Author(read, trusted=False) if is_told else said.author  # nor is it known that the files are theirs
+    sender = Author(read, trusted=False) if is_told else said.author  # nor are the files known to be theirs
     attached = (_describe(attachment, sender) for attachment in said.attachments)
     parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]
     if context:

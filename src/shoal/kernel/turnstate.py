@@ -49,14 +49,14 @@ from shoal.kernel.messages import SILENT, Author, Caller, Origin, PromptScope, S
 from shoal.kernel.settings import TurnsSettings
 
 FALLBACK = "fallback"
-"""The kind of the note that another model than the first has answered."""
+"""Kind of a note that a fallback model answered."""
 LEFT_OUT = "left_out"
 """Kind of a note about parts of the conversation that the model did not receive."""
 NOT_SHOWN = "not shown: "
 """Prefix of the error of an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
-"""Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
+"""Consecutive truncated answers without text, for example only thinking, after which the turn stops continuing."""
 CONTINUATIONS_MAX = 3
 """Consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
@@ -64,7 +64,7 @@ UNANSWERED = {
     "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
     "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to go on.",
 }
-"""Replies for turns that a limit ended and whose last call brought no text."""
+"""Replies for turns that ended at a limit without text."""
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
@@ -86,7 +86,7 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunCalls(msgspec.Struct, frozen=True):
-    """Run these calls of the last assistant message, in order. `truncated`: the message was cut off, fail them."""
+    """Run these calls of the last assistant message, in order. `truncated`: the message was cut off, so fail them."""
 
     calls: tuple[ToolCall, ...]
     truncated: bool = False
@@ -160,7 +160,7 @@ class TurnState(msgspec.Struct):
     finished: TurnFinished | None = None
 
     def apply(self, event: Event) -> None:
-        """Take the next event of this turn in; events of other turns change nothing."""
+        """Apply the next event of this turn. Events of other turns are ignored."""
         if event.turn != self.turn:
             return
         match event.data:
@@ -229,7 +229,7 @@ class TurnState(msgspec.Struct):
                 self.told = self.told or answers
                 if counts:
                     self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
-            case ApprovalRequested() as request:  # asked anew, nothing of the call counts that came before
+            case ApprovalRequested() as request:  # a new request replaces all earlier ones of the call
                 self.approvals[request.call_id] = request
                 self.verdicts.pop(request.call_id, None)
                 self.started.discard(request.call_id)
@@ -241,18 +241,18 @@ class TurnState(msgspec.Struct):
                 pass
 
     def waits(self, now: datetime) -> bool:
-        """Whether the model is not to be asked yet. A clock that was set back does not make the wait longer."""
+        """Whether the retry is not due yet. Setting the clock back does not extend the wait."""
         if self.retry is None or self.retry_set_at is None:
             return False
         return self.retry_set_at <= now < self.retry.next_at
 
     def unresolved(self) -> tuple[ToolCall, ...]:
-        """The calls of the last assistant message that have no result yet, in call order."""
+        """Return the calls of the last assistant message without a result, in call order."""
         return tuple(call for call in self.calls if call.id not in self.results)
 
 
 def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
-    """What to do next, from the journal alone; None when the turn has finished."""
+    """Return the next move from the journal alone, or None if the turn has finished."""
     if state.finished is not None:
         return None
     unresolved = state.unresolved()

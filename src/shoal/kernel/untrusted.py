@@ -1,4 +1,4 @@
-"""What comes from outside: JSON that may be anything, and text that may not pretend to be more than text."""
+"""Handling of foreign input: JSON of any form, and text that must not pass as anything else."""
 
 import re
 import tomllib
@@ -11,22 +11,22 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
+"""Errors of decoding foreign JSON: wrong form, invalid text, and excessive nesting."""
 
 BAD_TOML = (ValueError, RecursionError)
-"""What reading foreign TOML raises: for a wrong form (TOMLDecodeError is a ValueError), for a number of thousands of
-digits, and for nesting without end."""
+"""Errors of reading foreign TOML: wrong form (TOMLDecodeError is a ValueError), a number with thousands of digits, and
+excessive nesting."""
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
 """Parts of a dotted key. tomllib takes quadratic time and memory in their number."""
 ODD_MAX = 10
-"""Values of one document that may have another form than is known."""
+"""Values of an unknown form that are tolerated in one document."""
 SOURCE_CHARS_MAX = 300
 NAME_CHARS_MAX = 120
 FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
-"""What words are called that somebody passes on, and that are somebody else's."""
+"""Names of forwarded and quoted text."""
 
 _MANY_PARTS = lazy_re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
 _STEP = lazy_re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -49,8 +49,8 @@ def decode_toml(text: str) -> dict[str, Any]:
 
 
 def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
-    """JSON of somebody else's as `kind`, whatever has another form than is known there left out; where that was more
-    than a null it is named. Raises UNREADABLE where nothing is left."""
+    """Decode foreign JSON as `kind`, omitting values of an unknown form. Also returns the path of one that was not
+    null. Raises UNREADABLE if nothing is left."""
     odd: list[str] = []
     for _ in range(ODD_MAX):
         try:
@@ -63,7 +63,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
             whole: Any = msgspec.json.decode(content)
             holder, key, value = None, "", whole
             for name, number in _STEP.findall(path):
-                if number == "...":  # of a mapping it does not say which
+                if number == "...":  # it does not name the key of a mapping
                     break
                 holder, key = value, name or int(number)
                 value = holder[key]
@@ -77,18 +77,18 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
 
 
 def written_after(name: str, source: str) -> str:
-    """What a marked file is called, and what was read before it was written; empty without a source."""
+    """Name a marked file and what was read before it was written. Empty without a source."""
     return f"{name}, written after {short_source(source)}" if source else ""
 
 
 def short_source(name: str) -> str:
-    """Of a long name of a source its two ends: what it is, and where that came from in the first place."""
+    """Shorten a source name, keeping its start and its origin."""
     half = NAME_CHARS_MAX // 2
     return name if len(name) <= NAME_CHARS_MAX else f"{name[:half]}…{name[-half:]}"
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8 where it comes from: one that is not can be neither stored, sent nor shown to a model."""
+    """Whether a name is valid UTF-8. Others cannot be stored, sent or shown to a model."""
     if name.isascii():
         return True
     try:
@@ -98,27 +98,27 @@ def is_text(name: str) -> bool:
 
 
 def untrusted_block(source: str, text: str) -> str:
-    """`text` between marks that tell the model where it is from; nothing in it can begin or end such a block."""
+    """Wrap `text` in marks that tell the model its source. The text cannot start or end such a block."""
     name = _UNSAFE_IN_SOURCE.sub(lambda found: f"%{ord(found[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
 
 
 def is_untrusted_block(text: str) -> bool:
-    """Whether all of a text is one such block."""
+    """Whether the whole text is one such block."""
     if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
         return False
     return len(_MARK.findall(text)) == 2
 
 
 def contained(text: str) -> str:
-    """The text without anything that looks like the beginning or the end of an untrusted block."""
+    """Return the text without anything that looks like the start or end of an untrusted block."""
     return _MARK.sub("‹", text)
 
 
 def enclosed(text: str, deeper: int = 2) -> str:
-    """A file's text as a part of a prompt: it can begin no section of the prompt's own, nor end or open its blocks.
+    """Embed a file's text in a prompt, so it cannot start a section of the prompt or open or close its blocks.
 
-    Its headings go `deeper` levels down, an open fence is closed, and marks of blocks are broken.
+    Headings move `deeper` levels down, an open fence is closed, and marks of blocks are broken.
     """
     plain = _LINE_ENDS.sub("\n", text)
     plain = _OWN_MARK.sub("‹", plain)

@@ -1,3 +1,3 @@
-"""The version of this Shoal, as pyproject.toml has it."""
+"""The version of this Shoal, the same as in pyproject.toml."""
 
 VERSION = "0.1.0"
