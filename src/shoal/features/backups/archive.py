@@ -1,7 +1,7 @@
-"""The archive of a backup: written, checked, unpacked.
+"""Write, check and unpack the archive of a backup.
 
-It is a tar.gz of the database (by SQLite's online backup, which copies one moment even while others write), `agents/`,
-`data/`, `template/` and the configuration without its secrets.
+The archive is a tar.gz of the database, `agents/`, `data/`, `template/` and the configuration without its secrets.
+SQLite's online backup copies the database consistently while other processes write.
 """
 
 import contextlib
@@ -50,8 +50,11 @@ _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 
 @contextlib.contextmanager
 def reading(file: Path) -> Generator[tarfile.TarFile]:
-    """A backup's archive, in order. At its end the rest is read too, since only there the checksum stands. Raises
-    InvalidInput for one that is not whole."""
+    """Open a backup's archive for reading in order. On exit, read the rest of the file, because the checksum is at its
+    end.
+
+    Raises InvalidInput if the archive is incomplete.
+    """
     try:
         with gzip.open(file) as content:
             with tarfile.open(fileobj=content, mode="r:") as archive:
@@ -63,7 +66,7 @@ def reading(file: Path) -> Generator[tarfile.TarFile]:
 
 
 def check_archive(file: Path) -> None:
-    """Read a backup to its end and look through its database. Raises InvalidInput, StoreCorrupt."""
+    """Read a backup to its end and check its database. Raises InvalidInput, StoreCorrupt."""
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         database = Path(folder) / DATABASE
         with reading(file) as archive:
@@ -77,7 +80,7 @@ def check_archive(file: Path) -> None:
 
 
 def check_database(database: Path, file: Path) -> None:
-    """Look through the database of a backup. Raises StoreCorrupt."""
+    """Check the database of a backup. Raises StoreCorrupt."""
     problem = check_file(database, "integrity_check").problem
     if problem:
         raise StoreCorrupt(f"The database in {file.name} is damaged: {problem}. Take an older backup.")
@@ -86,9 +89,9 @@ def check_database(database: Path, file: Path) -> None:
 def write_archive(
     home: Home, target: io.BufferedIOBase, notes: list[str], *, with_secrets: bool, database_url: str = ""
 ) -> None:
-    """Write a home directory, with the database at `database_url` where there is one, into a file.
+    """Write a home directory into a file, with the database at `database_url` if it exists.
 
-    `notes` gets what the operator should know. Raises StoreError, StoreCorrupt, OSError.
+    Appends messages for the operator to `notes`. Raises StoreError, StoreCorrupt, OSError.
     """
     with tarfile.open(fileobj=target, mode="w:gz") as archive, tempfile.TemporaryDirectory() as folder:
         if database_url:
@@ -103,7 +106,7 @@ def write_archive(
         for name in FOLDERS:
             for path in _below(home.root / name, left_out.append):
                 if home.is_shown_artifact(path):
-                    continue  # written again when a command names it
+                    continue  # rewritten when a command uses it
                 _add(archive, path, path.relative_to(home.root).as_posix())
         if left_out:
             notes.append(_left_out(home, left_out))
@@ -117,7 +120,7 @@ def write_archive(
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """SQLite's online backup: a consistent copy while others write.
+    """Copy a SQLite database consistently while other processes write to it.
 
     Raises StoreCorrupt, StoreNewer, StoreUnreleased.
     """
@@ -130,7 +133,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def dump_server(url: str, target: Path) -> None:
-    """Dump a PostgreSQL database, and have the dump read again. Raises StoreError."""
+    """Dump a PostgreSQL database and verify that the dump can be read. Raises StoreError."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
@@ -140,7 +143,7 @@ def dump_server(url: str, target: Path) -> None:
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
-    if "password" in parts:  # an argument could be read by everybody on the machine
+    if "password" in parts:  # every user of the machine can read arguments
         environment["PGPASSWORD"] = parts.pop("password")
     for command in (
         ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={make_conninfo('', **parts)}"],
@@ -152,7 +155,8 @@ def dump_server(url: str, target: Path) -> None:
 
 
 def _below(folder: Path, unread: Callable[[OSError], object] = lambda _: None) -> Iterator[Path]:
-    """A folder and all that is in it, links not followed; `unread` gets why a folder could not be looked into."""
+    """Yield a folder and everything in it without following links. Calls `unread` with the error of an unreadable
+    folder."""
     if not folder.is_dir():
         return
     yield folder
@@ -168,7 +172,7 @@ def _left_out(home: Home, errors: list[OSError]) -> str:
 
 
 class _Padded(io.RawIOBase):
-    """A file as long as it was when it was measured: what is missing of one that shrank reads as zeros."""
+    """Read a file at its original length. If the file shrank, the missing bytes read as zeros."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -181,7 +185,7 @@ class _Padded(io.RawIOBase):
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file, folder or link; one that has vanished, and sockets and devices, are left out."""
+    """Add a file, folder or link. Skips sockets, devices and files that no longer exist."""
     try:
         found = path.lstat()
         if stat.S_ISREG(found.st_mode):
@@ -221,10 +225,10 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
 
 
 def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
-    """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970, and
-    how many were left out because their paths are too long here.
+    """Unpack an archive below `target`.
 
-    Nothing can land outside, whatever the archive says; anything but files, folders and links is left out.
+    Return the change time of each file, in nanoseconds since 1970, and the number of files skipped because their paths
+    are too long on this machine. Never writes outside `target`. Skips everything except files, folders and links.
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}

@@ -11,7 +11,7 @@ from shoal.store.s3 import S3Settings, download, open_s3, s3_errors
 
 
 class S3Place:
-    """Implements `BackupPlace`. A store renames by copying, which S3 does up to 5 GB."""
+    """Implements `BackupPlace`. Renaming copies the object, which S3 supports up to 5 GB."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
@@ -21,7 +21,7 @@ class S3Place:
         return open_s3(self._settings)
 
     def sizes(self) -> dict[str, int]:
-        """What is right below the prefix."""
+        """Return the sizes of the objects directly below the prefix, in bytes."""
         with s3_errors():
             listed = chain.from_iterable(obstore.list(self._store))  # pyright: ignore[reportUnknownMemberType]
             return {found["path"]: found["size"] for found in listed if "/" not in found["path"]}

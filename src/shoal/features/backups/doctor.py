@@ -14,7 +14,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 
 
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Read the place of the backups, and say whether the newest is late."""
+    """Read the backup location and report whether the newest backup is late."""
     settings, where = config.section(BackupSettings), backup_place(config, context.home)
     if where is None:
         yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")

@@ -1,4 +1,4 @@
-"""Where backups are kept: a directory or a bucket."""
+"""Storage for backups: a directory or a bucket."""
 
 import contextlib
 import os
@@ -17,18 +17,18 @@ NOT_SET = "backup.to is empty, so that there is no place for backups. Set it to 
 
 
 class BackupPlace(Protocol):
-    """Where backups are kept. Calls block; they raise OSError."""
+    """Storage for backups. All methods block and raise OSError."""
 
     def sizes(self) -> dict[str, int]:
-        """The names of all files there, with their sizes in bytes."""
+        """Return the name of each stored file with its size in bytes."""
         ...
 
     def put(self, file: Path, name: str) -> None:
-        """Store a file, durably on return."""
+        """Store a file. It is durable on return."""
         ...
 
     def fetch(self, name: str, file: Path) -> None:
-        """Copy one out. Raises FileNotFoundError."""
+        """Copy a stored file to `file`. Raises FileNotFoundError."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -37,7 +37,7 @@ class BackupPlace(Protocol):
 
 
 class DirectoryPlace:
-    """A directory, made when it is needed."""
+    """A directory, created on the first write."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class DirectoryPlace:
         return found
 
     def put(self, file: Path, name: str) -> None:
-        """Copied, closed to others, synced."""
+        """Copy the file, readable only by its owner, and sync it."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with file.open("rb") as source, os.fdopen(os.open(self._folder / name, flags, 0o600), "wb") as target:
@@ -63,7 +63,7 @@ class DirectoryPlace:
         shutil.copyfile(self._folder / name, file)
 
     def rename(self, old: str, new: str) -> None:
-        """Durable, too."""
+        """Rename a file and sync the directory."""
         (self._folder / old).replace(self._folder / new)
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -76,7 +76,10 @@ class DirectoryPlace:
 
 
 def backup_place(config: Config, home: Home) -> BackupPlace | None:
-    """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
+    """Return the location in backup.to, or None if it is empty.
+
+    Raises ConfigError if the directory is itself part of a backup.
+    """
     where = config.section(BackupSettings).to
     if where.startswith("s3://"):
         from shoal.features.backups.bucket import S3Place

@@ -1,4 +1,4 @@
-"""Makes backups, also on schedule, checks each one where it is kept, and deletes old ones."""
+"""Create backups on demand and on schedule, verify each stored copy, and delete old ones."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 def attach(services: "Services") -> None:
-    """Make backups on schedule while Shoal runs."""
+    """Create backups on schedule while Shoal runs."""
     services[Backend].add_single("backups", services[Upkeep].keep("backups", services[Backups].run))
 
 
@@ -58,9 +58,9 @@ class Backup(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class Backups:
-    """Makes backups, on schedule too, and keeps the newest. Without a `place` there are none.
+    """Creates backups on demand and on schedule, and keeps the newest. Does nothing without a `place`.
 
-    `tell` is awaited once when backups begin to fail.
+    Calls `tell` once when backups begin to fail.
     """
 
     home: Home
@@ -75,7 +75,7 @@ class Backups:
 
     @classmethod
     def of(cls, services: "Services") -> Self:
-        """Raises ConfigError for a place that cannot be used."""
+        """Create from the configuration. Raises ConfigError if backup.to cannot be used."""
         config, home = services[LiveConfig].current, services[Home]
         return cls(
             home,
@@ -88,35 +88,35 @@ class Backups:
         )
 
     def change(self, place: BackupPlace | None, settings: BackupSettings) -> None:
-        """Keep backups elsewhere, or make them at another rhythm, from the next look on."""
+        """Change the location or the schedule. Takes effect at the next check."""
         self.place, self.settings = place, settings
         self._changed.set()
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether they are made without being asked for."""
+        """Whether backups are created on schedule."""
         return self.place is not None and bool(self.settings.every_hours)
 
     async def listed(self) -> list[Backup]:
-        """Those that are kept, newest first. Raises StoreError when their place cannot be read."""
+        """Return the stored backups, newest first. Raises StoreError if the location cannot be read."""
         return await _blocking(partial(listed_in, self.place)) if self.place is not None else []
 
     async def problem(self) -> str:
-        """Why the last one failed; empty if it did not. Raises StoreError."""
+        """Return why the last scheduled backup failed, or an empty string if it succeeded. Raises StoreError."""
         return await self.stored.get(*PROBLEM) or ""
 
     async def make(self) -> Backup:
-        """Make one now, check it, and delete those beyond `keep`.
+        """Create a backup now, verify it, and delete old backups beyond `keep`.
 
-        Raises Conflict where there is no place for it, StoreError when it fails; what there was stays then. Cancelled,
-        it goes on in its thread.
+        Raises Conflict if backup.to is empty, and StoreError if the backup fails. A failure leaves existing backups
+        unchanged. Cancelling the call does not stop the backup, which continues in its thread.
         """
         if self.place is None:
             raise Conflict(NOT_SET)
         return await self._make(self.place, self.settings.keep, StoreError)
 
     async def try_place(self, place: BackupPlace, keep: int) -> Backup:
-        """Make one in a place that is not in use yet. Raises InvalidInput; the schedule stays as it is."""
+        """Create a backup in a new location without changing the schedule. Raises InvalidInput if it fails."""
         return await self._make(place, keep, InvalidInput)
 
     async def _make(self, place: BackupPlace, keep: int, failure: type[ShoalError]) -> Backup:
@@ -129,7 +129,10 @@ class Backups:
         return made
 
     async def run(self) -> None:
-        """Make one whenever the newest is older than `every_hours`; for ever. Raises StoreError of the settings."""
+        """Create a backup whenever the newest is older than `every_hours`, until cancelled.
+
+        Raises StoreError if the stored settings cannot be read or written.
+        """
         while True:
             if not self.is_scheduled:
                 self._changed.clear()
@@ -137,7 +140,7 @@ class Backups:
                 continue
             every, wait = timedelta(hours=self.settings.every_hours), LOOK_SECONDS_MAX
             try:
-                now = self.clock.now()  # what is of later was made before the clock was set back
+                now = self.clock.now()  # ignore backups dated before the clock was set back
                 newest = next((one for one in await self.listed() if one.at <= now), None)
                 due = newest.at + every if newest is not None else self.clock.now()
                 if due <= self.clock.now():
@@ -165,27 +168,27 @@ async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreErr
 
 
 def listed_in(place: BackupPlace) -> list[Backup]:
-    """Those that are kept, newest first. Raises OSError when their place cannot be read."""
+    """Return the stored backups, newest first. Raises OSError if the location cannot be read."""
     found: list[Backup] = []
     for name, size_bytes in place.sizes().items():
         if match := _NAME.fullmatch(name):
-            with contextlib.suppress(ValueError):  # of no time: somebody else's file
+            with contextlib.suppress(ValueError):  # not a time, so not one of our files
                 found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
     return sorted(found, key=lambda one: one.at, reverse=True)
 
 
 def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
-    """Make a backup, check it where it is kept, and delete all but it and the newest others, `keep` in all. Those that
-    are of later than now go first: the clock was wrong when they were made.
+    """Create a backup, verify the stored copy, and delete old backups beyond `keep`.
 
-    Raises OSError, StoreError, InvalidInput; what there was stays then.
+    Backups dated in the future are deleted first, because the clock was wrong when they were created. Raises OSError,
+    StoreError, InvalidInput. A failure leaves existing backups unchanged.
     """
     from shoal.features.backups.archive import check_archive, write_archive
 
     name = f"shoal-{now.strftime(_TIME)}.tar.gz"
     unchecked = f"{name}.partial"
     for left in place.sizes():
-        if left.startswith("shoal-") and left.endswith(".partial"):  # of a process that ended meanwhile
+        if left.startswith("shoal-") and left.endswith(".partial"):  # left by a process that ended early
             place.remove(left)
     with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
         made, read = Path(folder) / name, Path(folder) / "read"
@@ -200,7 +203,7 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             place.fetch(unchecked, read)
             check_archive(read)
         except (OSError, ShoalError):
-            with contextlib.suppress(OSError, ShoalError):  # what cannot be removed goes with the next backup
+            with contextlib.suppress(OSError, ShoalError):  # the next backup removes it
                 place.remove(unchecked)
             raise
         size_bytes = read.stat().st_size

@@ -1,9 +1,9 @@
-"""Web Push: what waits for a person and what was answered to them, as notifications of their browser or phone.
+"""Web Push: notify a person's browser or phone of pending approvals and of answers.
 
-A browser that wants them leaves the address at which its push service takes messages for it, and its keys. What is sent
-there is encrypted for that browser alone (RFC 8291) and signed by this installation (VAPID, RFC 8292). `run` looks at
-the events of this process. Each browser is told what the bearer of the token that it signed in with may read at that
-moment, and nothing else. What cannot be delivered is not tried again: the page shows the same.
+A browser subscribes with the address of its push service and its keys. Each notification is encrypted for that browser
+(RFC 8291) and signed by this installation (VAPID, RFC 8292). `run` follows the events of this process. A browser
+receives only what the token it signed in with may read at that moment. A failed notification is not retried, because
+the page shows the same content.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class _Encryption(Protocol):
-    """What is used of http_ece, which has no types."""
+    """The part of http_ece that we use. The package has no types."""
 
     def encrypt(
         self, content: bytes, *, private_key: object, dh: bytes, auth_secret: bytes, version: Literal["aes128gcm"]
@@ -107,8 +107,10 @@ class _Encryption(Protocol):
 
 @dataclass(eq=False, repr=False)
 class WebPush:
-    """The browsers that are told, and the telling. Only the push services of the operator's own, which
-    `settings.push_services` names, are reached at addresses that are not public."""
+    """Web Push subscriptions and delivery.
+
+    Only the operator's own push services, listed in `settings.push_services`, may have addresses that are not public.
+    """
 
     settings: WebSettings
     store: Store
@@ -134,7 +136,7 @@ class WebPush:
 
     @property
     def why_off(self) -> str:
-        """Why there are no notifications, as a sentence; empty where there are."""
+        """A sentence that says why notifications are off, or an empty string if they are on."""
         if not self.settings.push:
             return "Notifications are switched off: web.push is false."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
@@ -144,14 +146,19 @@ class WebPush:
         return ""
 
     async def public_key(self) -> str:
-        """What a browser has to know this installation by: a point of P-256 in base64url. Raises InvalidInput."""
+        """Return this installation's public key, a P-256 point in base64url.
+
+        Raises InvalidInput if notifications are off or the key cannot be used.
+        """
         if why := self.why_off:
             raise InvalidInput(why)
         return await asyncio.to_thread(lambda: public_part(_key(self.home)))
 
     async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
-        """Tell a browser from now on; one that is told already is told as this person. Raises InvalidInput, Conflict
-        when there are BROWSERS_MAX."""
+        """Subscribe a browser. An existing subscription is replaced with one for this person.
+
+        Raises InvalidInput, and Conflict if BROWSERS_MAX browsers are already subscribed.
+        """
         if why := self.why_off:
             raise InvalidInput(why)
         try:
@@ -172,14 +179,14 @@ class WebPush:
         await self.store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
-        """Tell a browser of this person's nothing any more. Raises NotFound."""
+        """Unsubscribe one of this person's browsers. Raises NotFound."""
         kept = await self.store.settings.get(SCOPE, _name(endpoint))
         if kept is None or msgspec.json.decode(kept, type=NotifiedBrowser).person != by.person:
             raise NotFound("This browser is not told anything.")
         await self.store.settings.drop(SCOPE, _name(endpoint), kept)
 
     async def run(self) -> None:
-        """Tell of the approvals that are asked for and the turns that end in this process, until it is cancelled."""
+        """Send notifications of approval requests and finished turns in this process, until cancelled."""
         while True:
             with self.hub.subscribe() as coming:
                 async for item in coming:
@@ -209,12 +216,15 @@ class WebPush:
             log.info("a notification could not be sent", extra=fields | {"why": str(error)})
 
     async def _send(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
-        """Raises FetchError, and InvalidInput where this installation's or the browser's keys cannot be used."""
-        bearer = None  # until it is known that the token is still good with which this browser signed in
+        """Send a notification, or drop the subscription if its token is no longer valid.
+
+        Raises FetchError, and InvalidInput if the keys of this installation or of the browser cannot be used.
+        """
+        bearer = None  # until we know that the browser's token is still valid
         if not one.token:
             bearer = OWNER if one.digest == await self._digest(OWNER) else None
         elif (token := await self.tokens.named(one.token)) and token.digest == one.digest:
-            if self.tokens.has_expired(token):  # kept: it may be so by a clock that is wrong
+            if self.tokens.has_expired(token):  # keep the subscription: our clock may be wrong
                 return
             bearer = await bearer_of(self.tokens, token)
         if bearer is None:
@@ -232,7 +242,7 @@ class WebPush:
             log.warning("a push service refused a notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
-        """What changes when the token does. Raises InvalidInput where it cannot be read."""
+        """Return a digest of the token. Raises InvalidInput if the token cannot be read."""
         if by.token is not HOME_TOKEN:
             return by.token.digest
         try:
@@ -246,7 +256,7 @@ class WebPush:
         return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
     def _request(self, one: NotifiedBrowser, note: Notification) -> FetchRequest:
-        """The notification as its push service takes it. Blocking. Raises InvalidInput where keys cannot be used."""
+        """Build the request to the push service. Blocking. Raises InvalidInput if the keys cannot be used."""
         import http_ece
         import jwt
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -282,16 +292,16 @@ class WebPush:
 
 
 def attach(services: "Services") -> None:
-    """Send notifications while Shoal runs, where that is possible."""
+    """Send notifications while Shoal runs, unless they are off."""
     push = services[WebPush]
     if not push.why_off:
         services[Backend].add_service(services[Upkeep].keep("notifications", push.run))
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:
-    """What there is to tell of an event; None for nothing. Pure."""
+    """Return the notification for an event, or None if the event needs none."""
     match event.data:
-        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # the card was told of with its first call
+        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # the first call announced the card
             return None
         case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls) as item) if card:
             text = (shown or "\n".join(actions)).strip()
@@ -314,21 +324,22 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
 
 
 def concerns(bearer: Principal, note: Notification) -> bool:
-    """Whether somebody wants to be told: of what they may decide, and of answers in their own threads of the page."""
+    """Whether a notification is for this person: approvals they may decide, and answers in their own threads of the
+    page."""
     if note.kind == "approval":
         return bearer.token.scope in ("approve", "admin")
     return note.thread.startswith(f"web:{encode_part(bearer.channel or 'lobby')}:")
 
 
 def check_point(encoded: bytes) -> None:
-    """Raise ValueError for what is no point of P-256. Blocking."""
+    """Raise ValueError if `encoded` is not a P-256 point. Blocking."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), encoded)
 
 
 def public_part(pem: bytes) -> str:
-    """The public half of a key, as browsers take it."""
+    """Return the public half of a key in the encoding that browsers expect."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     key = load_pem_private_key(pem, None).public_key()
@@ -337,7 +348,10 @@ def public_part(pem: bytes) -> str:
 
 
 def _key(home: Home) -> bytes:
-    """This installation's key in PEM, made at the first use. Blocking. Raises InvalidInput where it cannot be used."""
+    """Return this installation's key in PEM, creating it on first use. Blocking.
+
+    Raises InvalidInput if the key cannot be used.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -360,7 +374,7 @@ def _key(home: Home) -> bytes:
             fresh.unlink()
         pem = read_regular(path, KEY_BYTES_MAX)
         key = load_pem_private_key(pem, None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError where it has a passphrase
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError if it has a passphrase
         raise InvalidInput(f"The key for notifications in {path} cannot be used: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InvalidInput(f"The key for notifications in {path} is none of P-256. Remove it; a new one is made.")
@@ -372,7 +386,7 @@ def _name(endpoint: str) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Base64url without padding. Raises ValueError."""
+    """Decode base64url without padding. Raises ValueError."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 

@@ -1,7 +1,7 @@
-"""Idle agents: when nothing happened in any thread of a channel for a while, its conversations are saved and cleared.
+"""Save and clear the conversations of a channel in which nothing happened for a while.
 
-What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere. Nor
-do heartbeats, which are no conversation: they keep nothing awake and are never saved.
+Activity in other channels does not count, so a saved window never reveals whether someone writes elsewhere. Heartbeats
+do not count either: they keep nothing awake and are never saved.
 """
 
 import logging
@@ -53,18 +53,18 @@ class IdleWatch:
     post: Callable[[NewPost], Awaitable[None]]
 
     async def run(self) -> None:
-        """Look at the start and then every minute, for ever."""
+        """Check at the start and then every minute, until cancelled."""
         while True:
             await self.check()
             await self.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> int:
-        """Save and clear what is idle now; returns how many threads."""
+        """Save and clear idle threads. Return their number."""
         count = 0
         for name in self.agents.names():
             try:
                 minutes = self.agents.spec(name).idle_minutes
-            except InvalidInput:  # a broken agent.toml is told where it is used
+            except InvalidInput:  # a broken agent.toml is reported where it is used
                 continue
             if minutes <= 0:
                 continue
@@ -78,7 +78,7 @@ class IdleWatch:
         return count
 
     async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
-        """Save and clear those of a channel, the last active first, and tell the channel once."""
+        """Save and clear the windows of a channel, the last active first, and post one message to the channel."""
         kept = [(one.thread, saved) for one in windows if (saved := await self._begin_anew(one)) is not None]
         if kept:
             thread, newest = kept[0]

@@ -1,7 +1,7 @@
-"""Saving a thread's window under a description that the model writes, beginning anew, and bringing a window back.
+"""Save a thread's window with a description by the model, clear it, and restore it.
 
-A snapshot is a JSON file below the agent's `sessions/` and a row. Restoring appends its messages to the journal again,
-after a `cleared`; the journal keeps everything that was there before. A window that changes meanwhile is left alone.
+A snapshot is a row and a JSON file in the agent's `sessions/`. Restoring appends a `cleared` event and the saved
+messages to the journal, which keeps all earlier events. A window that changes during the call is left unchanged.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ Publish = Callable[[Sequence[Event]], None]
 
 @dataclass(eq=False, repr=False)
 class ConversationSnapshots:
-    """Saves, lists and restores windows. Without `spending` no model is asked and descriptions are plain."""
+    """Saves, lists and restores windows. Without `spending`, descriptions are written without a model."""
 
     store: Store
     agents: AgentRegistry
@@ -104,19 +104,19 @@ class ConversationSnapshots:
             services[Store],
             services[AgentRegistry],
             services[Clock],
-            services[Spending] if asks else None,  # offline no model is asked
+            services[Spending] if asks else None,  # offline, no model is called
             services[LiveHub].publish,
             services[PromptFiles],
         )
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
-        """Save the window as it is; nothing is cleared. Raises NotFound, InvalidInput for an empty window, OSError."""
+        """Save the window without clearing it. Raises NotFound, OSError, and InvalidInput if the window is empty."""
         return await self._save(await self._find(thread), description)
 
     async def begin_anew(self, thread: ThreadId, by: str) -> Snapshot | None:
-        """Save the window, then clear it; None when it was empty.
+        """Save the window, then clear it. Return None if it was empty.
 
-        Raises NotFound, Conflict while the thread has something to do, OSError.
+        Raises NotFound, OSError, and Conflict while a turn is running or waiting.
         """
         window = await self._find(thread)
         if window.busy:
@@ -126,8 +126,10 @@ class ConversationSnapshots:
         return saved
 
     async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
-        """Save the window without asking a model to describe it, then clear it, also while a turn runs; None when it
-        was empty. Raises Conflict when something happened at the same moment, OSError."""
+        """Save the window with a plain description, then clear it, even while a turn runs. Return None if it was empty.
+
+        Raises OSError, and Conflict if the thread changed at the same time.
+        """
         window = await self.store.snapshots.window(thread)
         events = await self._window(window) if window is not None else []
         if window is None or not events:
@@ -141,15 +143,15 @@ class ConversationSnapshots:
         return saved
 
     async def history(self, thread: ThreadId) -> list[Snapshot]:
-        """What the thread's agent saved in the thread's channel, newest first. Raises NotFound."""
+        """Return the snapshots of the thread's agent in the thread's channel, newest first. Raises NotFound."""
         await self._find(thread)
         return await self.around(thread)
 
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
-        """Put the snapshot's messages in the place of the window, or begin a new thread with them. `snapshot` is its
-        id, the beginning or end of that, or its number in `history`, from 1.
+        """Replace the window with the messages of a snapshot, or start a new thread with them.
 
-        Raises NotFound for one that is unknown here or whose file is gone, Conflict while a turn runs.
+        `snapshot` is its id, the start or end of its id, or its number in `history`, counted from 1. Raises NotFound if
+        the snapshot is unknown in this channel or its file is missing, and Conflict while a turn runs.
         """
         window = await self.store.snapshots.window(thread)
         saved, named = await self.around(thread), snapshot.upper()
@@ -175,7 +177,7 @@ class ConversationSnapshots:
 
         events = await asyncio.to_thread(load)
         source = await self.files.source_of(path)
-        if source:  # what is in the file may be anything
+        if source:  # untrusted content may have changed the file
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
         last_seq, title = (window.last_seq, "") if window is not None else (0, found.description)
@@ -229,7 +231,7 @@ class ConversationSnapshots:
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
-        """The model's description; a plain one when it has none to give."""
+        """Return a description by the model, or a plain one if the model gives none."""
         if self.spending is None:
             return plain_description(events)
         text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
@@ -249,7 +251,7 @@ class ConversationSnapshots:
 
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
-    """What a window's events say, in the form in which they can be appended again."""
+    """Convert the events of a window into events that can be appended again."""
     kept: list[tuple[int, EventData]] = []
     taint = TaintState()
     for event in events:
@@ -283,14 +285,14 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
 
 
 def plain_description(events: Sequence[EventData]) -> str:
-    """A description without a model: how long it is and how it begins."""
+    """Describe a window by its number of messages and its beginning."""
     said = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
     first = " ".join(said[0].split()) if said else "no text"
     return f"{counted(len(said), 'message')}, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:
-    """What was said and done, with the words of whoever is not trusted, and what was done for them, marked so."""
+    """Render messages and tool results as lines. Marks the text of untrusted authors and what was done for them."""
     asked_by = ""
     for data in events:
         source = line = ""

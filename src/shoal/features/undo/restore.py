@@ -1,9 +1,9 @@
-"""Brings a workspace from one tree to another, on the disk. All of it blocks.
+"""Change a workspace on disk from one tree to another. Every function blocks.
 
-What is at a path is changed only while it is as one of the two trees has it: so whoever changes a file in that moment
-keeps it, and a restoration that was cut is simply done again. A content that is not kept is neither removed nor
-overwritten. A file takes its place whole, under its name, in one step. Folders are opened beneath the workspace and no
-link is followed, so nothing outside is ever written to.
+A path is changed only while it matches one of the two trees. A concurrent change is therefore preserved, and an
+interrupted restoration can simply run again. Content that was not stored is neither removed nor overwritten. Each file
+is replaced atomically. Folders are opened beneath the workspace without following links, so nothing outside it is
+written.
 """
 
 import hashlib
@@ -28,9 +28,11 @@ _CHANGEABLE = 0o300
 
 
 def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Parts, str]:
-    """Make the changes that lead from the tree `now` to the tree `then`; returns what could not be changed, and why.
+    """Change the workspace from the tree `now` to the tree `then`. Return the paths that could not be changed, with
+    reasons.
 
-    `undo` names this restoration: what one that was cut has left is known by it. Raises OSError where a tree is gone.
+    `undo` identifies this restoration, so that a repeated run cleans up its temporary files. Raises OSError if a tree
+    is missing.
     """
     changes, left = list(trees.changes(now, then)), dict[Parts, str]()
 
@@ -43,21 +45,21 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
             if change.after is not None or not is_gone:
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
-    for change in reversed(changes):  # what is in a folder before it
+    for change in reversed(changes):  # a folder's contents first
         turns = change.before is not None and _is_folder(change.before) != _is_folder(change.after)
         if turns or change.after is None:
             attempt(_remove, change)
     for change in changes:
         if change.after is not None and change.path not in left:
             attempt(_put, change)
-    for change in reversed(changes):  # rights may keep even us from changing what is in a folder, so they come last
+    for change in reversed(changes):  # last, as they may lock us out
         if change.after is not None and _is_folder(change.after) and change.path not in left:
             attempt(_set_rights, change)
     return left
 
 
 class _Place(NamedTuple):
-    """Where a change is made: the folder, the name in it, what is there, and a name for a new file."""
+    """The location of a change: the open folder, the name in it, the current entry and a temporary name."""
 
     trees: Trees
     folder: int
@@ -68,7 +70,10 @@ class _Place(NamedTuple):
 
 @contextmanager
 def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
-    """The place of a change, in a folder that can be changed meanwhile. Raises OSError where others changed it."""
+    """Open the location of a change, making its folder writable meanwhile.
+
+    Raises OSError if another process changed the entry.
+    """
     *above, name = map(os.fsdecode, change.path)
     temporary = f".undo-{hashlib.sha256(f'{undo} {name!r}'.encode()).hexdigest()[:16]}"
     with best_opener().directory(root, tuple(above)) as folder:
@@ -88,7 +93,7 @@ def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator
             if found is not None and found.kind == "file" and found.size in known:
                 found = replace(found, value=digest_of(read_file(folder, name, found.size)).encode())
             was, will = _is_folder(change.before), _is_folder(change.after)
-            is_cut = found is None and change.before is not None and was != will  # what had to go has gone
+            is_cut = found is None and change.before is not None and was != will  # the old entry is already removed
             is_ours = is_cut or (_is_folder(found) and (was or will))
             if not (is_ours or alike(found, change.before) or alike(found, change.after)):
                 raise OSError("It was changed meanwhile.")
@@ -138,7 +143,7 @@ def _put(place: _Place, change: TreeChange) -> None:
             stream.write(content)
             stream.flush()
             give_to(owner, stream.fileno())
-            os.fchmod(stream.fileno(), after.mode)  # last: another owner takes setuid away
+            os.fchmod(stream.fileno(), after.mode)  # last: changing the owner clears setuid
     elif after.kind == "link":
         os.symlink(after.value, os.fsencode(temporary), dir_fd=folder)
     elif after.kind == "pipe":
@@ -155,7 +160,7 @@ def _set_rights(place: _Place, change: TreeChange) -> None:
 
 
 def _chmod(folder: int, name: str, mode: int) -> None:
-    """Change rights, also of what its rights let nobody open; never through a link."""
+    """Change permissions, even of a file that cannot be opened. Never follows a link."""
     if sys.platform != "linux":
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return

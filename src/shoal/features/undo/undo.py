@@ -76,7 +76,7 @@ Since = Literal["", "changed", "restored", "shared"]
 
 
 class PlannedChange(NamedTuple):
-    """A change that is to be undone, what became of it since, and why it cannot be."""
+    """A change to undo, how the path changed since, and why it cannot be undone."""
 
     change: TreeChange
     since: Since
@@ -96,9 +96,9 @@ class Undo:
         return cls(services[Orchestrator].services)
 
     async def show(self, thread: ThreadId, turn: str, reader: Asker | None = None) -> TurnChanges:
-        """What a turn, or an undo, did to files, and what of it cannot be undone.
+        """Return the file changes of a turn or an undo, including those that cannot be undone.
 
-        Raises NotFound, and Forbidden for a reader who may not undo it; without one it is shown.
+        Raises NotFound, and Forbidden if `reader` may not undo it. Without a reader, access is not checked.
         """
         row, clean = await self._row(thread, turn), self._services.context.clean
         if reader is not None:
@@ -130,13 +130,15 @@ class Undo:
         )
 
     async def undoable(self, thread: ThreadId, limit: int) -> list[tuple[CheckpointRow, int]]:
-        """The last turns of a conversation, its subagents' too, whose files are not as before them, newest first, each
-        with how many it changed."""
+        """Return the latest turns whose changes are still present, newest first, each with its number of changed files.
+
+        Includes the turns of subagents.
+        """
         found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
         own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
-        turns = [next(own) if row.thread == thread else row for row in turns]  # whatever the clock said meanwhile
+        turns = [next(own) if row.thread == thread else row for row in turns]  # in order even if the clock was set back
         for row in turns:
             if row.undone_by or (row.thread != thread and any(_covers(other, row) for other in turns)):
                 continue
@@ -145,40 +147,40 @@ class Undo:
                 planned = await self._plan(row, now[row.workspace])
             except OSError as error:
                 if isinstance(error, FileNotFoundError) or not error.strerror:
-                    continue  # not kept any more
+                    continue  # no longer stored
                 raise _why_not(error) from error
-            if any(one.since != "restored" for one in planned):  # what was written as it was before is no change
+            if any(one.since != "restored" for one in planned):  # a restored file is not a change
                 found.append((row, len(planned)))
             if len(found) == limit:
                 break
         return found
 
     async def id_of(self, thread: ThreadId, turn: str) -> str:
-        """Which turn, or undo, of a conversation is meant. Raises NotFound, Conflict in a copy."""
+        """Return the id of a turn or an undo of a conversation. Raises NotFound, and Conflict in a copy."""
         return (await self._row(thread, turn)).id
 
     async def _now(self, row: CheckpointRow) -> str:
-        """How the workspace of a turn is now. Raises OSError."""
+        """Return the current tree of a turn's workspace. Raises OSError."""
         await self._services.folders.pull(row.thread, await self._agent(row))
         async with self.checkpoints.alone(row.workspace):
             return (await self.checkpoints.take(row.workspace)).tree
 
     async def undo(self, thread: ThreadId, turn: str, asker: Asker, since: ChangedSince = "ask") -> UndoResult:
-        """Restore the files that a turn, or an undo, changed, to how they were before it.
+        """Restore the files that a turn or an undo changed.
 
-        `since` says what becomes of those that are not as it left them; with `ask` nothing is done where there are any.
-        Raises NotFound, Forbidden, Conflict while the thread has something to do, where it was undone already or
-        files changed since, InvalidInput where there is nothing to restore.
+        `since` says how to treat files that changed afterwards. With `ask`, such files raise FilesDiffer and nothing is
+        restored. Raises NotFound, Forbidden, Conflict if the turn is still running or already undone, and InvalidInput
+        if nothing can be restored.
         """
         row, clock = await self._row(thread, turn), self._services.clock
         _check_may_undo(row, asker)
         await self._services.folders.pull(row.thread, await self._agent(row))
         trees, workspace = self.checkpoints.trees(row.workspace), row.workspace
         async with self.checkpoints.alone(workspace):
-            for cut in await self._rows.undoing():  # what was begun before counts as how the files are
+            for cut in await self._rows.undoing():  # finish interrupted undos first
                 if cut.workspace == workspace and await self._is_here(cut):
                     await self._carry_out(cut, cut.author)
-            row = await self._row(thread, row.id)  # somebody may have been faster
+            row = await self._row(thread, row.id)  # another request may have been faster
             if row.ended_at is None:
                 raise Conflict("This is still at work. Wait for its end or stop it, then undo it.")
             if row.undone_by:
@@ -211,14 +213,14 @@ class Undo:
             except OSError as error:
                 raise _why_not(error) from error
             undo = clock.new_id()
-            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # whose model is to know
+            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # the model to inform
             await self._rows.begin_undo(undo, done, asker.user, now, then)
             begun = await self._rows.get(undo)
             assert begun is not None, "it was just stored"
             return await self._carry_out(begun, asker.identity, asker.token)
 
     async def resume(self) -> None:
-        """Bring undos to their end that the end of a process has cut, where what they restore is on this machine."""
+        """Finish the undos that a crash interrupted, if their files are on this machine."""
         for row in await self._rows.undoing():
             await self._services.folders.pull(row.thread, await self._agent(row))
             async with self.checkpoints.alone(row.workspace):
@@ -236,7 +238,7 @@ class Undo:
         return True
 
     async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
-        """Bring the workspace to what an undo's row says, and end it. What is done already is not done again."""
+        """Change the workspace as an undo's row says, and record its end. Skips finished changes."""
         from shoal.features.undo.restore import restore  # only an undo needs it
 
         services, trees = self._services, self.checkpoints.trees(undo.workspace)
@@ -260,7 +262,7 @@ class Undo:
                     done.append(path)
             left |= failed
             after = (await self.checkpoints.take(undo.workspace)).tree
-        except OSError as error:  # what has gone cannot be brought back, and what could not be kept not be undone
+        except OSError as error:  # a tree is missing or could not be stored
             log.warning("an undo could not be carried out whole", extra={"undo": undo.id, "why": str(error)})
         clean = services.context.clean
         names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
@@ -290,8 +292,10 @@ class Undo:
         return UndoResult(undo.id, len(done), tuple(names), len(left), tuple(stayed))
 
     async def _row(self, thread: ThreadId, turn: str) -> CheckpointRow:
-        """The row of a turn or an undo: by its id, by which of the turns that can be undone it is, the last being 1, or
-        as the last undo."""
+        """Return the row of a turn or an undo.
+
+        `turn` is an id, LAST_UNDO, or the number of an undoable turn, where 1 is the latest.
+        """
         if turn == LAST_UNDO:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
             if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
@@ -316,9 +320,9 @@ class Undo:
         return row
 
     async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
-        """Whether the journal tells of what a turn, an undo or, for LAST_TURN, any of them found.
+        """Whether the journal records a turn or an undo. LAST_TURN matches any of them.
 
-        Raises Conflict where that happened in another conversation, of which this one is a copy.
+        Raises Conflict if it happened in another conversation, of which this one is a copy.
         """
         after, where = 0, ThreadId("")
         while events := await self._services.store.journal.events(thread, after, TURN_EVENTS_MAX):
@@ -335,13 +339,13 @@ class Undo:
         return bool(where)
 
     async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
-        """Each change of a turn and what became of it by now. Raises OSError where a tree is gone."""
+        """Compare each change of a turn with the tree `now`. Raises OSError if a tree is missing."""
         trees, after = self.checkpoints.trees(row.workspace), row.after if row.ended_at is not None else now
         ended, family = row.ended_at or self._services.clock.now(), await self._family(row.thread)
         others = list[tuple[str, str]]()
         for other in await self._rows.of_workspace(row.workspace):
             till = other.ended_at or ended
-            is_certain = row.began_at <= ended and other.began_at <= till  # else the clock was set back
+            is_certain = row.began_at <= ended and other.began_at <= till  # otherwise the clock was set back
             meets = (other.began_at <= ended and row.began_at <= till) or not is_certain
             left = other.after if other.ended_at is not None else now
             if meets and other.before and left and await self._family(other.thread) != family:
@@ -359,7 +363,7 @@ class Undo:
         return await in_thread(plan)
 
     async def _family(self, thread: ThreadId) -> ThreadId:
-        """A conversation, or the one that a subagent's thread works for in the end."""
+        """Return the conversation at the root of a subagent's thread, or the thread itself."""
         while is_child(thread):
             info = await self._services.store.journal.thread(thread)
             if info is None or not info.parent:
@@ -368,7 +372,7 @@ class Undo:
         return thread
 
     async def _agent(self, row: CheckpointRow) -> AgentSpec | None:
-        """The agent whose workspace it is; None where there is none any more."""
+        """Return the agent that owns the workspace, or None if it no longer exists."""
         info = await self._services.store.journal.thread(row.thread)
         try:
             agent = await self._services.agents.resolve(info.agent if info is not None else "", row.thread)
@@ -378,7 +382,7 @@ class Undo:
         return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
 
     async def _told(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What of the workspace was not kept at a turn, and what the turn did that no undo takes back."""
+        """Return notes on files that were not stored at a turn, and the effects of the turn that cannot be undone."""
         if row.undoes:
             return (), ()
         registry, commands = self._services.loop.executor.registry, 0
@@ -412,12 +416,12 @@ class Undo:
 
 
 def attach(services: "Services") -> None:
-    """End undos that a crash has cut before turns go on."""
+    """Finish interrupted undos before turns continue."""
     services[Runtime].before_turns.append(services[Undo].resume)
 
 
 def _why_not(error: OSError) -> ShoalError:
-    """What to say where what a turn found, or how the files are now, could not be read or kept."""
+    """Return the error to raise if a workspace or its stored trees could not be read or stored."""
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
@@ -431,7 +435,7 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
-    """Whether a turn's changes have those of a subagent's turn in them."""
+    """Whether the changes of a turn include those of a subagent's turn."""
     if one.thread == other.thread or one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
         return False
     return one.began_at <= other.began_at and other.ended_at <= one.ended_at
@@ -442,18 +446,18 @@ def _why_left(one: PlannedChange) -> str:
 
 
 def _since(trees: Trees, change: TreeChange, found: TreeEntry | None, shared: set[Parts]) -> Since:
-    """What became since, as it is `found` now, of something that a turn changed."""
+    """Return how a path that a turn changed differs from its entry `found` now."""
     path, before, after = change
     if alike(found, before):
         return "restored"
     if not alike(found, after):
         return "changed"
     if before is not None and after is not None and found is not None and found.kind == "folder" != before.kind:
-        is_new = any(trees.changes(after.value.decode(), found.value.decode()))  # in it, and would go with it
+        is_new = any(trees.changes(after.value.decode(), found.value.decode()))  # removed with it
         return "changed" if is_new else "shared" if path in shared else ""
     return "shared" if path in shared else ""
 
 
 def _source(entries: Iterable[TreeEntry | None]) -> str:
-    """The first untrusted content that had a hand in any of them; empty where none had."""
+    """Return the first untrusted source that tainted any entry, or an empty string."""
     return next((entry.source for entry in entries if entry is not None and entry.source), "")
