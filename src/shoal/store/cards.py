@@ -190,6 +190,8 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
     if len(calls) > CARD_CALLS_MAX:
         counts = Counter(states)
         lines = [f"- {counted(count, 'call')}: {STAGED_TRUTHS[state].format(by='')}" for state, count in counts.items()]
+        if undo := _undo_text(calls):
+            lines += ["", undo]
         key = ",".join(f"{state} {count}" for state, count in counts.items())
         buttons = card_buttons(calls) if "pending" in counts else ()
         return NewPost(
@@ -205,13 +207,20 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
         _joined(f"**{call.item.number}.** {_truth(call)}", _made(call), card_text(call.id, call.shown, chars_max))
         for call in calls
     ]
-    if first.item.files and all(call.state in ("deny", "expired") for call in calls):
-        parts.append(f"The files that the turn changed stay. `/undo {first.turn}` restores them.")
+    if undo := _undo_text(calls):
+        parts.append(undo)
     waiting = [call for call in calls if call.state == "pending"]
     return NewPost(
         f"{card_id(card)}:{version}", thread, "\n\n".join(parts), "edit",
         edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else back,
     )  # fmt: skip
+
+
+def _undo_text(calls: Sequence[Approval]) -> str:
+    """How to restore the files that a turn changed, once none of its staged calls was accepted."""
+    if not calls[0].item.files or any(call.state not in ("deny", "expired") for call in calls):
+        return ""
+    return f"The files that the turn changed stay. `/undo {calls[0].turn}` restores them."
 
 
 def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId
-from shoal.kernel.permissions import Coverage, CoveredFile
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId
+from shoal.kernel.permissions import CardItem, Coverage, CoveredFile
 from shoal.kernel.records import Approval, NewApproval
 from shoal.markdown.render import render_markup
 from shoal.platforms.telegram.markup import styled
 from shoal.store.cards import (
+    CARD_CALLS_MAX,
     CARD_CHARS_MAX,
     FILES_SHOWN_MAX,
     REPOSITORY,
@@ -74,6 +75,26 @@ def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
     edit = card_edit(ThreadId("a:b:c"), [decided("x" * 100_000, outcome="ran")])
     assert edit.text.startswith("✅ Allowed; it ran.")
     assert len(edit.text) < CARD_CHARS_MAX + 300
+
+
+@pytest.mark.parametrize("total", [1, CARD_CALLS_MAX, CARD_CALLS_MAX + 1])
+@pytest.mark.parametrize("refused", ["deny", "expired"])
+def test_a_refused_set_of_any_size_says_how_to_restore_the_files(total: int, refused: str) -> None:
+    def undo_shown(files: str, first: str, last: str) -> bool:
+        calls = [
+            decided(
+                "send",
+                state=last if number == total else first,
+                item=CardItem(CardId("C1"), number, total, staged=True, files=files if number == 1 else ""),
+            )
+            for number in range(1, total + 1)
+        ]
+        return "`/undo T1` restores them." in card_edit(ThreadId("a:b:c"), calls).text
+
+    assert undo_shown("a file", refused, refused)
+    assert not undo_shown("", refused, refused)
+    assert not undo_shown("a file", refused, "used")
+    assert not undo_shown("a file", refused, "pending")
 
 
 @pytest.mark.parametrize(
