@@ -311,6 +311,8 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
     lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
+    if result.staged:
+        ending = ", staged, not done"
     if result.exit_code and not ending:
         ending = f", exit code {result.exit_code}"
     yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"
@@ -322,6 +324,8 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
 def ending_mark(result: ToolFinished) -> str:
     if result.stopped or result.is_interrupted:
         return "■" if result.stopped else "?"
+    if result.staged:
+        return "○"
     return "✗" if result.is_error or result.exit_code else "✓"
 
 

@@ -180,10 +180,13 @@ class TerminalScreen(ChatScreen):
         """Show the end of a call in a line; for a failed call also the start of its result."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
+        if result.staged:
+            took = "staged, not done"
         if result.exit_code:
             took = f"exit code {result.exit_code}{took and f', {took}'}"
         ending = f"{mark} {cropped(label, self.width - len(took) - 6)}"
-        lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
+        colour = {"✓": "32", "○": "33"}.get(mark, "31")
+        lines = [f"{self._coloured(colour, mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         said = printable(result.for_people).strip().splitlines()
         if result.exit_code:  # a command's errors come last, before its exit code
             said = said[:-1][-ERROR_LINES:]

@@ -270,6 +270,10 @@ async def test_a_call_ends_as_one_line_and_a_failed_one_says_why(
     stand.screen.ended(ended, "bash make", 0.4)
     assert capsys.readouterr().out.splitlines() == ["✗ bash make  exit code 2, 400 ms", "  c", "  d", "  e", "  f"]
     assert next(result_lines(ended)) == "  ✗ bash, 400 ms, exit code 2"
+    staged = ToolFinished(CallId("c1"), "send", "Staged, not done: send", counts=False, staged=True)
+    stand.screen.ended(staged, "send bob", 0)
+    assert capsys.readouterr().out.splitlines() == ["○ send bob  staged, not done"]
+    assert next(result_lines(staged)) == "  ○ send, staged, not done"
 
 
 def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
