@@ -221,7 +221,7 @@ def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, ho
     (home / "shoal.db-wal").mkdir()
     found = findings(shoal)["database"]
     assert found["status"] == "fail"
-    assert found["todo"] == "Check its disk and its permissions."
+    assert found["todo"] == "Check its disk and its rights."
 
 
 def test_what_is_no_database_is_not_waited_for(shoal: Shoal, home: Path) -> None:

@@ -456,7 +456,7 @@ async def test_questions_have_the_colours_that_are_wanted(start: Start, no_colou
     terminal = start(TERM="xterm-256color", **({"NO_COLOR": "1"} if no_colour else {}))
     await at(terminal, "Number [1]:")
     terminal.presses(b"\x03")
-    await at(terminal, "Left. ")
+    await at(terminal, "Setup ended. ")
     assert await asyncio.to_thread(terminal.ends) == 130
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?[39]\d(?:;[0-9;]*)?m", terminal.screen)) is not no_colour
 
@@ -465,7 +465,7 @@ async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
     terminal = start()
     await at(terminal, "Number [1]: ")
     terminal.presses(b"\x04")
-    await at(terminal, "Left. ")
+    await at(terminal, "Setup ended. ")
     assert await asyncio.to_thread(terminal.ends) == 130
 
 
