@@ -33,8 +33,10 @@ GROWING = frozenset(
         "comparison_answers",
     }
 )
-SMALL = frozenset({"agents", "bindings", "comparisons", "reservations", "spend_days", "tokens", "triggers"})
-"""As many rows as somebody made by hand, as calls are under way, or as there were days."""
+SMALL = frozenset(
+    {"agents", "bindings", "comparisons", "reservations", "spend_days", "staged_sets", "tokens", "triggers"}
+)
+"""As many rows as people made by hand, as calls are running, as cards wait for an answer, or as there were days."""
 WAITING = frozenset(
     {
         *(
