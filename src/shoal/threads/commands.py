@@ -64,7 +64,7 @@ WELCOMES = (
     "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
     "`/help` lists the commands; `/new` begins a new conversation."
 )
-NOTHING_SAID = "Nothing was said here yet."
+NOTHING_SAID = "This conversation is empty."
 NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
 
 _BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
