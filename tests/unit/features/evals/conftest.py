@@ -1,0 +1,5 @@
+"""The model of the command-line tests."""
+
+from tests.unit.surfaces.cli.conftest import model
+
+__all__ = ["model"]
