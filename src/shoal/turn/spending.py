@@ -222,7 +222,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
-        """Return the remaining budget for the model, or empty while enough is left or if others may not know it."""
+        """Describe the remaining budget for the model. Empty if enough is left, or if others must not see it."""
         here = Charge("", "", thread, TurnId(""), agent, asker)
         bounds = [one for one in self._ceilings_of(here) if may_know(audience, one.scope)]
         if not bounds:

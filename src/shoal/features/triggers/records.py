@@ -1,4 +1,4 @@
-"""What starts turns by the clock, as it is stored."""
+"""Stored triggers that start turns at a time."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -78,7 +78,7 @@ def switched_off(trigger: Trigger, problem: str) -> str:
 
 
 def missed(trigger: Trigger, due_at: datetime) -> str:
-    """Tell that a single time passed while nothing ran. Text that others may have written is left out."""
+    """Return the notice of a missed one-time trigger, without text that others may have written."""
     spec = trigger.spec
     with suppress(InvalidInput):  # the zone may be gone since
         due_at = due_at.astimezone(zone_named(spec.timezone))
