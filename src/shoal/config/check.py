@@ -124,7 +124,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
             seen.add(account.account)
             if not account.enabled:
                 continue
-            for key, problem in account.problems(config.web.public_url):
+            for key, problem in account.account_problems(config.web.public_url):
                 yield (*here, key), problem
     for name in config.platforms.accounts:
         if name in OWN_PLATFORMS or name == SUBAGENTS or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):

@@ -31,7 +31,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     needed: ClassVar[tuple[str, ...]] = ()
     """Required keys of an enabled account."""
 
-    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+    def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         """Yield problems of an enabled account: a key, and a phrase to follow the key's name."""
         for key in self.needed:
             if not getattr(self, key):

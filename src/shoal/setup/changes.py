@@ -85,7 +85,11 @@ class Changes:
         except OSError as error:
             raise InvalidInput(f"It could not be written: {error.strerror}.") from error
         except ShoalError as error:
-            kind = {ProviderRefused: KeyRefused, ProviderDown: Unreachable}.get(type(error), InvalidInput)
+            kinds: dict[type[ShoalError], type[InvalidInput]] = {
+                ProviderRefused: KeyRefused,
+                ProviderDown: Unreachable,
+            }
+            kind = kinds.get(type(error), InvalidInput)
             if type(error) is ShoalError or isinstance(error, PlatformError | ConfigError | ProviderError | ToolError):
                 raise kind(self._redactor.redact(plain(error))) from error
             raise

@@ -125,6 +125,14 @@ class SetupInbox:
     ) -> str:
         raise NotFound(NOTHING_ASKED)
 
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        raise NotFound(NOTHING_ASKED)
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        raise NotFound(NOTHING_ASKED)
+
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
         raise NotFound(NOTHING_ASKED)
 

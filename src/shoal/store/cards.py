@@ -32,7 +32,8 @@ TRUTHS: dict[CardState, str] = {
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
     "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
 }
-STAGED_TRUTHS: dict[CardState, str] = TRUTHS | {
+STAGED_TRUTHS: dict[CardState, str] = {
+    **TRUTHS,
     "pending": "⏳ Has not happened. Waits for an answer.",
     "allow": "✅ Accepted{by}.",
     "thread": "✅ Accepted{by}, also when it comes again in this thread.",
@@ -178,7 +179,8 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
 
     The buttons are removed unless a call is still pending. Platforms that cannot edit messages skip it.
     """
-    first, states = calls[0], [_state_of(call) for call in calls]
+    first = calls[0]
+    states: list[CardState] = [_state_of(call) for call in calls]
     version = ",".join(states) + (":withdrawn" if any(call.scope == "withdrawn" for call in calls) else "")
     back = (Button("Take back the rule", f"back:{first.item.card or first.id}"),)
     back = back if any(call.scope == "always" for call in calls) else ()

@@ -121,7 +121,7 @@ def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
     prefix = f"mcp_{server.server}_"
     by_kind: dict[Kind, list[McpToolView]] = {kind: [] for kind in KINDS}
     for one in server.tools:
-        kind = chosen.get(one.name, chosen.get(one.name.removeprefix(prefix), one.proposed))
+        kind: Kind | None = chosen.get(one.name) or chosen.get(one.name.removeprefix(prefix)) or one.proposed
         if one.state == "allowed" and kind is not None:
             by_kind[kind].append(one)
     print(f"Tools of the MCP server {server.server}, by what they do in its own words:\n")

@@ -50,7 +50,8 @@ def _shown(server: ServerPins) -> str:
 def _moved(text: str) -> tuple[str, Kind]:
     """What `write=TOOL` says. Raises InvalidInput."""
     name, _, tool = text.partition("=")
-    kind = next((one for one in KINDS if one == name.lower()), None)
+    kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
+    kind = kinds.get(name.lower())
     if kind is None or not tool:
         raise InvalidInput(f"I cannot read {text[:80]!r}. Write {USAGE}.")
     return tool, kind

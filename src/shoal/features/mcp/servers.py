@@ -51,7 +51,7 @@ class McpServers:
     @classmethod
     def of(cls, services: "Services") -> "McpServers":
         config, role = services[LiveConfig].current, services[Runtime].role
-        servers = servers_of(config) if role not in ("serve", "offline") else {}
+        servers: Mapping[str, McpServerSettings] = servers_of(config) if role not in ("serve", "offline") else {}
         enclose, tell = server_enclosure(config.sandbox), services[Notices].tell_owner
         return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], tell)
 

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, cast
 
 from msgspec import Meta
 
@@ -63,8 +63,7 @@ SERVERS = dict[str, McpServerSettings]
 
 def servers_of(config: Config) -> Mapping[str, McpServerSettings]:
     """The configured servers by name."""
-    servers: Mapping[str, McpServerSettings] = getattr(config, "mcp", {})
-    return servers
+    return cast(Mapping[str, McpServerSettings], getattr(config, "mcp", {}))
 
 
 def tool_patterns(config: Config) -> Iterator[str]:

@@ -26,7 +26,7 @@ class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
     password: Secret = NO_SECRET
     """Password, if there is no access token."""
 
-    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
-        yield from super().problems(public_url)
+    def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().account_problems(public_url)
         if not self.access_token and not self.password:
             yield "access_token", "is missing; set it or a password"

@@ -28,8 +28,8 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     mode: Literal["socket", "http"] = "socket"
     """How events arrive."""
 
-    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
-        yield from super().problems(public_url)
+    def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().account_problems(public_url)
         if self.mode == "socket" and not self.app_token:
             yield "app_token", 'is missing; Socket Mode needs it, or choose mode = "http"'
         elif self.mode == "http" and not self.signing_secret:

@@ -28,8 +28,8 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     webhook_secret: Secret = NO_SECRET
     """Secret in Telegram's calls, for mode webhook."""
 
-    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
-        yield from super().problems(public_url)
+    def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().account_problems(public_url)
         if self.mode == "webhook" and not public_url:
             yield "mode", 'is "webhook", which needs web.public_url; set that, or choose "polling"'
         elif self.mode == "webhook" and not self.webhook_secret:

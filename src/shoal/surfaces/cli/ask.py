@@ -277,7 +277,7 @@ class _Turn:
         print("\n[y] do all of it, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
-            await self.link.decide_card(card, allow=does)
+            await self.link.decide_card(card, allow=does, numbers=())
         except (Conflict, Gone) as error:
             tell(f"shoal: {error}", sys.stderr)
             return done
