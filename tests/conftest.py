@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from shoal.files.deep_folders import remove_tree
+from tests import hanging
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
@@ -45,6 +46,16 @@ settings.load_profile("shoal")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the limits of the guard against hanging tests."""
+    hanging.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch all tests, those of the packages too."""
+    config.pluginmanager.register(hanging.HangGuard(config), "hang-guard")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -1,0 +1,70 @@
+"""End a test run that hangs, with the stacks of all threads, in whichever phase it hangs.
+
+pytest-timeout ends a test that takes too long as long as its signal handler runs. It stops watching once a test has
+failed, and it never watches the end of the session. This plugin watches each set-up, call and tear-down by itself, and
+the end of the session. What takes longer ends the process; pytest-xdist then reports the test as failed, and a new
+worker runs the others.
+"""
+
+import faulthandler
+import os
+from collections.abc import Generator
+
+import pytest
+
+PHASE_SECONDS = 360.0
+"""More than pytest-timeout allows for a whole test, whose report is easier to read."""
+MARGIN_SECONDS = 60.0
+"""How much longer a phase may take than a test's own limit, `pytest.mark.timeout`."""
+END_SECONDS = 120.0
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the limits, for the tests of this plugin."""
+    parser.addini("phase_seconds", "limit for each phase of a test", default=str(PHASE_SECONDS))
+    parser.addini("end_seconds", "limit for the end of a session", default=str(END_SECONDS))
+
+
+class HangGuard:
+    """The plugin; create it while pytest does not capture standard error, as in `pytest_configure`."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._phase_seconds = float(config.getini("phase_seconds"))
+        self._end_seconds = float(config.getini("end_seconds"))
+        self._is_worker = hasattr(config, "workerinput")
+        self._stderr = os.dup(2)
+
+    def _start(self, seconds: float) -> None:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._stderr)
+
+    def _watch(self, item: pytest.Item) -> Generator[None, object, object]:
+        marker = item.get_closest_marker("timeout")
+        self._start(max(self._phase_seconds, marker.args[0] + MARGIN_SECONDS if marker else 0.0))
+        try:
+            return (yield)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch a set-up."""
+        return (yield from self._watch(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch a test."""
+        return (yield from self._watch(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch a tear-down; that of the last test includes the session's fixtures."""
+        return (yield from self._watch(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Watch the end until the process exits. A worker's exit is up to pytest-xdist, which kills it after 10 s."""
+        self._start(self._end_seconds)
+        outcome = yield
+        if self._is_worker:
+            faulthandler.cancel_dump_traceback_later()
+        return outcome
