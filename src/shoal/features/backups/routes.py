@@ -41,7 +41,7 @@ class BackupsView(msgspec.Struct, frozen=True):
 
 @routes("GET /api/backups", READERS)
 async def show_backups(backups: Backups) -> BackupsView:
-    """The backups that are kept, newest first."""
+    """List the backups, newest first."""
     problem, listed, settings = await backups.problem(), await backups.listed(), backups.settings
     has_place = backups.place is not None
     return BackupsView(backups.is_scheduled, problem, listed, has_place, settings.to, settings.every_hours)
@@ -51,7 +51,8 @@ async def show_backups(backups: Backups) -> BackupsView:
 async def move_backups(
     setup: LiveSetup, backups: Backups, live: LiveConfig, home: Home, by: Principal, body: BackupTarget
 ) -> BackupsView:
-    """Keep backups there from now on, once one was made and checked there; 400 with the reason why that fails."""
+    """Change where and how often backups are made, after one was made and checked there; 400 with the reason if that
+    fails."""
 
     async def try_out(config: Config) -> None:
         place = backup_place(config, home)
@@ -67,7 +68,7 @@ async def move_backups(
 
 @routes("POST /api/backups", ADMINS, status=201)
 async def back_up(store: Store, backups: Backups, by: Principal) -> Backup:
-    """Make a backup now, and check it; 409 where backup.to is empty, 503 when it fails."""
+    """Make and check a backup now; 409 if backup.to is empty, 503 if it fails."""
     made = await backups.make()
     entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
     await store.audit.record("owner", [entry])

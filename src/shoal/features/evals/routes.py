@@ -153,8 +153,8 @@ async def replay(
 async def begin_comparison(
     models: Models, comparisons: Comparisons, runtime: Runtime, body: NewComparison
 ) -> ComparisonState:
-    """Choose recorded model calls, and say what asking another model would take; nothing is asked yet. The same wishes
-    are the same comparison, which goes on with what has no answer."""
+    """Plan a comparison: select recorded model calls and return the estimated cost of asking another model. No model
+    is called yet. The same request returns the same comparison."""
     needs_running(runtime)
     existing_model(models, body.wanted.model)
     return await comparisons.begin(body.wanted, body.usd_max)
@@ -164,7 +164,8 @@ async def begin_comparison(
 async def run_comparison(
     comparisons: Comparisons, runtime: Runtime, streams: LiveStreams, callers: Callers, by: Principal, id: str
 ) -> Response:
-    """Ask what has no answer yet; an event for each answer. It stops when whoever listens leaves."""
+    """Run the calls that have no answer yet and stream an event for each answer. It stops when the client
+    disconnects."""
     needs_running(runtime)
     items = comparisons.run(await comparisons.get(id), by.asker)
     return EventStream(frames(items), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
@@ -172,20 +173,20 @@ async def run_comparison(
 
 @routes("GET /api/comparisons", ADMINS)
 async def comparisons(comparisons: Comparisons) -> list[ComparisonState]:
-    """The comparisons, newest first."""
+    """List the comparisons, newest first."""
     return [await comparisons.state(one) for one in await comparisons.rows.newest()]
 
 
 @routes("GET /api/comparisons/{id}", ADMINS)
 async def comparison(comparisons: Comparisons, id: str) -> ComparisonView:
-    """One with all that was answered, beside what is recorded."""
+    """Return a comparison: its answers next to the recorded ones."""
     found = await comparisons.get(id)
     return ComparisonView(await comparisons.state(found), await comparisons.detail(found))
 
 
 @routes("DELETE /api/comparisons/{id}", ADMINS)
 async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
-    """Remove one with its answers."""
+    """Delete a comparison with its answers."""
     await comparisons.get(id)
     return Removed(await comparisons.rows.remove(id))
 
@@ -197,8 +198,8 @@ async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
 async def save_turn_as_case(
     store: Store, agents: AgentRegistry, lifecycle: AgentLifecycle, redactor: Redactor, thread: ThreadId, body: NewCase
 ) -> CaseView:
-    """Write a turn into a file of its agent's cases: the conversation up to it, what its tools returned, and what is to
-    hold."""
+    """Save a turn as a case of its agent: the conversation before it, the results of its tools, and the
+    expectations."""
     agent = await agent_here(store, agents, thread)
     case = await save_case(
         store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
@@ -209,7 +210,7 @@ async def save_turn_as_case(
 
 @routes("GET /api/agents/{name}/cases", ADMINS)
 async def cases(agents: AgentRegistry, name: str) -> list[CaseView]:
-    """An agent's cases; 400 names the file and line of one that is wrong."""
+    """List an agent's cases; 400 names the file and line of an invalid case."""
     agent = known_agent(agents, name)
     found = await anyio.to_thread.run_sync(read_cases, agent.home)
     return [_case_view(agent.name, one, case) for one, case in found.items()]
@@ -232,7 +233,7 @@ async def check_agent_cases(
     name: str,
     body: CheckRequest,
 ) -> Response:
-    """Run an agent's cases; an event for each. It stops when whoever listens leaves."""
+    """Run an agent's cases and stream an event for each. It stops when the client disconnects."""
     needs_running(runtime)
     agent = known_agent(agents, name)
     if body.model:

@@ -85,13 +85,13 @@ def _server_view(one: ServerPins) -> McpServerView:
 
 @routes("GET /api/mcp", READERS)
 async def mcp(pins: Pins) -> McpView:
-    """The tools of MCP servers: their kinds, and which are allowed, changed, new or denied."""
+    """List the tools of MCP servers with their kind and state: allowed, changed, new or denied."""
     return McpView([_server_view(one) for one in await pins.listed()])
 
 
 @routes("POST /api/mcp/{name}", ADMINS)
 async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) -> McpToolView:
-    """Allow or deny what a server offers for a tool; 404 when nothing waits, 409 when it has changed since."""
+    """Allow or deny a tool's new definition; 404 if none is waiting, 409 if the server has changed it since."""
     is_owner = by.asker.trust == "owner"
     allow = body.decision == "allow"
     return _tool_view(await pins.decide(name, body.digest, allow, by.person, body.kind, confirms=is_owner))
@@ -99,31 +99,32 @@ async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) ->
 
 @routes("POST /api/mcp-servers/{name}/confirm", ADMINS, owner_only=True)
 async def confirm_mcp(pins: Pins, by: Principal, name: str, body: McpConfirmation) -> McpServerView:
-    """Confirm what kinds a server's tools are; 404 for a server that was not connected yet or a tool that waits, 409
-    when its tools have changed since."""
+    """Confirm the kinds of a server's tools; 404 for a server that has not connected yet or a tool that waits, 409
+    if the tools have changed since."""
     return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person))
 
 
 @routes("GET /api/mcp-servers", READERS)
 async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, ...]:
-    """The configured MCP servers, how each is, and its tools; the owner sees their arguments too, without secrets."""
+    """List the configured MCP servers with their status and tools. The owner also sees their arguments, without
+    secrets."""
     return setup.servers(for_owner=by.asker.trust == "owner")
 
 
 @routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
 async def add_mcp_server(setup: McpSetup, by: Principal, body: NewMcpServer) -> McpServerState:
-    """Add an MCP server, once it has answered; 400 with the reason why it does not, 409 for a name that is taken."""
+    """Add an MCP server after it has answered; 400 with the reason if it does not, 409 if the name is taken."""
     return await setup.add(body, by.person)
 
 
 @routes("PATCH /api/mcp-servers/{name}", ADMINS, owner_only=True)
 async def switch_mcp_server(setup: McpSetup, by: Principal, name: str, body: McpSwitch) -> McpServerState:
-    """Connect an MCP server again, or end its connection."""
+    """Connect or disconnect an MCP server."""
     return await setup.switch(name, body.enabled, by.person)
 
 
 @routes("DELETE /api/mcp-servers/{name}", ADMINS, owner_only=True)
 async def remove_mcp_server(setup: McpSetup, by: Principal, name: str) -> Removed:
-    """Take an MCP server out of the configuration."""
+    """Remove an MCP server from the configuration."""
     await setup.remove(name, by.person)
     return Removed(True)

@@ -55,8 +55,8 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/memory", READERS)
 async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
-    """What agents remember, the broadest scope first, then daily notes, the oldest first: everywhere's memory, with
-    `thread` also that of its platform and channel, and the newest `notes`, or that of `day` alone."""
+    """Return memory files, the broadest scope first, then daily notes, the oldest first. `thread` adds the memory of
+    its platform and channel. `notes` is the number of newest notes; `day` selects one note."""
     where = parse_thread_id(thread) if thread else NOWHERE
     if day:
         return [await _shown("note", note_path(home, _day(day)), day)]
@@ -68,8 +68,8 @@ async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: N
 
 @routes("PUT /api/memory", ADMINS)
 async def write(home: Home, book: MemoryBook, by: Principal, body: MemoryText) -> MemoryFile:
-    """Write a memory file or note anew; 409 when `digest` is given and the file has changed. Counts from the next turns
-    on, and can be taken back."""
+    """Replace a memory file or note; 409 if `digest` is given and the file has changed. It takes effect on the next
+    turn and can be undone."""
     path = _place(home, body.scope, body.thread, body.day)
     was = await in_thread(lambda: read_memory(path))
     if body.digest and body.digest != _digest(was):
@@ -98,8 +98,8 @@ async def forget(
     day: Day = "",
     entry: EntryText = "",
 ) -> MemoryFile:
-    """Forget an entry in any spelling, or without one everything in a file; 404 when it does not say that. Can be taken
-    back."""
+    """Forget an entry in any spelling, or the whole file if no entry is given; 404 if the file has no such entry. It
+    can be undone."""
     path = _place(home, scope, thread, day)
     lines = lines_of(await in_thread(lambda: read_memory(path)))
     if not entry:
@@ -119,14 +119,13 @@ async def forget(
 async def changes(
     book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
-    """What was changed of memory by agents, by this API and the command line, the newest first, or those before the
-    change with the id `below`."""
+    """List changes of memory and their authors, the newest first, or those before the change with the id `below`."""
     return await book.history.newest(limit, below)
 
 
 @routes("POST /api/memory/changes/{id}/undo", ADMINS)
 async def undo(book: MemoryBook, by: Principal, id: str) -> MemoryChange:
-    """Take a change back; 409 when that was done already, or the lines were changed since."""
+    """Undo a change; 409 if it was undone already or the lines have changed since."""
     return await book.undo(id, by.person)
 
 

@@ -384,13 +384,13 @@ def _check_outcome(finished: TurnFinished) -> None:
 
 @routes("GET /v1/models", EVERYONE, narrows=True, answer=AnyObject)
 async def models(api: Conversations, by: Principal) -> Response:
-    """The agents, as OpenAI's clients list models."""
+    """List the agents as models."""
     return json_answer({"object": "list", "data": [_model(name) for name in models_of(api, by)]})
 
 
 @routes("GET /v1/models/{model}", EVERYONE, narrows=True, answer=AnyObject)
 async def get_model(api: Conversations, by: Principal, model: str) -> Response:
-    """One agent as a model."""
+    """Return one agent as a model."""
     return json_answer(_model(agent_of(api, by, model) or model))
 
 
@@ -519,7 +519,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     body_bytes_max=BODY_BYTES_MAX,
 )
 async def chat(api: Conversations, request: Request, by: Principal, body: ChatRequest) -> Response:
-    """Let an agent answer a conversation; `model` is the agent's name."""
+    """Answer a conversation; `model` is the agent's name."""
     _refuse(
         {
             "`n` must be 1: an agent gives one answer.": body.n not in (None, 1),
@@ -619,7 +619,8 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
 
 @routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True, body_bytes_max=BODY_BYTES_MAX)
 async def responses(api: Conversations, request: Request, by: Principal, body: ResponsesRequest) -> Response:
-    """Let an agent answer; `model` is the agent's name, `previous_response_id` continues its thread."""
+    """Answer an input; `model` is the agent's name, and `previous_response_id` continues the thread of that
+    response."""
     _refuse(
         {
             NO_TOOLS: bool(body.tools),

@@ -47,14 +47,14 @@ async def listed(
     running: bool = False,
     limit: Limit = 100,
 ) -> list[ProcessView]:
-    """Processes that agents have started, newest first: of one agent, or only those that run."""
+    """List processes that agents have started, newest first, of all agents or one, optionally only running ones."""
     found = await processes.rows.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in found]
 
 
 @routes("GET /api/processes/{id}", READERS)
 async def process(processes: ProcessService, id: str) -> ProcessView:
-    """One process."""
+    """Return one process."""
     return _process_view(await processes.get(id))
 
 
@@ -67,14 +67,15 @@ async def log(
     offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
     grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
 ) -> LogPiece:
-    """Lines of a process's output: the last `tail`, or so many from byte `offset` on; only those with `grep`."""
+    """Return lines of a process's output: the last `tail` lines, or that many from byte `offset`, filtered by
+    `grep`."""
     found = await processes.get(id)
     return await processes.read(found, offset=offset, lines_max=tail, contains=grep)
 
 
 @routes("DELETE /api/processes/{id}", ADMINS, status=202)
 async def kill(processes: ProcessService, by: Principal, id: str) -> ProcessView:
-    """Kill a process with all its children; 409 when it has ended already."""
+    """Kill a process with all its children; 409 if it has ended already."""
     found = await processes.get(id)
     if found.state != "running":
         raise Conflict(f"Process {id} has ended already: {found.state}.")

@@ -32,14 +32,15 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 @routes("GET /api/push", EVERYONE, narrows=True)
 async def state(push: WebPush) -> PushView:
-    """Whether this installation sends notifications, and the key that browsers know it by."""
+    """Return whether this installation sends notifications, and the key that browsers subscribe with."""
     why_off = push.why_off
     return PushView(not why_off, why_off, "" if why_off else await push.public_key())
 
 
 @routes("PUT /api/push", EVERYONE, narrows=True)
 async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
-    """Tell a browser of approvals that the caller may decide, and of answers in their own threads of the page."""
+    """Notify a browser of approvals that the caller may decide, and of answers in the caller's page threads; 400 for
+    an invalid subscription, 409 if 200 browsers are subscribed."""
     await push.subscribe(by, body, request.headers.get("origin", ""))
     return Subscribed(True)
 
@@ -48,6 +49,6 @@ async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSub
 async def unsubscribe(
     push: WebPush, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
 ) -> Removed:
-    """Tell a browser of the caller's, by the address of its subscription, nothing more; 404 when it was not told."""
+    """Stop notifying one of the caller's browsers, by the address of its subscription; 404 if it was not subscribed."""
     await push.unsubscribe(by, endpoint)
     return Removed(True)

@@ -28,19 +28,19 @@ class BegunAnew(msgspec.Struct, frozen=True):
 
 @routes("POST /api/threads/{thread}/new", ADMINS)
 async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
-    """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
+    """Save the model's window of a thread, then start it again. Nothing is deleted."""
     return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
 
 
 @routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
 async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
-    """Save what the model sees of a thread; nothing is cleared."""
+    """Save the model's window of a thread without clearing it."""
     return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
 
 
 @routes("GET /api/threads/{thread}/snapshots", READERS)
 async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[Snapshot]:
-    """What the thread's agent saved in its channel, newest first."""
+    """List the conversations that the thread's agent saved in this channel, newest first."""
     return await snapshots.history(thread)
 
 
@@ -48,5 +48,5 @@ async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[
 async def restore_snapshot(
     snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
 ) -> Snapshot:
-    """Put a saved conversation in the place of what the model sees."""
+    """Replace the model's window with a saved conversation."""
     return await snapshots.restore(thread, snapshot, by.author.id)

@@ -123,7 +123,7 @@ async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
 
 @routes("GET /api/triggers", READERS)
 async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerView]:
-    """What starts turns by the clock, the next due first."""
+    """List the triggers, the next due first."""
     found = await triggers.all()
     threads = {one.spec.thread for one in found if one.spec.thread}
     infos = [await store.journal.thread(thread) for thread in threads]
@@ -153,8 +153,8 @@ async def calendar(
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
 ) -> list[PlannedTimes]:
-    """When triggers come in so many days from now, the first 4 times of each day of `timezone` (by default the
-    caller's). Triggers that do not come in these days are left out."""
+    """List when triggers are due in the next days, at most 4 times per trigger and day. Days are those of
+    `timezone`, by default the caller's."""
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
@@ -189,7 +189,8 @@ async def add_trigger(
     by: Principal,
     body: TriggerRequest,
 ) -> TriggerView:
-    """Schedule a turn."""
+    """Schedule a turn, in a `thread` or in a new thread of a `platform` and `channel`. `schedule` is an ISO 8601
+    time, a cron line or words."""
     return _trigger_view(await service.add(await _wanted(clock, config, connections, agents, timezones, by, body)))
 
 
@@ -255,7 +256,7 @@ async def set_brief(
     by: Principal,
     body: BriefRequest,
 ) -> TriggerView:
-    """Have an agent send a brief every morning, in place of the one there was."""
+    """Schedule the daily brief, replacing the current one."""
     agent, thread = body.agent, body.thread
     at = re.fullmatch(r"([01]?\d|2[0-3])(?:[:.]([0-5]\d))?", body.at.strip(), re.ASCII)
     if at is None:
@@ -284,7 +285,7 @@ async def set_brief(
 
 @routes("DELETE /api/brief", ADMINS)
 async def end_brief(triggers: TriggerStore) -> Removed:
-    """Send no brief any more."""
+    """Remove the daily brief."""
     found = [one for one in await triggers.all() if one.spec.name == BRIEF]
     for one in found:
         await triggers.remove(one.id)
@@ -310,7 +311,7 @@ async def pause_trigger(triggers: TriggerStore, id: str) -> TriggerView:
 
 @routes("POST /api/triggers/{id}/resume", ADMINS)
 async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock: Clock, id: str) -> TriggerView:
-    """Resume a trigger that is paused or was switched off."""
+    """Resume a trigger that was paused or switched off."""
     trigger = await _known_trigger(triggers, id)
     if not await triggers.resume(id, first_time(trigger.spec, clock.now())):
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
@@ -339,7 +340,8 @@ async def take_hook(
     request: Request,
     name: str,
 ) -> HookAnswer:
-    """Start a turn by a webhook; by HMAC or bearer secret, once for what was signed."""
+    """Start a turn by a webhook. The call needs the hook's signature or secret; a repeated signed call starts no
+    second turn."""
     hook = hooks.get(name)
     if hook is None:
         raise NotFound("There is no webhook of this name. [triggers.webhooks.NAME] in shoal.toml makes one.")

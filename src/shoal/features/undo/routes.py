@@ -23,8 +23,8 @@ class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
-    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
-    and `back` the last undo."""
+    """Return what a turn or an undo did to files, as diffs. `last` is the last turn that can be undone, `2` the one
+    before it, and `back` the last undo; 404 if nothing was recorded."""
     await known_thread(store, thread)
     return await undos.show(thread, turn, by.asker if by.is_confined else None)
 
@@ -33,6 +33,7 @@ async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadI
 async def undo_turn(
     undos: Undo, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
 ) -> UndoResult:
-    """Restore the files that a turn, or an undo, changed, to how they were before it."""
+    """Restore the files that a turn or an undo changed; 409 if files have changed since, unless `since` is `keep` or
+    `overwrite`."""
     check_intake(runtime)
     return await undos.undo(thread, turn, by.asker, body.since)
