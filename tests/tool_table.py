@@ -1,8 +1,8 @@
 """The tables of docs/permissions.md: what follows from an effect, and what built-in and MCP tools are, from the code.
 
-    python -m tests.tool_table     write the page anew
+    python -m tests.tool_table     write the page again
 
-`tests/tidy/test_tools.py` holds the page against the code.
+`tests/tidy/test_tools.py` compares the page with the code.
 """
 
 from pathlib import Path
@@ -36,12 +36,12 @@ PLACES = {
 }
 COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
 HARM = {
-    "none": "as before",
-    "file": "asks outside the workspace, and for what others execute",
-    "command": "asks unless it is known to be harmless, or contained and nobody else has a hand in the turn",
+    "none": "unchanged",
+    "file": "asks outside the workspace, and for files that other programs execute",
+    "command": "asks unless it is known to be harmless, or contained with no untrusted person in the turn",
 }
-NAMES = {"query": "as before", "address": "asks unless the address was given"}
-COMMANDS = "allow; deny what changes something elsewhere; ask for opaque ones"
+NAMES = {"query": "unchanged", "address": "asks unless the address was given"}
+COMMANDS = "allow; deny changes elsewhere; ask for opaque commands"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
 
@@ -90,7 +90,7 @@ def table() -> str:
         answers = (by_effect(tool), guarded, said(treatments.locked))
         steered = NAMES.get(tool.names) or HARM.get(tool.harm, "asks")
         if tool.harmless:
-            steered += f", but for {', '.join(f'`{detail}`' for detail in tool.harmless)}"
+            steered += f", except for {', '.join(f'`{detail}`' for detail in tool.harmless)}"
         cells = (effect(tool), *answers, steered, UNDO[tool.undo])
         rows.setdefault(" | ".join(cells), []).append(f"`{name}`")
     head = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|\n"
