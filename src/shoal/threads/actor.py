@@ -259,7 +259,9 @@ class Actor:
                 assert view.waiting is not None, "no prompt waits"
                 async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
-            async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
+            # Accepted calls run once and ask no model. A crash during a later call is another event.
+            over = f" {len(view.open.results)}" if view.open.effects else ""
+            async with services.begun.one_by_one(f"{self.thread} {view.turn}{over}"):
                 if run is None:  # opened before: continue after a crash, a restart or a wait
                     run = await self._resumed(view, rights)
                 self._run = run
