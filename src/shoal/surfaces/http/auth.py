@@ -81,15 +81,19 @@ class FailureLimit:
 
 
 class Gate:
-    """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429."""
+    """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429.
 
-    def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens) -> None:
+    `is_file(path)` returns whether a ticket is valid for a path.
+    """
+
+    def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens, is_file: Callable[[str], bool]) -> None:
         if not options.token:
             raise ValueError("The HTTP surface needs a token.")
         self._token = options.token.encode()
         self._digest = hashlib.sha256(self._token).digest()
         self._clock = clock
         self._tokens = tokens
+        self._is_file = is_file
         self._failures = FailureLimit(clock)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in options.allowed_origins)
         names = {urlsplit(origin).hostname or "" for origin in self._origins}
@@ -248,8 +252,8 @@ class Gate:
         if not (request.method in ("GET", "HEAD") and expires.isascii() and expires.isdecimal() and len(expires) < 16):
             return False
         is_good = self._shows(signature, self._hmac(f"page ticket {expires}", visitor.token))
-        is_file = _is_file(request.scope["path"])
-        return is_good and is_file and int(expires) > self._clock.now().timestamp()
+        is_current = int(expires) > self._clock.now().timestamp()
+        return is_good and is_current and self._is_file(request.scope["path"])
 
     def _shows(self, given: str, secret: str) -> bool:
         return given.isascii() and hmac.compare_digest(given, secret)
@@ -260,18 +264,6 @@ class Gate:
     def _hmac(self, purpose: str, token: AccessToken) -> str:
         covered = f"{purpose}{token.digest and f' {token.digest}'}"
         return hmac.new(self._token, covered.encode(), hashlib.sha256).hexdigest()
-
-
-def _is_file(path: str) -> bool:
-    """Whether a ticket is valid for this path: a file of a thread, or something the browser displays or saves as a
-    file.
-    """
-    _, found, rest = path.partition("/api/threads/")
-    parts = rest.split("/")
-    if not found or not path.startswith(found) or len(parts) < 2 or not parts[-1]:
-        return False
-    is_speech = parts[-1] == "speech" and parts[-3:-2] == ["turns"]
-    return "files" in parts[1:-1] or parts[-2] == "artifacts" or parts[-1] in ("picture", "export") or is_speech
 
 
 def _unauthorized(message: str) -> ApiError:

@@ -102,6 +102,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the endpoint needs no token."""
         return self.scopes == OPEN
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the endpoint returns a file instead of JSON."""
+        return self.method == "GET" and self.media_type != JSON
+
     def bind(self, services: Services) -> "BoundEndpoint":
         """Return the endpoint with the services it takes. Raises LookupError naming a service that does not exist."""
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]

@@ -25,7 +25,7 @@ from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.page import Page
 from shoal.surfaces.http.routes_operations import Counters, StoreProbe
 from shoal.surfaces.http.streams import LiveStreams
-from shoal.surfaces.http.table import LazyRoutes, api, is_open
+from shoal.surfaces.http.table import LazyRoutes, api, is_file, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
@@ -50,7 +50,7 @@ class WebApp:
     def __init__(self, services: Services, options: WebOptions) -> None:
         store, clock, tokens = services[Store], services[Clock], services[AccessTokens]
         self.streams = LiveStreams(options, store.journal, services[Hub], clock)
-        gate, counters, callers = Gate(options, clock, tokens), Counters(), Callers(store, tokens, clock)
+        gate, counters, callers = Gate(options, clock, tokens, is_file), Counters(), Callers(store, tokens, clock)
         services[Hub].tap(counters.count)
         web = services.copy()
         for service in (

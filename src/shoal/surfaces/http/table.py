@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from starlette.routing import Route, Router
+from starlette.routing import Route, Router, compile_path
 from starlette.types import Receive, Scope, Send
 
 from shoal.feature import Feature, features
@@ -39,6 +39,7 @@ class RouteModule(NamedTuple):
         return not self.paths or any(_is_below(segments, pattern.split("/")) for pattern in self.paths)
 
 
+THREADS = "/api/threads/"
 PAGE = RouteModule("page", ("/console", "/$", "/favicon.ico$"))
 MODULES = (
     RouteModule(
@@ -83,6 +84,18 @@ def is_open(path: str) -> bool:
         for endpoint in module.load():
             start, brace, _ = endpoint.path.partition("{")
             if endpoint.is_open and (path == endpoint.path or (brace and path.startswith(start))):
+                return True
+    return False
+
+
+def is_file(path: str) -> bool:
+    """Whether a path is a file of a thread, which the browser displays or saves by its address."""
+    if not path.startswith(THREADS):
+        return False
+    for module in modules_of(path):
+        for endpoint in module.load():
+            is_thread_file = endpoint.is_file and endpoint.path.startswith(THREADS)
+            if is_thread_file and compile_path(endpoint.path)[0].match(path):
                 return True
     return False
 

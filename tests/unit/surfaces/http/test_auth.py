@@ -12,6 +12,7 @@ from shoal.store.store import Store
 from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.table import is_file
 from shoal.testing.clock import ManualClock
 from shoal.threads.access_tokens import AccessTokens, NewToken
 from shoal.threads.pairing import Pairing
@@ -73,7 +74,7 @@ async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessToke
 
 
 async def test_a_cookie_is_good_until_it_expires(clock: ManualClock, tokens: AccessTokens) -> None:
-    gate = Gate(OPTIONS, clock, tokens)
+    gate = Gate(OPTIONS, clock, tokens, is_file)
     cookie = f"shoal_8420={gate.make_cookie(OWNER)}"
     clock.stand_still(COOKIE_SECONDS - 1)
     assert await gate.visitor(request(cookie=cookie)) is OWNER_ON_PAGE
@@ -82,18 +83,18 @@ async def test_a_cookie_is_good_until_it_expires(clock: ManualClock, tokens: Acc
 
 
 async def test_a_cookie_whose_time_was_changed_is_no_good(clock: ManualClock, tokens: AccessTokens) -> None:
-    gate = Gate(OPTIONS, clock, tokens)
+    gate = Gate(OPTIONS, clock, tokens, is_file)
     expires, _, signature = gate.make_cookie(OWNER).partition(".")
     assert await gate.visitor(request(cookie=f"shoal_8420={int(expires) + 1}.{signature}")) is None
 
 
 async def test_a_cookie_of_another_port_is_not_looked_at(clock: ManualClock, tokens: AccessTokens) -> None:
-    gate = Gate(OPTIONS, clock, tokens)
+    gate = Gate(OPTIONS, clock, tokens, is_file)
     assert await gate.visitor(request(cookie=f"shoal_9999={gate.make_cookie(OWNER)}")) is None
 
 
 async def test_a_cookie_names_one_token_and_no_other(clock: ManualClock, tokens: AccessTokens) -> None:
-    gate = Gate(OPTIONS, clock, tokens)
+    gate = Gate(OPTIONS, clock, tokens, is_file)
     token, secret = await tokens.create(NewToken("ben", "chat"), "web:owner")
     await tokens.create(NewToken("root", "admin"), "web:owner")
     ben = await gate.bearer(request(), secret)
@@ -116,7 +117,7 @@ async def test_a_cookie_names_one_token_and_no_other(clock: ManualClock, tokens:
 
 
 async def test_a_cookie_ends_with_its_token(clock: ManualClock, tokens: AccessTokens) -> None:
-    gate = Gate(OPTIONS, clock, tokens)
+    gate = Gate(OPTIONS, clock, tokens, is_file)
     _, secret = await tokens.create(NewToken("ben", "chat", expires="1h"), "web:owner")
     cookie = f"shoal_8420={gate.make_cookie(await gate.bearer(request(), secret))}"
     clock.stand_still(3599)
