@@ -68,7 +68,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         await open_delivery(services, role, overrides.file_clock, notes)
         open_tools(services, overrides, role)
         await open_turn(services)
-        open_threads(services, role, stack)
+        open_threads(services, role)
         open_agents(services, overrides, role)
         for tool in overrides.tools:
             services[Registry].add(tool)

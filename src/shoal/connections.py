@@ -16,7 +16,6 @@ from shoal.permissions.access import AccessRules, Links
 from shoal.store.store import Store
 from shoal.threads.access_gate import AccessGate
 from shoal.threads.orchestrator import Orchestrator
-from shoal.threads.voice import VoiceService
 
 
 def approvers_of(config: Config) -> list[str]:
@@ -58,7 +57,6 @@ class Connections:
     senders: Senders
     orchestrator: Orchestrator
     notices: Notices
-    voice: VoiceService
     inbox: InboxPort
     make_gate: Callable[[], AccessGate]
     gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
@@ -81,7 +79,7 @@ class Connections:
         receive = partial(adapter.run, self.gates.get(name, self.inbox))
         barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, is_kept=True))
         orchestrator = self.orchestrator
-        send = partial(self.senders.run, name, orchestrator.opened, orchestrator.gave_up, self.voice.say, barred)
+        send = partial(self.senders.run, name, orchestrator.opened, orchestrator.gave_up, barred)
         self.backend.add_single(f"platform {name}", receive, send)
 
     async def remove(self, name: str) -> None:

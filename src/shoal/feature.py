@@ -28,6 +28,7 @@ FEATURES = (
     "self_edit",
     "snapshots",
     "standing_rules",
+    "voice",
 )
 """Folders of the built-in features, in the order of opening."""
 

@@ -75,12 +75,12 @@ from shoal.surfaces.http.server import serve
 from shoal.surfaces.http.table import api
 from shoal.testing.database import empty_database
 from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.attachments import Attachments
 from shoal.threads.commands import AgentCommands, CommandRouter
 from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
-from shoal.threads.voice import VoiceService
 from shoal.tools.builtin.overview import Agenda
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.prompt_files import PromptFiles
@@ -321,7 +321,7 @@ class Stand:
         services.add(self.commands, CommandRouter)
         services.add(self, Status)
         services.add(SimpleNamespace(adapters=self.adapters, configured=self.adapters), Connections)
-        services.add(SimpleNamespace(recognition=None), VoiceService)
+        services.add(SimpleNamespace(hear=None), Attachments)
         taken = {kind for endpoint in api() for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
         for kind in taken:
             if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:

@@ -37,6 +37,46 @@ async def look() -> None:
 asyncio.run(look())
 """
 
+RECORDING = """
+import asyncio, json, sys
+from pathlib import Path
+from shoal.app import Overrides, open_app
+from shoal.config import load_config
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.store.store import Store
+from shoal.testing.model.speech import recording
+from shoal.threads.attachments import Attachments
+from shoal.threads.orchestrator import Orchestrator
+
+async def look() -> None:
+    finished, home = asyncio.Event(), Path(sys.argv[1])
+    thread, note = ThreadId("web:lobby:one"), home / "note.ogg"
+    note.write_bytes(recording("What is the tide?"))
+
+    async def completed(thread: str, turn: str, reply: str) -> None:
+        finished.set()
+
+    overrides = Overrides(on_complete=completed)
+    async with open_app(load_config(home, {}, {"sandbox.kind": "host"}), overrides) as app:
+        files = (Attachment("note.ogg", "audio/ogg", note.stat().st_size, path=str(note)),)
+        author = Author("owner", trusted=True)
+        await app[Orchestrator].send(Prompt(thread, "1", "", author, app[Clock].now(), attachments=files))
+        await finished.wait()
+        (said,) = [one.data for one in await app[Store].journal.events(thread) if isinstance(one.data, UserSaid)]
+        (file,) = said.attachments
+        print(json.dumps({
+            "text": said.text,
+            "words": file.words,
+            "is_kept": Path(file.path).read_bytes() == note.read_bytes(),
+            "is_heard": app[Attachments].hear is not None,
+        }))
+
+asyncio.run(look())
+"""
+
 
 class Parts(NamedTuple):
     """A feature, and some of what it brings."""
@@ -77,6 +117,7 @@ TRIGGERS = Parts(
 SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"))
 SNAPSHOTS = Parts("snapshots", routes=("/api/threads/{thread}/snapshots", "/api/threads/{thread}/new"))
 SUBAGENTS = Parts("subagents", ("subagent", "spawn", "ask_agent"), sections=("subagents",))
+VOICE = Parts("voice", commands=("voice",), routes=("/api/threads/{thread}/turns/{turn}/speech",), sections=("speech",))
 BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
@@ -120,6 +161,7 @@ class Without:
         TRIGGERS,
         SELF_EDIT,
         SNAPSHOTS,
+        VOICE,
     ],
     ids=lambda parts: parts.name,
 )
@@ -145,3 +187,11 @@ def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path,
         assert (refused.returncode, f"There is no command '{name}'" in refused.stderr) == (2, True)
     status = without.shoal("threads", "list", "--json")
     assert (status.returncode, len(json.loads(status.stdout))) == (0, 1)
+
+
+def test_without_voice_a_recording_stays_a_file(tmp_path: Path) -> None:
+    without = Without(tmp_path, "voice")
+    assert without.shoal("init").returncode == 0
+    sent = without.python(RECORDING, str(without.home))
+    assert sent.returncode == 0, sent.stderr
+    assert json.loads(sent.stdout) == {"text": "", "words": "", "is_kept": True, "is_heard": False}

@@ -306,7 +306,7 @@ async def test_a_download_that_is_cut_off_begins_anew(tmp_path: Path) -> None:
         attachments.fetcher = again
         running = asyncio.create_task(attachments.run())
         await attachments.settled()
-        taken = await attachments.take(prompt, str)
+        taken = await attachments.take(prompt, str, "main", author.asker(prompt.thread))
         running.cancel()
         await asyncio.wait([running])
     assert await asyncio.to_thread(Path(taken.attachments[0].path).read_bytes) == b"hello"

@@ -1,8 +1,6 @@
 """Opens the threads' orchestrator, agents, commands and saved conversations."""
 
-import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from functools import partial
 
 from shoal.accounts import platform_names
@@ -21,7 +19,7 @@ from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.ports import ChatAdapter, LiveHub, Models
-from shoal.models.catalog import SPEECH_KEYS, build_speech, existing_model, key_lines, model_names
+from shoal.models.catalog import existing_model, key_lines, model_names
 from shoal.net.addresses import Fetcher
 from shoal.notices import Notices
 from shoal.permissions.access import Links, among
@@ -45,7 +43,6 @@ from shoal.threads.presence import Presence
 from shoal.threads.readable_files import ReadableFiles
 from shoal.threads.scope import Scopes
 from shoal.threads.timezones import TimeZones
-from shoal.threads.voice import VoiceService
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
 from shoal.tools.prompt_files import PromptFiles
@@ -54,10 +51,9 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.spending import Spending
 
 
-def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
+def open_threads(services: Services, role: Role) -> None:
     """Open the orchestrator and the dependencies of its actors. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
@@ -65,7 +61,6 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
     links, begun, prompt_files = services[Links], services[Begun], services[PromptFiles]
     presence = services[Presence]
     attachments = Attachments(home, services[Fetcher], config.context, clock, services[MarkedFiles])
-    voice = _open_voice(services, stack)
     forks = Forks(store, hub.publish, prompt_files, folders)
 
     async def end_departed() -> None:
@@ -84,7 +79,6 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
             senders=services[Senders],
             attachments=attachments,
             backfill=Backfill(adapters, admissions.judge, clock, config.context),
-            voice=voice,
             presence=presence,
             scopes=services[Scopes],
             links=links,
@@ -105,7 +99,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
     )
     tokens = services[AccessTokens]
     departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
-    for service in (attachments, voice, forks, orchestrator, AlwaysAllow(orchestrator, store), departures):
+    for service in (attachments, forks, orchestrator, AlwaysAllow(orchestrator, store), departures):
         services.add(service)
 
 
@@ -116,7 +110,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
     orchestrator, outlets, links = services[Orchestrator], services[LiveToolServices], services[Links]
     prompt_files = services[PromptFiles]
-    forks, voice = services[Forks], services[VoiceService]
+    forks = services[Forks]
 
     def known_tools() -> list[str]:
         return [*tools.names(), *tools.away()]
@@ -143,7 +137,6 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         check_model=checks.model,
         known_models=partial(model_names, models),
         activities=services[ContextBuilder].activities,
-        voice=voice,
         timezones=services[TimeZones],
     )
     for command in (*extension_commands(), *overrides.commands):
@@ -160,32 +153,8 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         services[Senders],
         orchestrator,
         services[Notices],
-        voice,
         inbox,
         partial(AccessGate, inbox, admissions, pairing, store, clock, outlets.post, services[Scopes]),
     )
     for service in (lifecycle, versions, commands, inbox, connections):
         services.add(service)
-
-
-def _open_voice(services: Services, stack: AsyncExitStack) -> VoiceService:
-    """Open speech recognition and synthesis of [speech]. Raises ConfigError."""
-    config, clock = services[LiveConfig].current, services[Clock]
-    settings = config.speech
-    hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)
-    for model in (hears, speaks):
-        if model is not None:
-            stack.push_async_callback(model.close)
-    return VoiceService(
-        hears,
-        speaks,
-        settings,
-        services[Spending],
-        services[Store].settings,
-        services[Home],
-        clock,
-        services[Links].people,
-        services[Adapters],
-        services[Folders],
-        services[LiveToolServices].post,
-    )

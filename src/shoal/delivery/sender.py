@@ -43,6 +43,7 @@ from shoal.kernel.clock import Clock, retry_delay, wall_ahead
 from shoal.kernel.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.kernel.files import STILL_FOLDERS, Folders
 from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.messages import Prompt
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
 from shoal.kernel.records import Committed, NewPost, OutboxRow
@@ -480,7 +481,10 @@ class Sender:
 
 
 class Senders:
-    """All platforms' senders."""
+    """All platforms' senders.
+
+    A feature sets `speaks`, whether the answer to a message is also spoken, and `speak`, which makes the recording.
+    """
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
@@ -489,6 +493,8 @@ class Senders:
         self._begun, self._restored_at = begun, restored_at
         self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
+        self.speaks: Callable[[Prompt], Awaitable[bool]] | None = None
+        self.speak: Speak | None = None
         for adapter in adapters.values():
             self.add(adapter)
 
@@ -526,6 +532,6 @@ class Senders:
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
-    async def run(self, platform: str, opened: Opened, gave_up: GaveUp, speak: Speak, barred: BarredChats) -> None:
+    async def run(self, platform: str, opened: Opened, gave_up: GaveUp, barred: BarredChats) -> None:
         """Deliver the posts of one platform until cancelled; see `Sender.run`."""
-        await self._senders[platform].run(opened, gave_up, speak, barred)
+        await self._senders[platform].run(opened, gave_up, self.speak, barred)

@@ -159,9 +159,6 @@ BUILT_IN = (
         "model", "list the models, or ask one of them once", "[NAME TEXT]", completes=True, number=15, needs="thread"
     ),
     CommandSpec(
-        "voice", "answer aloud; auto: when you send a voice message", "[on|off|auto]", number=16, needs="thread"
-    ),
-    CommandSpec(
         "agent",
         "list, create, bind or configure agents",
         "[list|create|bind|config|delete …]",

@@ -12,7 +12,6 @@ from shoal.kernel.checkpoints import CheckpointsSettings
 from shoal.kernel.secret import NO_SECRET, Secret
 from shoal.kernel.section import URL_OR_EMPTY, Section
 from shoal.kernel.settings_platforms import PlatformsSettings
-from shoal.kernel.speech import SpeechSettings
 from shoal.kernel.zones import local_zone, zone_named
 
 SectionT = TypeVar("SectionT", bound=Section)
@@ -438,7 +437,6 @@ class Config(Section, frozen=True, kw_only=True):
     engine: EngineSettings = EngineSettings()
     agents: AgentsSettings = AgentsSettings()
     tools: ToolsSettings = ToolsSettings()
-    speech: SpeechSettings = SpeechSettings()
     logging: LoggingSettings = LoggingSettings()
 
     def section(self, kind: type[SectionT]) -> SectionT:

@@ -1,19 +1,12 @@
 """Records of recognized and synthesized speech, and the duration of a recording from its bytes."""
 
 import struct
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
 from shoal.kernel.messages import Author, Usage
-from shoal.kernel.section import Section
 
-VoiceMode: TypeAlias = Literal["on", "off", "auto"]
-"""Whether answers are spoken: always, never, or after voice messages."""
-VOICE_MODES: tuple[VoiceMode, ...] = ("on", "off", "auto")
-VOICE = "voice"
-"""Settings scope of a channel's VoiceMode, by `PLATFORM:CHANNEL:`."""
 AudioFormat: TypeAlias = Literal["ogg", "mp3"]
 """Formats of spoken answers: Ogg with Opus for voice notes, or MP3 for all players."""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
@@ -21,32 +14,6 @@ _BYTES_A_SECOND_MIN = 50
 """Minimum bytes per second of any codec. A recording that claims more seconds is damaged."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
-
-
-class SpeechSettings(Section, frozen=True, kw_only=True):
-    """Speech recognition of voice messages and spoken answers; see docs/voice.md."""
-
-    recognition: Annotated[str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$")] = ""
-    """Recognizes voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, local and English only (extra
-    `voice`). Empty: they stay files."""
-    speaking: Annotated[str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$")] = ""
-    """Speaks answers: a model, PROVIDER/MODEL, or espeak-ng, a local program. Empty: answers are only written."""
-    voice: str = ""
-    """Name of the voice. Empty takes the default."""
-    answers: VoiceMode = "auto"
-    """Whether answers are also spoken if nobody chose with /voice. auto: after voice messages."""
-    language: str = ""
-    """Language of voice messages, such as `de`. Empty detects it."""
-    seconds_max: Annotated[float, Meta(gt=0)] = 900.0
-    """Longest recording to recognize, in seconds."""
-    bytes_max: Annotated[int, Meta(ge=1024)] = 25_000_000
-    """Largest recording to recognize, in bytes. Most services accept 25 MB."""
-    chars_max: Annotated[int, Meta(ge=50, le=4000)] = 2_000
-    """Longest part of an answer to speak, in characters. The text is always complete."""
-    usd_per_minute: Annotated[float, Meta(ge=0)] | None = None
-    """Price of recognizing a minute, in US dollars, if the model's price is unknown. 0 for your own machine."""
-    usd_per_million_chars: Annotated[float, Meta(ge=0)] | None = None
-    """Price of speaking a million characters, in US dollars, if the model's price is unknown."""
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,10 +20,9 @@ from shoal.kernel.errors import ConfigError, InvalidInput, ProviderDown, Provide
 from shoal.kernel.home import Home
 from shoal.kernel.messages import Usage
 from shoal.kernel.phrases import counted
-from shoal.kernel.ports import Embeddings, Models, Provider, Route, Speech
+from shoal.kernel.ports import Embeddings, Models, Provider, Route
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import Price, ProviderSettings
-from shoal.kernel.speech import SpeechSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.api_protocol import ApiProtocol
 from shoal.models.demo import CONTEXT_TOKENS as DEMO_CONTEXT_TOKENS
@@ -136,61 +135,15 @@ def build_embeddings(
         case "openai" | "openai-responses" | "gemini":
             from shoal.models.embeddings import HttpEmbeddings
 
-            return HttpEmbeddings(_endpoint(provider, model, settings, clock, environ))
+            return HttpEmbeddings(model_endpoint(provider, model, settings, clock, environ))
         case kind:
             raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
 
 
-SPEECH_KEYS: tuple[Literal["recognition"], Literal["speaking"]] = ("recognition", "speaking")
-
-
-def build_speech(
-    key: Literal["recognition", "speaking"],
-    settings: SpeechSettings,
-    providers: Mapping[str, ProviderSettings],
-    clock: Clock,
-    environ: Mapping[str, str],
-) -> Speech | None:
-    """Create the speech model that `speech.KEY` names, without opening anything. `key` is `recognition` or `speaking`.
-    Raises ConfigError if the provider has no speech."""
-    named = settings.recognition if key == "recognition" else settings.speaking
-    if not named:
-        return None
-    if named == "espeak-ng":
-        from shoal.models.speech import EspeakSpeech
-
-        return EspeakSpeech(settings.voice)
-    if named == "moonshine":
-        if settings.language.lower().partition("-")[0] not in ("", "en"):
-            raise ConfigError([f"speech.language is {settings.language!r}, but moonshine recognizes only English."])
-        from shoal.models.speech import MoonshineSpeech
-
-        return MoonshineSpeech()
-    from shoal.models.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, OpenAiSpeech
-
-    name, _, model = named.partition("/")
-    provider = providers.get(name)
-    if provider is None:
-        raise ConfigError(
-            [f"speech.{key} is {named!r}; write PROVIDER/MODEL, of these providers: {', '.join(providers) or 'none'}."]
-        )
-    address = address_of(provider)
-    is_official = address == BASE_URLS.get(provider.kind)
-    per_minute, per_chars = settings.usd_per_minute, settings.usd_per_million_chars
-    if is_official:
-        per_minute = USD_PER_MINUTE.get(model) if per_minute is None else per_minute
-        per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
-    is_gemini = provider.kind == "gemini"
-    if not is_gemini and provider.kind not in ("openai", "openai-responses"):
-        raise ConfigError([f"speech.{key} is {named!r}, and providers of the kind {provider.kind!r} have no speech."])
-    kind = GeminiSpeech if is_gemini else OpenAiSpeech
-    endpoint = _endpoint(name, model, provider, clock, environ)
-    return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)
-
-
-def _endpoint(
+def model_endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
+    """Create a connection to a model that answers in one piece, without opening anything."""
     from shoal.models.http_provider import ApiKey, ModelEndpoint
 
     return ModelEndpoint(

@@ -61,7 +61,6 @@ from shoal.threads.attachments import Attachments
 from shoal.threads.backfill import Backfill
 from shoal.threads.presence import NO_RIGHTS, Presence, Rights
 from shoal.threads.scope import Scopes, noted_audience, noted_channel
-from shoal.threads.voice import VoiceService
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
@@ -107,7 +106,6 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     senders: Senders
     attachments: Attachments
     backfill: Backfill
-    voice: VoiceService
     presence: Presence
     scopes: Scopes
     links: Links
@@ -351,15 +349,14 @@ class Actor:
                     for one in line.attachments
                 ]
                 found = msgspec.structs.replace(line, attachments=tuple(here))
-                taken = await services.attachments.take(found, inside)
-                lines[number] = await services.voice.heard(taken, agent.name, scope.asker)
+                lines[number] = await services.attachments.take(found, inside, agent.name, scope.asker)
             prompt = joined(lines)
             await services.folders.push(self.thread)
         opening = await services.context.open(view, scope, prompt)
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        if services.voice.speaking is not None and await services.voice.speaks(prompt):
+        if services.senders.speaks is not None and await services.senders.speaks(prompt):
             started = msgspec.structs.replace(started, speaks=True)
         settings: list[tuple[str, str, str]] = []
         if prompt.origin == "person":

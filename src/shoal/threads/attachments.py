@@ -5,6 +5,7 @@ file                                what the model gets
 an image                            the image, reduced if it is too large, and its path
 an image that cannot be shown       its path and why it is not shown
 a text file                         its path and its beginning
+a recording                         its path, and its words if a feature recognizes speech
 any other file                      its path
 too large, a program, unreachable   why it is missing; the turn continues
 slower than its turn can wait       the future path; if it fails, that file says why
@@ -19,9 +20,10 @@ import logging
 import os
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import msgspec
@@ -32,6 +34,7 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.home import Home
 from shoal.kernel.ids import encode_part
 from shoal.kernel.messages import Attachment, Prompt
+from shoal.kernel.permissions import Asker
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.turnstate import NOT_SHOWN
@@ -52,6 +55,9 @@ EXCERPT_CHARS = 2_000
 NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
+Hear: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
+"""Adds the words of a message's recordings. The agent by its name, and the asker, pay for that."""
+
 
 class _Download:
     """One download. `result` is set when it is `done`. `source` names the stranger who sent it, if any."""
@@ -69,11 +75,15 @@ class _Download:
 
 
 class Attachments:
-    """Downloads and examines the files of prompts, which needs `run`. Files of strangers are marked."""
+    """Downloads and examines the files of prompts, which needs `run`. Files of strangers are marked.
+
+    A feature that recognizes speech sets `hear`.
+    """
 
     def __init__(
         self, home: Home, fetcher: Fetcher, settings: ContextSettings, clock: Clock, marked: MarkedFiles
     ) -> None:
+        self.hear: Hear | None = None
         self._marked = marked
         self.fetcher = fetcher
         self._home = home
@@ -117,9 +127,9 @@ class Attachments:
         for number in range(len(prompt.attachments)):
             self._begin(prompt, number)
 
-    async def take(self, prompt: Prompt, inside: Callable[[Path], str]) -> Prompt:
-        """Return the prompt with its files in place, or with the reasons and future paths of missing ones. Never fails
-        because of a file.
+    async def take(self, prompt: Prompt, inside: Callable[[Path], str], agent: str, asker: Asker) -> Prompt:
+        """Return the prompt with its files in place, or with the reasons and future paths of missing ones, and with the
+        words of recordings. Never fails because of a file.
 
         `inside` converts a host path to the path that the agent's tools and commands use.
         """
@@ -137,7 +147,8 @@ class Attachments:
                 still = f"still being downloaded; it will be at {inside(download.path)}"
                 found = msgspec.structs.replace(download.attachment, error=still)
             taken.append(msgspec.structs.replace(found, inside=inside(Path(found.path)) if found.path else ""))
-        return msgspec.structs.replace(prompt, attachments=tuple(taken))
+        prompt = msgspec.structs.replace(prompt, attachments=tuple(taken))
+        return prompt if self.hear is None else await self.hear(prompt, agent, asker)
 
     def _begin(self, prompt: Prompt, number: int) -> _Download:
         attachment = prompt.attachments[number]

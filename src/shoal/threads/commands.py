@@ -34,7 +34,6 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted, duration_text, short_line
 from shoal.kernel.ports import ONCE
 from shoal.kernel.records import Approval
-from shoal.kernel.speech import VOICE_MODES
 from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links, WrittenDecision, parse_answer
 from shoal.store.cards import SHORT_ID_CHARS
@@ -45,7 +44,6 @@ from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
-from shoal.threads.voice import VoiceService
 from shoal.threads.whereabouts import whereabouts
 from shoal.turn.activity import Activity
 from shoal.turn.spending import spent_today
@@ -78,7 +76,6 @@ SETTINGS_USAGE = (
     "`/settings validate-keys`; `default` takes a choice back"
 )
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
-VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is the one in the list"
 NOT_SPOKEN = (
     "You have not spoken with me in this channel yet, so I cannot tell which conversation you mean. "
@@ -132,10 +129,8 @@ class CommandRouter:
         check_model: Callable[[str], None],
         known_models: Callable[[], Sequence[str]],
         activities: Sequence[Activity],
-        voice: VoiceService,
         timezones: TimeZones,
     ) -> None:
-        self._voice = voice
         self._timezones = timezones
         self._orchestrator = orchestrator
         self._always = always
@@ -168,7 +163,6 @@ class CommandRouter:
             "model": self.model,
             "retry": self.retry,
             "fork": self.fork,
-            "voice": self.voice,
             "timezone": self.timezone,
         }
         self._answers_in_channel: dict[str, AnswerInChannel] = {
@@ -176,7 +170,6 @@ class CommandRouter:
             "status": self._channel_status,
             "stop": lambda asked, latest: self.stop(asked),
             "steer": lambda asked, latest: self.steer(asked),
-            "voice": lambda asked, latest: self.voice(asked),
             "approve": self._decide_in_channel,
             "deny": self._decide_in_channel,
             "context": self._context_in_channel,
@@ -563,18 +556,6 @@ class CommandRouter:
             kept = f"{to_micros(self._clock.now()):016} {await find()}"
             await self._store.settings.put(ONCE, once, kept)
         return kept.partition(" ")[2]
-
-    async def voice(self, asked: CommandRequest) -> str:
-        """/voice."""
-        mode = asked.argument.lower()
-        if not mode:
-            how = {"on": "always", "off": "never", "auto": "when you speak to me"}[await self._voice.mode(asked.thread)]
-            return f"I answer aloud {how}. Usage: {VOICE_USAGE}."
-        if mode not in VOICE_MODES:
-            return f"Usage: {VOICE_USAGE}."
-        if not asked.author.trusted:
-            raise Forbidden("Only people whom my owner has let in by name may choose that.")
-        return await self._voice.choose(asked.thread, mode)
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
         """Return the listed numbers of these threads. In a group only its own threads have numbers: gaps would reveal

@@ -7,14 +7,22 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.kernel.errors import ProviderDown, ProviderRefused
 from shoal.kernel.ports import Speech
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import ProviderSettings
-from shoal.kernel.speech import SpeechSettings, seconds_of, wav_of
-from shoal.markdown.spoken import speakable
-from shoal.models.catalog import build_speech
-from shoal.models.speech import PIECE_SECONDS, RATE, encoded, pieces_of
+from shoal.kernel.speech import seconds_of
+from shoal.models.catalog import model_endpoint
+from shoal.models.speech import (
+    PIECE_SECONDS,
+    RATE,
+    EspeakSpeech,
+    GeminiSpeech,
+    MoonshineSpeech,
+    OpenAiSpeech,
+    encoded,
+    pieces_of,
+)
 from shoal.testing.model import FakeModel, FakeSettings, Refusal
 from shoal.testing.model.speech import recording, words_in
 
@@ -30,14 +38,12 @@ async def fake() -> AsyncIterator[FakeModel]:
         yield model
 
 
-def speech(fake: FakeModel, kind: str, key: str = "key", **settings: object) -> Speech:
-    """What [speech] makes of a provider of this kind."""
+def speech(fake: FakeModel, kind: str, key: str = "key", voice: str = "") -> Speech:
+    """Speech of a provider of this kind."""
     base = f"{fake.url}/v1beta" if kind == "gemini" else f"{fake.url}/v1"
-    providers = {"one": ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))}
-    wanted = SpeechSettings(recognition="one/model-1", **settings)  # pyrefly: ignore[bad-argument-type]
-    found = build_speech("recognition", wanted, providers, SystemClock(), {})
-    assert found is not None
-    return found
+    provider = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))
+    endpoint = model_endpoint("one", "model-1", provider, SystemClock(), {})
+    return (GeminiSpeech if kind == "gemini" else OpenAiSpeech)(endpoint, voice, "", None, None)
 
 
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
@@ -75,9 +81,7 @@ async def test_samples_become_what_platforms_take(fake: FakeModel) -> None:
 async def test_espeak_says_a_sentence() -> None:
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
-    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng"), {}, SystemClock(), {})
-    assert voice is not None
-    spoken = await voice.say("The tide is high at six.", "ogg")
+    spoken = await EspeakSpeech("").say("The tide is high at six.", "ogg")
     if spoken.media_type == "audio/ogg":
         assert b"OpusHead" in spoken.audio[:100]
     assert 1 < seconds_of(spoken.audio) < 5
@@ -88,11 +92,8 @@ async def test_a_sentence_is_heard_in_this_process() -> None:
     pytest.importorskip("moonshine_voice")
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
-    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng", voice="en-us"), {}, SystemClock(), {})
-    ears = build_speech("recognition", SpeechSettings(recognition="moonshine"), {}, SystemClock(), {})
-    assert voice is not None
-    assert ears is not None
-    spoken = await voice.say("Open the door and close the window.", "ogg")
+    ears = MoonshineSpeech()
+    spoken = await EspeakSpeech("en-us").say("Open the door and close the window.", "ogg")
     heard = await ears.hear(spoken.audio, spoken.media_type)
     assert heard.text == "Open the door and close the window."
     assert heard.seconds == pytest.approx(seconds_of(spoken.audio), abs=0.2)
@@ -111,27 +112,11 @@ def test_a_long_recording_is_heard_in_pieces_that_lose_nothing() -> None:
     assert 57 * RATE <= len(pieces[0]) <= 58 * RATE, "cut where it is quiet"
 
 
-def test_english_alone_is_heard_in_this_process() -> None:
-    wanted = SpeechSettings(recognition="moonshine", language="de")
-    with pytest.raises(ConfigError, match="English"):
-        build_speech("recognition", wanted, {}, SystemClock(), {})
-
-
-def test_a_damaged_recording_tells_no_length() -> None:
-    audio = bytearray(recording("six"))
-    at = audio.rfind(b"OggS") + 6
-    audio[at : at + 8] = (1 << 62).to_bytes(8, "little")
-    assert seconds_of(bytes(audio)) == 0.0
-    assert seconds_of(recording("six")) > 0
-
-
 async def test_a_voice_that_espeak_has_not_is_refused_by_name() -> None:
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
-    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng", voice="nobody"), {}, SystemClock(), {})
-    assert voice is not None
     with pytest.raises(ProviderRefused, match="nobody"):
-        await voice.say("six", "ogg")
+        await EspeakSpeech("nobody").say("six", "ogg")
 
 
 async def test_a_refused_key_and_a_service_that_is_away_are_told_apart(fake: FakeModel) -> None:
@@ -140,26 +125,6 @@ async def test_a_refused_key_and_a_service_that_is_away_are_told_apart(fake: Fak
     fake.audio_troubles.append(Refusal(503, "Overloaded."))
     with pytest.raises(ProviderDown, match="Overloaded"):
         await speech(fake, "openai").hear(recording(SAID), "audio/ogg")
-
-
-def test_speech_of_providers_that_have_none_is_a_mistake_of_the_configuration() -> None:
-    for named, kind, told in (("two/m", "openai", "of these providers: one"), ("one/m", "anthropic", "no speech")):
-        providers = {"one": ProviderSettings(kind=kind)}
-        with pytest.raises(ConfigError, match=told):
-            build_speech("speaking", SpeechSettings(speaking=named), providers, SystemClock(), {})
-
-
-def test_prices_are_those_of_the_service_itself_and_of_nobody_else() -> None:
-    def price(base_url: str, usd: float | None = None) -> float | None:
-        providers = {"one": ProviderSettings(kind="openai", base_url=base_url)}
-        wanted = SpeechSettings(recognition="one/whisper-1", usd_per_minute=usd)
-        found = build_speech("recognition", wanted, providers, SystemClock(), {})
-        assert found is not None
-        return found.usd_per_minute
-
-    assert price("") == 0.006
-    assert price("http://127.0.0.1:9/v1") is None
-    assert price("http://127.0.0.1:9/v1", usd=0.0) == 0
 
 
 async def test_the_fake_hears_and_speaks_as_openais_package_expects(fake: FakeModel) -> None:
@@ -195,21 +160,3 @@ async def test_the_fake_hears_and_speaks_as_googles_package_expects(fake: FakeMo
 async def test_what_is_no_recording_is_refused() -> None:
     with pytest.raises(ProviderRefused):
         await encoded(b"no recording at all", "ogg")
-
-
-@pytest.mark.parametrize("form", ["ogg", "wav"])
-def test_a_recording_tells_how_long_it_is(form: str) -> None:
-    assert seconds_of(recording("x" * 150, form)) == pytest.approx(10.0, abs=0.1)
-    assert seconds_of(wav_of(bytes(32_000), 16_000)) == 1.0
-
-
-@pytest.mark.parametrize("audio", [b"", b"OggS", b"OggS" + bytes(40), b"RIFF1234WAVEfmt ", b"1234ftypmvhd", b"noise"])
-def test_a_damaged_recording_tells_nothing(audio: bytes) -> None:
-    assert seconds_of(audio) == 0.0
-
-
-def test_what_is_read_aloud_has_no_marks_code_or_addresses() -> None:
-    text = "# Tides\n\n**High** at [six](https://example.org/t), `low` at noon:\n\n- one\n- two\n\n"
-    text += "```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n"
-    assert speakable(text, 1000) == "Tides.\n\nHigh at six, low at noon:\n\none\ntwo"
-    assert speakable("One sentence. Another sentence.", 20) == "One sentence."

@@ -9,7 +9,7 @@ import mimetypes
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -127,7 +127,7 @@ class CompatMessage(msgspec.Struct, frozen=True):
             return Line(role, "\n".join(filter(None, texts)))
         return Line(role, content or "")
 
-    def files(self, where: str, *, hears: Callable[[], bool]) -> Iterator[InlineFile]:
+    def files(self, where: str, *, hears: bool) -> Iterator[InlineFile]:
         """What it carries besides text; recordings where it `hears`. Raises InvalidInput for what cannot be served."""
         content = self.content if isinstance(self.content, list) else ()
         for number, part in enumerate(content):
@@ -140,7 +140,7 @@ class CompatMessage(msgspec.Struct, frozen=True):
                 own = FilePart(part.file_data, part.filename, part.file_id, part.file_url)
                 yield _file(part.file or own, place)
             elif part.type == "input_audio":
-                if not hears():
+                if not hears:
                     raise InvalidInput(f"{place}: `input_audio` needs speech recognition, and none is set up here.")
                 yield _recording(part.input_audio or AudioPart(), place)
             else:

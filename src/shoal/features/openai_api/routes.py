@@ -52,9 +52,9 @@ from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.routes_files import store_upload
 from shoal.surfaces.http.routes_threads import make_prompt, submit
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, LiveStreams, cancel_when_refused, thread_items
+from shoal.threads.attachments import Attachments
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal, may_use, no_such_thread
-from shoal.threads.voice import VoiceService
 from shoal.tools.tainted_files import MarkedFiles
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -81,7 +81,7 @@ class Conversations:
     orchestrator: Orchestrator
     runtime: Runtime
     tainted_files: MarkedFiles
-    voice: VoiceService
+    attachments: Attachments
     streams: LiveStreams
     callers: Callers
 
@@ -95,7 +95,7 @@ class Conversations:
             services[Orchestrator],
             services[Runtime],
             services[MarkedFiles],
-            services[VoiceService],
+            services[Attachments],
             services[LiveStreams],
             services[Callers],
         )
@@ -445,7 +445,7 @@ def _conversation(
     lines: list[Line] = []
     files: list[list[InlineFile]] = []
     for number, item in enumerate(messages):
-        found = [*item.files(f"messages[{number}]", hears=lambda: api.voice.recognition is not None)]
+        found = [*item.files(f"messages[{number}]", hears=api.attachments.hear is not None)]
         if item.role in ("system", "developer"):
             continue
         line = item.line

@@ -33,9 +33,8 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
 from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ThreadId, TurnId, encode_part
+from shoal.kernel.ids import ThreadId, encode_part
 from shoal.kernel.messages import Attachment, Author
-from shoal.kernel.posts import spoken_id
 from shoal.kernel.untrusted import is_text
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profiles, decide_all
@@ -44,7 +43,6 @@ from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, bounded_bod
 from shoal.surfaces.http.options import WebOptions
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
-from shoal.threads.voice import VoiceService
 from shoal.tools.attachments import media_type_of as type_of_content
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.jail import FILE_BYTES_MAX, Jail
@@ -65,8 +63,6 @@ READABLE = ("attachments", "scratch")
 READABLE_FILES = ("log.jsonl", "context.jsonl")
 """The thread's own files that can be fetched."""
 
-SPEECH_WAIT_SECONDS = 30.0
-SPEECH_LOOK_SECONDS = 0.25
 _DEFAULT_TYPE = "application/octet-stream"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -242,20 +238,6 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
         while left and (piece := await anyio.to_thread.run_sync(content.read, min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
-
-
-@routes("GET /api/threads/{thread}/turns/{turn}/speech", EVERYONE, media_type=_DEFAULT_TYPE)
-async def speech(store: Store, clock: Clock, voice: VoiceService, thread: ThreadId, turn: str) -> Response:
-    """Return the spoken answer of a turn. Waits if it is still being generated."""
-    post = spoken_id(TurnId(turn))
-    until = clock.monotonic() + SPEECH_WAIT_SECONDS
-    while (found := await voice.recording(thread, post)) is None:
-        fate = await store.outbox.fate(post)
-        if fate is None or fate.state not in ("pending", "sending") or clock.monotonic() > until:
-            raise NotFound("That turn's answer was not spoken.")
-        await clock.sleep(SPEECH_LOOK_SECONDS)
-    content = await anyio.to_thread.run_sync(found.read_bytes)
-    return Response(content, media_type=media_type_of(found.name), headers={"Cache-Control": "private, no-cache"})
 
 
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)

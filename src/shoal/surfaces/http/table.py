@@ -58,7 +58,6 @@ MODULES = (
             "/api/threads/*/attachments",
             "/api/threads/*/files",
             "/api/threads/*/picture",
-            "/api/threads/*/turns/*/speech",
             "/api/threads/*/artifacts",
         ),
     ),

@@ -18,30 +18,44 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
+from shoal.assembly.outside import Adapters
+from shoal.delivery.sender import Senders
+from shoal.features.voice.settings import VOICE_MODES, SpeechSettings, VoiceMode
+from shoal.features.voice.speech import build_speech
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import ProviderDown, ProviderRefused, system_words
 from shoal.kernel.files import Folders, in_thread
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, TurnId, channel_of, thread_address
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.messages import Attachment, Prompt, Usage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, Settings, Speech
 from shoal.kernel.records import NewPost, OutboxRow
 from shoal.kernel.regular_files import read_regular
-from shoal.kernel.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of
+from shoal.kernel.speech import AudioFormat, Heard, seconds_of
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.markdown.spoken import speakable
-from shoal.permissions.access import People
+from shoal.permissions.access import Links, People
+from shoal.store.store import Store
+from shoal.threads.attachments import Attachments
+from shoal.tools.executor import LiveToolServices
 from shoal.turn.spending import Charge, Spending
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
+VOICE = "voice"
+"""Scope in the settings store of each channel's VoiceMode, by `PLATFORM:CHANNEL:`."""
 FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
@@ -50,11 +64,11 @@ BYTES_A_SECOND_MIN = 1_500
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
 
-Kept = TypeVar("Kept")
+ResultT = TypeVar("ResultT")
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """A finished recording: its file's name, and its usage."""
+class _Recording(msgspec.Struct, frozen=True):
+    """A synthesized recording: its file's name, and its usage."""
 
     name: str
     usage: Usage
@@ -76,6 +90,25 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     folders: Folders
     post: Callable[[NewPost], Awaitable[None]]
 
+    @classmethod
+    def of(cls, services: "Services") -> "VoiceService":
+        """Raises ConfigError if a model in [speech] cannot be used."""
+        config, clock = services[LiveConfig].current, services[Clock]
+        settings = config.section(SpeechSettings)
+        return cls(
+            build_speech("recognition", settings, config.providers, clock, os.environ),
+            build_speech("speaking", settings, config.providers, clock, os.environ),
+            settings,
+            services[Spending],
+            services[Store].settings,
+            services[Home],
+            clock,
+            services[Links].people,
+            services[Adapters],
+            services[Folders],
+            services[LiveToolServices].post,
+        )
+
     # ---- incoming ----
 
     async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
@@ -86,7 +119,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         """
         if self.recognition is None:
             return prompt
-        files, told = list(prompt.attachments), [prompt.text] if prompt.text else []
+        files, texts = list(prompt.attachments), [prompt.text] if prompt.text else []
         is_alone = not prompt.text and sum(file.author is None for file in files) == 1
         for number, file in enumerate(files):
             if not file.media_type.startswith("audio/") or not file.path or file.error or file.words:
@@ -103,8 +136,8 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
                 continue
             files[number] = msgspec.structs.replace(file, words=words)
             if file.author is None:
-                told.append(words if is_alone else f"[Said in {file.name}:] {words}")
-        return msgspec.structs.replace(prompt, text="\n\n".join(told), attachments=tuple(files))
+                texts.append(words if is_alone else f"[Said in {file.name}:] {words}")
+        return msgspec.structs.replace(prompt, text="\n\n".join(texts), attachments=tuple(files))
 
     async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
         """Return a recording's words, transcribed once. Raises ProviderRefused with the reason if it is impossible."""
@@ -118,34 +151,34 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         if seconds > self.settings.seconds_max:
             allowed = self.settings.seconds_max
             raise ProviderRefused(f"it lasts {seconds:.0f} seconds, and speech.seconds_max allows {allowed:g}.")
-        mark = hashlib.sha256(audio).hexdigest()[:32]
-        charge = Charge(f"heard:{thread}:{mark}", recognition.name, thread, TurnId(""), agent, asker)
-        found = await self._found(thread, mark, HEARD, Heard)
-        if found is None:
+        digest = hashlib.sha256(audio).hexdigest()[:32]
+        charge = Charge(f"heard:{thread}:{digest}", recognition.name, thread, TurnId(""), agent, asker)
+        heard = await self._stored(thread, digest, HEARD, Heard)
+        if heard is None:
             longest = seconds or min(self.settings.seconds_max, len(audio) / BYTES_A_SECOND_MIN)
             refused = await self.spending.set_aside(charge, _usd(recognition.usd_per_minute, longest / 60), 0)
             if refused:
                 raise ProviderRefused(refused)
             for attempt in range(1, TRIES + 1):
                 try:
-                    found = await recognition.hear(audio, file.media_type)
+                    heard = await recognition.hear(audio, file.media_type)
                     break
                 except (ProviderRefused, ProviderDown) as error:
                     if isinstance(error, ProviderRefused) or attempt == TRIES:
                         await self.spending.release(charge)
                         raise ProviderRefused(str(error)) from error
                     await self.clock.sleep(retry_delay(attempt))
-            assert found is not None, "it was recognised, or could not be"
-            usd = _usd(recognition.usd_per_minute, (found.seconds or longest) / 60)
-            found = msgspec.structs.replace(found, text=found.text[:WORDS_CHARS_MAX], usd=usd)
+            assert heard is not None, "a failed recognition raises"
+            usd = _usd(recognition.usd_per_minute, (heard.seconds or longest) / 60)
+            heard = msgspec.structs.replace(heard, text=heard.text[:WORDS_CHARS_MAX], usd=usd)
             try:
-                await self._keep(thread, mark, {HEARD: msgspec.json.encode(found)})
+                await self._store(thread, digest, {HEARD: msgspec.json.encode(heard)})
             except OSError as error:
-                log.warning("what was recognised could not be kept", extra={"thread_id": thread, "why": str(error)})
-        await self.spending.record(charge, found.usage, found.usd)
-        if not found.text:
+                log.warning("a transcript could not be stored", extra={"thread_id": thread, "why": str(error)})
+        await self.spending.record(charge, heard.usage, heard.usd)
+        if not heard.text:
             raise ProviderRefused("nothing is said in it.")
-        return found.text
+        return heard.text
 
     # ---- outgoing ----
 
@@ -182,33 +215,35 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             raise ProviderRefused("no voice is configured.")
         if not text:
             raise ProviderRefused("there is nothing in it that can be read aloud.")
-        mark = _mark_of(row.id)
+        digest = _digest_of(row.id)
         asker = self.people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
         charge = Charge(row.id, speaking.name, row.thread, TurnId(""), spoken.agent, asker)
-        found = await self._found(row.thread, mark, SPOKEN, _Made)
-        if found is None:
+        recording = await self._stored(row.thread, digest, SPOKEN, _Recording)
+        if recording is None:
             usd = _usd(speaking.usd_per_million_chars, len(text) / 1_000_000)
             refused = await self.spending.set_aside(charge, usd, 0)
             if refused:
                 raise ProviderRefused(refused)
             try:
-                made = await speaking.say(text, self._form(row.thread) or "ogg")
+                answer = await speaking.say(text, self._form(row.thread) or "ogg")
             except (ProviderRefused, ProviderDown):
                 await self.spending.release(charge)
                 raise
-            extension = {"audio/mpeg": "mp3"}.get(made.media_type, made.media_type.rpartition("/")[2])
-            found = _Made(f"answer.{extension}", made.usage, usd)
+            extension = {"audio/mpeg": "mp3"}.get(answer.media_type, answer.media_type.rpartition("/")[2])
+            recording = _Recording(f"answer.{extension}", answer.usage, usd)
             try:
-                await self._keep(row.thread, mark, {found.name: made.audio, SPOKEN: msgspec.json.encode(found)})
+                files = {recording.name: answer.audio, SPOKEN: msgspec.json.encode(recording)}
+                await self._store(row.thread, digest, files)
             except OSError as error:
                 raise ProviderDown(f"the recording could not be stored: {system_words(error)}.") from error
-        await self.spending.record(charge, found.usage, found.usd)
-        return self._folder(row.thread, mark) / found.name
+        await self.spending.record(charge, recording.usage, recording.usd)
+        return self._folder(row.thread, digest) / recording.name
 
     async def recording(self, thread: ThreadId, post: str) -> Path | None:
-        mark = _mark_of(post)
-        found = await self._found(thread, mark, SPOKEN, _Made)
-        return None if found is None else self._folder(thread, mark) / found.name
+        """Return the recording of a post, or None if it does not exist yet."""
+        digest = _digest_of(post)
+        recording = await self._stored(thread, digest, SPOKEN, _Recording)
+        return None if recording is None else self._folder(thread, digest) / recording.name
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
         """Return the format in which the thread's platform accepts a spoken answer, or an empty string."""
@@ -217,14 +252,14 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
 
     # ---- paid results ----
 
-    def _folder(self, thread: ThreadId, mark: str) -> Path:
-        return self.home.thread(thread) / FOLDER / mark
+    def _folder(self, thread: ThreadId, digest: str) -> Path:
+        return self.home.thread(thread) / FOLDER / digest
 
-    async def _found(self, thread: ThreadId, mark: str, name: str, kind: type[Kept]) -> Kept | None:
+    async def _stored(self, thread: ThreadId, digest: str, name: str, kind: type[ResultT]) -> ResultT | None:
         await self.folders.pull(thread)
-        path = self._folder(thread, mark) / name
+        path = self._folder(thread, digest) / name
 
-        def read() -> Kept | None:
+        def read() -> ResultT | None:
             try:
                 return msgspec.json.decode(read_regular(path), type=kind)
             except (FileNotFoundError, *UNREADABLE):
@@ -232,9 +267,9 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
 
         return await in_thread(read)
 
-    async def _keep(self, thread: ThreadId, mark: str, files: Mapping[str, bytes]) -> None:
+    async def _store(self, thread: ThreadId, digest: str, files: Mapping[str, bytes]) -> None:
         """Store all of these files or none, also after a power cut."""
-        folder = self._folder(thread, mark)
+        folder = self._folder(thread, digest)
 
         def write() -> None:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -256,5 +291,22 @@ def _usd(price: float | None, amount: float) -> float | None:
     return None if price is None else price * amount
 
 
-def _mark_of(post: str) -> str:
+def _digest_of(post: str) -> str:
     return hashlib.sha256(post.encode()).hexdigest()[:32]
+
+
+@asynccontextmanager
+async def open_voice(services: "Services") -> AsyncGenerator[None]:
+    """Let turns hear recordings and senders speak answers, as far as models for that are configured. Raises
+    ConfigError."""
+    voice = services[VoiceService]
+    if voice.recognition is not None:
+        services[Attachments].hear = voice.heard
+    if voice.speaking is not None:
+        services[Senders].speaks, services[Senders].speak = voice.speaks, voice.say
+    try:
+        yield
+    finally:
+        for model in (voice.recognition, voice.speaking):
+            if model is not None:
+                await model.close()

@@ -1,0 +1,35 @@
+"""Speech models as [speech] names them, and their prices."""
+
+import pytest
+
+from shoal.features.voice.settings import SpeechSettings
+from shoal.features.voice.speech import build_speech
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.settings import ProviderSettings
+
+
+def test_english_alone_is_heard_in_this_process() -> None:
+    wanted = SpeechSettings(recognition="moonshine", language="de")
+    with pytest.raises(ConfigError, match="English"):
+        build_speech("recognition", wanted, {}, SystemClock(), {})
+
+
+def test_speech_of_providers_that_have_none_is_a_mistake_of_the_configuration() -> None:
+    for named, kind, told in (("two/m", "openai", "of these providers: one"), ("one/m", "anthropic", "no speech")):
+        providers = {"one": ProviderSettings(kind=kind)}
+        with pytest.raises(ConfigError, match=told):
+            build_speech("speaking", SpeechSettings(speaking=named), providers, SystemClock(), {})
+
+
+def test_prices_are_those_of_the_service_itself_and_of_nobody_else() -> None:
+    def price(base_url: str, usd: float | None = None) -> float | None:
+        providers = {"one": ProviderSettings(kind="openai", base_url=base_url)}
+        wanted = SpeechSettings(recognition="one/whisper-1", usd_per_minute=usd)
+        found = build_speech("recognition", wanted, providers, SystemClock(), {})
+        assert found is not None
+        return found.usd_per_minute
+
+    assert price("") == 0.006
+    assert price("http://127.0.0.1:9/v1") is None
+    assert price("http://127.0.0.1:9/v1", usd=0.0) == 0
