@@ -8,15 +8,16 @@ from shoal.kernel.section import Section
 
 
 class CasesSettings(Section, frozen=True, kw_only=True):
-    """Agents' cases, run by `shoal check` and before a person is asked about a change that an agent makes of itself."""
+    """Cases of agents. They run with `shoal check`, and before a person is asked about a change that an agent makes
+    to itself."""
 
     judge_model: str = ""
-    """The model that judges what a sentence describes; empty takes the one that is checked."""
+    """Model that judges answers by a sentence. Empty takes the model under test."""
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
-    """Model calls that one case may take."""
+    """Maximum number of model calls per case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
-    """How long cases may take before a change of the agent is asked about, in seconds; 0 runs none then."""
+    """Time limit for the cases before a person is asked about a change, in seconds. 0 runs none."""
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
-    """What they may cost then, in US dollars, where the model's price is known; 0 sets no ceiling."""
+    """Cost limit for these cases, in US dollars, if the model's price is known. 0 means no limit."""
     edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000
-    """Tokens that they may take then, in and out; 0 sets no ceiling."""
+    """Limit for these cases in tokens, input and output. 0 means no limit."""

@@ -8,11 +8,11 @@ from shoal.kernel.section import Section
 
 
 class RecallSettings(Section, frozen=True, kw_only=True):
-    """Recall by meaning, over memory, notes, documents and conversations; see docs/recall.md."""
+    """Search by meaning in memory, notes, documents and conversations; see docs/recall.md."""
 
     model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$")] = ""
-    """The model for embeddings, PROVIDER/MODEL, which gets all that can be recalled; empty: recall goes by words."""
+    """Embedding model, PROVIDER/MODEL. It receives every text that can be recalled. Empty searches by words."""
     history: bool = True
-    """Whether what is said in conversations is embedded too; else it is found by words."""
+    """Whether messages of conversations are embedded too. Otherwise they are searched by words."""
     texts_per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    """How many texts are embedded in the background at most; a question is embedded at once."""
+    """Maximum number of texts embedded per minute in the background. Queries are embedded immediately."""

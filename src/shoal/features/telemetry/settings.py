@@ -7,15 +7,16 @@ from shoal.kernel.section import Section
 
 
 class TelemetrySettings(Section, frozen=True, kw_only=True):
-    """Traces, metrics and logs for OpenTelemetry (the extra `otel`), to where the usual OTEL_* variables say."""
+    """Export of traces, metrics and logs with OpenTelemetry (extra `otel`). The usual OTEL_* variables name the
+    destination."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: on where OTEL_EXPORTER_OTLP_ENDPOINT, or one for a single signal, is set."""
+    """Whether to export. `auto` does if OTEL_EXPORTER_OTLP_ENDPOINT, or the variable of a single signal, is set."""
     content: bool = False
-    """Also send what people and models say, and what tools return."""
+    """Whether to export messages, answers and tool results too."""
 
     def is_on(self, environ: Mapping[str, str]) -> bool:
-        """Whether anything is sent, with these variables."""
+        """Return whether anything is exported, given these variables."""
         if self.enabled == "off" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return False
         named = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environ)
