@@ -153,7 +153,7 @@ def documented_sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
             yield "platforms.PLATFORM", AccountSettings
 
 
-def is_common(kind: type[msgspec.Struct], key: Key) -> bool:
+def is_shared(kind: type[msgspec.Struct], key: Key) -> bool:
     """Whether a key is one that all accounts share, and so described once."""
     return issubclass(kind, AccountSettings) and kind is not AccountSettings and key.name in keys(AccountSettings)
 
@@ -169,7 +169,7 @@ def reference() -> str:
             f"| `{key.name}` | {'a secret' if bare(key.hint) is Secret else _cell(allowed(key.hint))} "
             f"| {_cell(default_text(kind, key))} | {_cell(descriptions(kind).get(key.name, ''))}{mark(kind, key)} |"
             for key in keys(kind).values()
-            if not is_table(key) and not is_common(kind, key)
+            if not is_table(key) and not is_shared(kind, key)
         ]
         head = ["| key | allowed | default | |", "|---|---|---|---|"] if rows else []
         title = f"## `[{path}]`" if path else "## Keys without a table"
