@@ -459,11 +459,7 @@ class Sender:
         return None
 
     def _outbound(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
-        post, approval = row.post, row.post.approval
-        buttons = post.buttons
-        if approval and not buttons:
-            thread = () if post.only_once else (Button("Allow for this thread", f"thread:{approval}"),)
-            buttons = (Button("Allow once", f"allow:{approval}"), *thread, Button("Deny", f"deny:{approval}"))
+        post = row.post
         # Posts pending at the time of a restored backup may exist already, under a key that platforms forget.
         is_restored = self._restored_at is not None and row.created_at <= self._restored_at
         maybe_sent = row.maybe_sent or is_restored
@@ -473,7 +469,7 @@ class Sender:
             key=f"{row.id}:{part}",
             markdown=REPEATED + piece if repeated else piece,
             kind="text" if post.kind in ("edit", "opening") else post.kind,
-            buttons=buttons,
+            buttons=post.buttons,
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
             maybe_posted=maybe_sent,

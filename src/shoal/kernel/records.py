@@ -166,8 +166,8 @@ class CopyOf(msgspec.Struct, frozen=True):
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for the outbox. `id` is the stem of its idempotency key.
 
-    A card has buttons for `approval`, an approval or a card of several. With `only_once`, none of them allows the call
-    for the whole thread. Other posts have their `buttons`. `ways` explains how to decide a card of several in words.
+    A card asks about `approval`, an approval or a card of several. `ways` explains how to decide a card of several in
+    words.
     `note` is added to the journal of the thread that it is posted to or opens. An `edit` changes the messages of the
     post `edits` (empty: the card of `approval`). The text of a `voice` post is synthesized when it is due, for
     `spoken`.
@@ -183,7 +183,6 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     approval: str = ""
     buttons: tuple[Button, ...] = ()
     edits: str = ""
-    only_once: bool = False
     ways: str = ""
     note: UserSaid | None = None
     opening: Opening | None = None
@@ -192,7 +191,9 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     copies: CopyOf | None = None
 
 
-CallOutcome: TypeAlias = Literal["ran", "failed", "changed", "asked_anew", "stopped", "interrupted", "not_run"]
+CallOutcome: TypeAlias = Literal[
+    "ran", "failed", "changed", "asked_anew", "stopped", "interrupted", "not_run", "no_access"
+]
 """Outcomes of an allowed call."""
 
 

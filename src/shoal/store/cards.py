@@ -27,10 +27,11 @@ TRUTHS: dict[CardState, str] = {
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
     "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed.",
-    "asked_anew": "⚠️ Allowed, but it did not run: the content changed, so it needs a new approval.",
+    "asked_anew": "⚠️ Allowed, but it did not run: it needs a new approval, and the newer card says why.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
     "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
+    "no_access": "⚠️ Allowed, but it did not run: the person who asked for it has no access any more.",
 }
 STAGED_TRUTHS: dict[CardState, str] = {
     **TRUTHS,
@@ -41,6 +42,8 @@ STAGED_TRUTHS: dict[CardState, str] = {
     "expired": "⌛ Expired: nobody answered in time. It did not happen.",
     "ran": "✅ Done.",
     "failed": "⚠️ Accepted; it failed.",
+    "not_run": "⏹ Accepted, but it did not happen: it was stopped before.",
+    "no_access": "⚠️ Accepted, but it did not happen: the person who asked for it has no access any more.",
 }
 """The same for staged calls."""
 
@@ -134,10 +137,9 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
     """Return the post that asks for one call, or for all calls of a card."""
     first, offers = calls[0], _offers(calls)
     if not first.item.card:
-        only_once = bool(first.covers.uncovered)
         text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)), offers)
-        buttons = single_buttons(first.id, only_once=only_once, always=True) if offers else ()
-        return NewPost(card_id(first.id), thread, text, "card", approval=first.id, buttons=buttons, only_once=only_once)
+        buttons = single_buttons(first.id, only_once=bool(first.covers.uncovered), always=bool(offers))
+        return NewPost(card_id(first.id), thread, text, "card", approval=first.id, buttons=buttons)
     card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
     do, refuse = ("do", "discard") if first.item.staged else ("allow", "deny")
     some = f", `{do} {short} 1 {len(calls)}` for some by their numbers" if 1 < len(calls) <= CARD_CALLS_MAX else ""
@@ -247,7 +249,7 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
     )
 
 
-def single_buttons(approval: str, *, only_once: bool, always: bool = False) -> tuple[Button, ...]:
+def single_buttons(approval: str, *, only_once: bool, always: bool) -> tuple[Button, ...]:
     """Return the buttons that decide a call with its own card."""
     return (
         Button("Allow once", f"allow:{approval}"),

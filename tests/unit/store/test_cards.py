@@ -98,6 +98,19 @@ def test_a_refused_set_of_any_size_says_how_to_restore_the_files(total: int, ref
 
 
 @pytest.mark.parametrize(
+    ("uncovered", "labels"),
+    [("", ["Allow once", "Allow for this thread", "Deny"]), ("it uses the network", ["Allow once", "Deny"])],
+)
+def test_a_card_of_one_call_brings_its_buttons(uncovered: str, labels: list[str]) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    covers = Coverage(uncovered=uncovered)
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "ls", "fake:ada", at, covers=covers)
+    post = card_post(ThreadId("a:b:c"), [asked])
+    assert [button.label for button in post.buttons] == labels
+    assert all(button.value.endswith(":A1") for button in post.buttons)
+
+
+@pytest.mark.parametrize(
     ("covers", "text"),
     [
         (Coverage(), ""),
