@@ -14,6 +14,7 @@ from typing import Literal
 import click
 import msgspec
 
+from shoal.kernel.effect_notes import DROPPED, NOT_OFFERED
 from shoal.kernel.errors import Conflict, Gone, InvalidInput, ShoalError
 from shoal.kernel.events import (
     ApprovalRequested,
@@ -192,6 +193,9 @@ class _Turn:
             if item.turn == self.turn and self.turn:
                 self._show(item.data)
             return None
+        if self.done is not None and isinstance(item.data, Failed) and item.data.kind == DROPPED:
+            tell(f"shoal: {item.data.message}", sys.stderr)
+            return self.done
         if not self.turn and isinstance(item.data, UserSaid) and item.data.message_id == self.message_id:
             self.turn = item.turn
         if not self.turn or item.turn != self.turn:
@@ -204,6 +208,8 @@ class _Turn:
                 if self.streamed and said.tool_calls:
                     print(self.words.take("\n"))
                     self.streamed = ""
+            case Failed(kind=kind, message=message) if kind in (DROPPED, NOT_OFFERED):
+                tell(f"shoal: {message}", sys.stderr)
             case Failed(message=message, detail=detail):
                 self.failure = f"{message} ({detail.rstrip('.')})" if says_more(message, detail) else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
@@ -277,7 +283,7 @@ class _Turn:
         print("\n[y] do all of it, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
-            await self.link.decide_card(card, allow=does, numbers=())
+            tell(await self.link.decide_card(card, allow=does, numbers=()), sys.stderr)
         except (Conflict, Gone) as error:
             tell(f"shoal: {error}", sys.stderr)
             return done

@@ -15,11 +15,13 @@ from contextlib import aclosing
 import click
 import msgspec
 
+from shoal.kernel.effect_notes import DROPPED
 from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
+    EffectsAccepted,
     Event,
     Failed,
     FilesChanged,
@@ -379,6 +381,9 @@ class TerminalChat:
         approval, request = waiting[0] if waiting else next(iter(self.questions.items()))
         card = request.item.card
         of_card = [one for one, other in self.questions.items() if card and other.item.card == card]
+        runs_next = f"staged:{card}" if request.item.staged and answer != "deny" else ""
+        if runs_next:  # the message whose turn runs them
+            self._sent.add(runs_next)
         try:
             if answer == "always":
                 self.screen.line(await self.link.always(card or approval, numbers))
@@ -393,9 +398,11 @@ class TerminalChat:
                 scope = "thread" if answer == "thread" else "once"
                 await self.link.decide(approval, allow=answer != "deny", scope=scope)
         except (InvalidInput, Forbidden) as refused:  # the question stays open
+            self._sent.discard(runs_next)
             self.screen.told(f"! {refused}")
             return
         except (NotFound, Conflict, Gone) as error:
+            self._sent.discard(runs_next)
             self.screen.told(f"! {error}")
         self.questions.pop(approval, None)
         self._update_state()
@@ -418,6 +425,8 @@ class TerminalChat:
             case AssistantSaid(tool_calls=calls, thinking=thinking):
                 self.thinking.end(thinking)
                 self._labels.update((call.id, call_line(call)) for call in calls)
+            case EffectsAccepted(calls=calls):
+                self._labels.update((call.id, call_line(call)) for call in calls)
             case ToolStarted(call_id=call_id, name=name):
                 label = self._labels.get(call_id, printable(name))
                 self.running[call_id] = RunningCall(label, event.at.timestamp())
@@ -427,6 +436,8 @@ class TerminalChat:
                 self.questions[request.approval_id] = request
             case ApprovalSettled(approval_id=approval):
                 self.questions.pop(approval, None)
+            case Failed(kind=kind) if kind == DROPPED:
+                self._sent = {one for one in self._sent if not one.startswith("staged:")}
             case TurnFinished() as finished:
                 self.thinking.fold()
                 self._usage = self._usage + finished.usage
@@ -474,14 +485,18 @@ class TerminalChat:
                 self.answer.end(said.text)
                 for call in said.tool_calls:
                     self.screen.asked(call)
+            case EffectsAccepted(calls=calls):
+                self.answer.runs_accepted = True
+                for call in calls:
+                    self.screen.asked(call)
             case ToolStarted():
                 pass  # it is among those that run
             case ToolFinished(call_id=call_id, duration_ms=duration_ms) as result:
                 run = self.running.get(call_id)
                 seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)
                 self.screen.ended(result, self._labels.get(call_id, printable(result.name)), seconds)
-            case Failed(message=message, detail=detail):
-                self.answer.fail(message, detail)
+            case Failed(message=message, detail=detail, fatal=is_fatal):
+                self.answer.fail(message, detail, is_fatal=is_fatal)
             case TurnFinished() as finished:
                 self.answer.finish(finished)
             case ApprovalRequested() as request:
@@ -542,6 +557,8 @@ class StreamedAnswer:
         self._shown = 0
         self._said = ""
         self._failure = ""
+        self.runs_accepted = False
+        """Whether the turn runs accepted calls: it has outcomes and no answer."""
 
     @property
     def unfinished(self) -> str:
@@ -577,10 +594,10 @@ class StreamedAnswer:
             self._screen.said(rest)
         self._streamed, self._shown = "", 0
 
-    def fail(self, message: str, detail: str) -> None:
-        """Show why the turn failed."""
+    def fail(self, message: str, detail: str, *, is_fatal: bool) -> None:
+        """Show why the turn failed, or a note."""
         self.cut()
-        self._failure = message
+        self._failure = message if is_fatal else self._failure
         self._screen.line("\n".join(failure_lines(message, detail)))
 
     def finish(self, finished: TurnFinished) -> None:
@@ -592,8 +609,9 @@ class StreamedAnswer:
                 self._screen.line(f"! {reply}")
         elif reply and not self._said.strip().endswith(reply):
             self._screen.said(reply)
-        elif not reply and finished.outcome == "done":
+        elif not reply and finished.outcome == "done" and not self.runs_accepted:
             self._screen.line("(the agent chose to say nothing)")
         if finished.outcome == "aborted":
             self._screen.line("Stopped.")
         self._said = self._failure = ""
+        self.runs_accepted = False

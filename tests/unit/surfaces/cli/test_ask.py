@@ -187,3 +187,26 @@ def test_code_is_not_wrapped_and_a_pipe_gets_what_was_said() -> None:
     code = "```\ncp one/long/path another/long/path\n```\n"
     assert WholeWords(20).take(code) == code
     assert WholeWords(0).take("as it ") == "as it "
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "runs"),
+    [("y", "Accepted.", True), ("yes", "Accepted.", True), ("n", "Discarded.", False), ("", "Discarded.", False)],
+)
+def test_staged_calls_are_decided_at_the_terminal(
+    home: Path, tmp_path: Path, answer: str, outcome: str, runs: bool
+) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[model]\nname = 'demo'\n[sandbox]\nkind = 'host'\n")
+    command = [PROGRAM, "--home", str(home), "ask", "--thread", "terminal:ask:mine", "run git push nowhere"]
+    terminal = Terminal(command, {**os.environ, "TERM": "dumb"}, tmp_path)
+    shown = terminal.sees("anything else discards it: ")
+    assert "? Not done yet, 1 of 1: bash" in shown
+    terminal.types(answer)
+    terminal.sees(outcome)
+    if runs:
+        terminal.sees("✗ bash")
+        terminal.sees("exit code 128")
+    assert terminal.ends() == 0
+    assert "chose to say nothing" not in terminal.screen
+    assert ("✗ bash" in terminal.screen) is runs

@@ -48,6 +48,23 @@ def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
     assert "✓ bash" not in denied.out
 
 
+def test_staged_calls_are_decided_in_words_and_their_outcomes_shown(shoal: Shoal, home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[model]\nname = 'demo'\n[sandbox]\nkind = 'host'\n")
+    done = shoal("chat", stdin="run git push nowhere\ndo all\n")
+    assert "? Not done yet, 1 of 1: bash" in done.out
+    assert "Accepted." in done.out
+    at = done.out.index("Accepted.")
+    assert "→ bash git push nowhere" in done.out[at:]
+    assert "✗ bash" in done.out[at:], "the chat does not end before its outcome"
+    assert "chose to say nothing" not in done.out
+    assert (done.code, done.err) == (0, "")
+    kept = shoal("chat", "--thread", "terminal:local:other", stdin="run git push nowhere\ndiscard\n")
+    assert "Discarded." in kept.out
+    assert "✗ bash" not in kept.out
+    assert (kept.code, kept.err) == (0, "")
+
+
 def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, home: Path) -> None:
     command, rules = "run curl -s http://127.0.0.1:9/tide", home / "shoal.toml"
     home.mkdir()
