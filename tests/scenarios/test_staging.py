@@ -15,18 +15,24 @@ from shoal.kernel.events import ToolFinished
 from shoal.kernel.messages import Author
 from shoal.kernel.ports import Tool, ToolContext
 from shoal.kernel.traits import Traits
+from shoal.permissions.access import AccessRules, Links
 from shoal.platforms.inbox import press
 from shoal.store.approvals import EXPIRED
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_gate import OpenInbox
+from shoal.threads.admissions import Admissions
+from shoal.threads.departures import Departures
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 from shoal.tools.registry import Registry
 
 STANDARD: dict[str, dict[str, object]] = {"permissions": {"default_profile": "standard"}}
+WAITS: dict[str, dict[str, object]] = {
+    "permissions": {"default_profile": "mine", "profiles": {"mine": {"extends": "standard", "allow": ["tool:wait:.*"]}}}
+}
 ADA = Author("ada", "Ada", trusted=True)
 
 
@@ -212,20 +218,73 @@ async def test_two_cards_and_what_is_said_between_them_do_not_meet(tmp_path: Pat
 
 async def test_a_stopped_turn_asks_nothing_and_does_nothing(tmp_path: Path) -> None:
     outside, door = Outside(tmp_path / "sent"), Door()
-    model = FakeModel(sends("bob"), calls("wait"), "never")
-    settings: dict[str, dict[str, object]] = {
-        "permissions": {
-            "default_profile": "mine",
-            "profiles": {"mine": {"extends": "standard", "allow": ["tool:wait:.*"]}},
-        }
-    }
-    async with scenario(tmp_path, model, tools=[outside.tool(), door.tool()], settings=settings) as world:
+    model = FakeModel(sends("bob", "eve"), calls("wait"), "I see.")
+    async with scenario(tmp_path, model, tools=[outside.tool(), door.tool()], settings=WAITS) as world:
         await world.ada.says("write")
         await door.entered.wait()
         await world.ada.stops()
-        await world.happens(world.ada.thread, "turn_finished")
-        await world.rests()
+        await world.ada.sees("The turn was stopped before you were asked. It did not happen: send")
         assert await world.app[Store].approvals.search(pending=False) == []
+        await world.ada.says("well")
+        await world.ada.sees("I see.")
+        assert "- did not happen: The turn was stopped" in model.requests[-1].messages[-1].text
+        assert "eve" in model.requests[-1].messages[-1].text
+        assert outside.sent == []
+
+
+async def test_a_failed_turn_says_what_it_did_not_do(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends(*(f"p{number}" for number in range(7))), Refusal(401), "I see.")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write")
+        notice = await world.ada.sees("The turn failed before you were asked. It did not happen: send")
+        assert "; and 2 more. Ask for it again if you still want it." in notice.markdown
+        await world.ada.says("well")
+        await world.ada.sees("I see.")
+        assert "- did not happen: The turn failed" in model.requests[-1].messages[-1].text
+        assert outside.sent == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "truth"),
+    [
+        ("leaves", "Accepted, but it did not happen: the person who asked for it has no access any more."),
+        ("stops", "Accepted, but it did not happen: it was stopped before."),
+        ("breaks", "Accepted, but it did not happen: it was stopped before."),
+    ],
+)
+async def test_a_card_says_that_accepted_calls_never_ran(tmp_path: Path, ending: str, truth: str) -> None:
+    outside, door = Outside(tmp_path / "sent"), Door()
+    model = FakeModel(sends("bob"), "prepared", calls("wait"), "done", "I see.")
+    access = AccessRules(owners=("zoe",), allow=("ada", "carl"))
+    async with scenario(tmp_path, model, tools=[outside.tool(), door.tool()], settings=WAITS, access=access) as world:
+        carl = world.person("carl", "1", "harbour")
+        assert carl.thread == world.ada.thread
+        await world.ada.says("write")
+        card = await world.ada.sees("Do this?")
+        await carl.says("wait")
+        await door.entered.wait()
+        assert await pressed(world, "Do this?", "Do it") == "Accepted."
+        settings = tmp_path / "agents/main/agent.toml"
+        match ending:
+            case "leaves":
+                links = world.app[Admissions].links
+                rules = AccessRules(owners=("zoe",), allow=("carl",))
+                links.become(Links(links.people, {**links.rules, "fake": rules}))
+                await world.app[Departures].sweep()
+            case "stops":
+                await carl.stops(everything=True)
+            case _:
+                settings.write_text("colour = 1\n")
+        door.open.set()
+        await world.is_quiet()
+        assert truth in card.markdown
+        settings.unlink(missing_ok=True)
+        await carl.says("well")
+        await carl.sees("done" if ending == "stops" else "I see.")
+        told = model.requests[-1].messages[-1].text
+        assert "What became of the calls that you had staged" in told
+        assert ("failed: send" if ending == "breaks" else "- did not happen: ") in told
         assert outside.sent == []
 
 

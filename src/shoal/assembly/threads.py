@@ -98,7 +98,9 @@ def open_threads(services: Services, role: Role) -> None:
         tell_unposted=partial(notices.of_unposted, is_kept=False),
     )
     tokens = services[AccessTokens]
-    departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
+    departures = Departures(
+        store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner, hub.publish
+    )
     for service in (attachments, forks, orchestrator, AlwaysAllow(orchestrator, store), departures):
         services.add(service)
 

@@ -1,10 +1,11 @@
 """What became of the calls that a turn had staged, as the model reads it with the next message."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
-from shoal.kernel.events import ApprovalRequested, ApprovalSettled, EffectsAccepted, ToolFinished, Verdict
+from shoal.kernel.events import ApprovalRequested, ApprovalSettled, EffectsAccepted, Failed, ToolFinished, Verdict
 from shoal.kernel.ids import ApprovalId, CallId
 from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.untrusted import untrusted_block
@@ -12,12 +13,25 @@ from shoal.kernel.untrusted import untrusted_block
 NOTES_MAX = 20
 """Calls that are told one by one; of more only how many ended in which way."""
 WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
+DROPPED = "staged_dropped"
+"""Kind of the note that staged calls did not happen, because their turn ended or their person left before."""
+NOT_OFFERED = "not_offered"
+"""Kind of the note that a staged call could not be offered to a person."""
+DROPPED_NAMED_MAX = 5
+"""Dropped calls that the note names."""
 HEAD = "[What became of the calls that you had staged:]"
 _REFUSED: dict[Verdict, str] = {
     "deny": "discarded by a person, did not happen",
     "expired": "expired without an answer, did not happen",
     "cancelled": "cancelled, did not happen",
 }
+
+
+def dropped_text(why: str, shown: Sequence[str]) -> str:
+    """Say which staged calls did not happen, and why."""
+    named = "; ".join(short_line(one, WHAT_CHARS_MAX) for one in shown[:DROPPED_NAMED_MAX])
+    more = f"; and {len(shown) - DROPPED_NAMED_MAX} more" if len(shown) > DROPPED_NAMED_MAX else ""
+    return f"{why}. It did not happen: {named}{more}. Ask for it again if you still want it."
 
 
 class EffectNotes(msgspec.Struct):
@@ -53,6 +67,11 @@ class EffectNotes(msgspec.Struct):
             text = untrusted_block(result.tainted_by, text)
         self._note("failed" if result.is_error else "done", what, text)
         return True
+
+    def drop(self, failed: Failed) -> None:
+        """Take in that staged calls cannot happen; no other error matters here."""
+        if failed.kind in (DROPPED, NOT_OFFERED):
+            self._note("did not happen", failed.message, "")
 
     def take(self) -> list[str]:
         """Return what is to be told, once."""

@@ -126,6 +126,8 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 """Result of a call that a crash interrupted and that is not repeated."""
+STAGED_HEAD = "Staged, not done: "
+"""Beginning of a staged call's result; the rest of its first line says what would happen."""
 ASK_INSTEAD = " Do not try it again; ask what to do instead."
 ASK_OR_LOOK = " Find another way or ask the person."
 """Instructions for the model in the result of a denied call. People do not see them."""

@@ -21,6 +21,7 @@ from shoal.kernel.events import (
     Compacted,
     EffectsAccepted,
     Event,
+    Failed,
     FilesRestored,
     Revised,
     Steered,
@@ -117,6 +118,8 @@ class Transcript:
                 self._effects.decide(settled)
             case EffectsAccepted() as accepted:
                 self._effects.begin(accepted)
+            case Failed() as failed:
+                self._effects.drop(failed)
             case AssistantSaid() as said:
                 self._put(event, message := AssistantMessage(said.text, said.tool_calls, said.opaque))
                 if said.tool_calls:

@@ -26,6 +26,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.kernel.events import (
+    STAGED_HEAD,
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -113,8 +114,8 @@ class TurnState(msgspec.Struct):
     explains why a fallback model answered, and `left_out` lists content that the model did not receive.
     `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
     continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
-    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order; and
-    `effects` is the card of an earlier turn whose accepted calls this one runs.
+    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order, as
+    `staged_shown` to people; and `effects` is the card of an earlier turn whose accepted calls this one runs.
     """
 
     turn: TurnId
@@ -145,6 +146,7 @@ class TurnState(msgspec.Struct):
     approvals: dict[CallId, ApprovalRequested] = {}
     verdicts: dict[CallId, ApprovalSettled] = {}
     staged: dict[CallId, ToolCall] = {}
+    staged_shown: list[str] = []
     effects: CardId = CardId("")
     reply: str = ""
     stop: StopReason = "end"
@@ -226,6 +228,7 @@ class TurnState(msgspec.Struct):
                 self.results.add(call_id)
                 if result.staged:
                     self.staged |= {call.id: call for call in self.calls if call.id == call_id}
+                    self.staged_shown.append(result.text.partition("\n")[0].removeprefix(STAGED_HEAD))
                 self.told = self.told or answers
                 if counts:
                     self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0

@@ -13,7 +13,7 @@ row, bound to its own digests. A decision about the card stores its verdicts on 
 change to a call updates the card that people see.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,13 +21,14 @@ import msgspec
 from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound
 from shoal.kernel.events import ApprovalSettled, EventData, Scope, Verdict
 from shoal.kernel.ids import ApprovalId, CardId, ThreadId, TurnId
-from shoal.kernel.permissions import ALONE, NO_COVERAGE, CardItem, Coverage, Trust
+from shoal.kernel.permissions import ALONE, NO_COVERAGE, Trust
 from shoal.kernel.phrases import listed
-from shoal.kernel.records import Approval, AuditEntry, CallOutcome, NewApproval, Settlement
+from shoal.kernel.records import Approval, AuditEntry, NewApproval, Settlement
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.cards import CARD_CALLS_MAX, card_choice, card_edit
-from shoal.store.driver import Script, StorePart, dump, query, readable, reader, text, writes_at
+from shoal.store.cards import card_choice
+from shoal.store.driver import Script, StorePart, dump, query, readable, text, writes_at
+from shoal.store.outcomes import approval_row, by_number, calls_of, change_cards
 from shoal.store.staged import run_accepted
 
 ACTION_CHARS_MAX = 500
@@ -37,30 +38,17 @@ GRANTS_MAX = 8
 
 _DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
 EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
-_covers = msgspec.json.Decoder(Coverage)
-_item = msgspec.json.Decoder(CardItem)
-_names = msgspec.json.Decoder(tuple[str, ...])
-_approval = reader(
-    Approval,
-    "id thread turn call_id tool actions digest shown asked_by state created_at expires_at scope decided_by decided_at"
-    " reason shown_in call_digest covers decided_trust needs_trust decided_on decided_roles item outcome",
-    actions=_names.decode,
-    covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
-    decided_trust=lambda trust: trust or None,
-    decided_roles=lambda roles: _names.decode(roles) if roles else (),
-    item=lambda item: _item.decode(item) if item else ALONE,
-)
 
 
 class Approvals(StorePart):
     """Approvals by people."""
 
     async def get(self, approval: ApprovalId) -> Approval | None:
-        return await self._one(_approval, "approval_one", id=approval)
+        return await self._one(approval_row, "approval_one", id=approval)
 
     async def on_card(self, card: CardId) -> list[Approval]:
         """Return the calls of a card by number, empty for an unknown card."""
-        return _by_number(readable(_approval, await self._read("approvals_card", card=card)))
+        return by_number(readable(approval_row, await self._read("approvals_card", card=card)))
 
     async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
         """Return the approvals in a thread that an id refers to.
@@ -85,7 +73,7 @@ class Approvals(StorePart):
             rows = await self._read("approvals_of", thread=thread, limit=limit)
         else:
             rows = await self._read("approvals_recent", limit=limit)
-        return readable(_approval, rows)
+        return readable(approval_row, rows)
 
     async def settle(
         self,
@@ -127,14 +115,14 @@ class Approvals(StorePart):
             asked = yield from query("approval_one", id=approval)
             if not asked:
                 raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
-            if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
+            if verdict == "allow" and scope == "thread" and (why := approval_row(asked[0]).covers.uncovered):
                 raise InvalidInput(f"This can only be allowed once, because {why}.")
             yield from query("thread_lock", thread=asked[0][1])
             decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
             decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
             settled = yield from query("approval_settle", id=approval, **decision, now=at)
             rows = yield from query("approval_one", id=approval)
-            decided = _approval((rows or asked)[0])
+            decided = approval_row((rows or asked)[0])
             if not settled:
                 if decided.state in ("pending", "expired"):
                     raise Gone(EXPIRED)
@@ -146,9 +134,9 @@ class Approvals(StorePart):
             entry = AuditEntry("approval", what, verdict, user=by, turn=decided.turn, detail=detail, token=token)
             yield from chain(decided.thread, (entry,), at)
             settlements.append(Settlement(decided, verdict, events[0]))
-        yield from _change_cards([one.approval for one in settlements], at)
+        yield from change_cards([one.approval for one in settlements], at)
         for card in dict.fromkeys(one.approval.item.card for one in settlements if one.approval.item.staged):
-            yield from run_accepted(card, (yield from _calls_of(card)), at)
+            yield from run_accepted(card, (yield from calls_of(card)), at)
         for thread in dict.fromkeys(one.approval.thread for one in settlements):
             yield from query("wake", thread=thread)
         return settlements
@@ -159,11 +147,11 @@ class Approvals(StorePart):
 
         `post` is the id of the card's change. Raises NotFound, and Conflict or Gone if no call is pending.
         """
-        calls = yield from _calls_of(card)
+        calls = yield from calls_of(card)
         if not calls:
             raise NotFound("That card is gone. `shoal approvals list` shows what waits.")
         yield from query("thread_lock", thread=calls[0].thread)
-        calls = yield from _calls_of(card)
+        calls = yield from calls_of(card)
         refuse_decided(calls)
         yield from put_post(card_choice(calls[0].asked_in, calls, ticked, post, page), at)
 
@@ -173,13 +161,13 @@ class Approvals(StorePart):
         changed: list[Approval] = []
         for approval in approvals:
             if (yield from query("approval_withdraw", id=approval)):
-                changed += [_approval(row) for row in (yield from query("approval_one", id=approval))]
-        yield from _change_cards(changed, at)
+                changed += [approval_row(row) for row in (yield from query("approval_one", id=approval))]
+        yield from change_cards(changed, at)
 
     async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
         """Return the approvals that allow this call in the whole thread, newest first, at most GRANTS_MAX."""
         rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
-        return [_approval(row) for row in rows]
+        return [approval_row(row) for row in rows]
 
     async def expire(self) -> list[Settlement]:
         """Expire every overdue pending approval, one transaction per card."""
@@ -246,15 +234,6 @@ def refuse_decided(calls: Sequence[Approval]) -> None:
     raise Conflict(f"This was already decided: it was {outcomes}.")
 
 
-def _calls_of(card: str) -> Script[list[Approval]]:
-    rows = yield from query("approvals_card", card=card)
-    return _by_number([_approval(row) for row in rows])
-
-
-def _by_number(calls: Iterable[Approval]) -> list[Approval]:
-    return sorted(calls, key=lambda call: call.item.number)
-
-
 def insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, at: datetime) -> Script[None]:
     row = msgspec.structs.asdict(approval) | {"thread": thread, "turn": turn, "now": at, "card": approval.item.card}
     row["actions"] = dump(approval.actions)
@@ -267,29 +246,6 @@ def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[lis
     """Cancel the turn's pending approvals and return the events to journal."""
     cancelled: list[Approval] = []
     for row in (yield from query("approvals_cancel", thread=thread, turn=turn, now=at)):
-        cancelled += [_approval(one) for one in (yield from query("approval_one", id=text(row[0])))]
-    yield from _change_cards(cancelled, at)
+        cancelled += [approval_row(one) for one in (yield from query("approval_one", id=text(row[0])))]
+    yield from change_cards(cancelled, at)
     return [ApprovalSettled(one.id, one.call_id, "cancelled") for one in cancelled]
-
-
-def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: datetime) -> Script[None]:
-    """Store the outcomes of allowed calls and show them on their cards."""
-    changed: list[Approval] = []
-    for approval, outcome in outcomes:
-        yield from query("approval_outcome", id=approval, outcome=outcome)
-        changed += [_approval(one) for one in (yield from query("approval_one", id=approval))]
-    yield from _change_cards([one for one in changed if one.item.total <= CARD_CALLS_MAX], at)
-
-
-def show_card(card: CardId, at: datetime) -> Script[None]:
-    """Show on a card how its calls ended. A large card is updated once, when all its calls are over."""
-    yield from _change_cards((yield from _calls_of(card))[:1], at)
-
-
-def _change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
-    """Enqueue an update for each card of these calls."""
-    for card, approval in {one.item.card or one.id: one for one in changed}.items():
-        calls = [approval]
-        if approval.item.card:
-            calls = yield from _calls_of(card)
-        yield from put_post(card_edit(approval.asked_in, calls), at)

@@ -37,9 +37,9 @@ from shoal.store.driver import (
     query,
     reads,
     text,
-    writes,
     writes_at,
 )
+from shoal.store.outcomes import drop_accepted
 
 _inbound = msgspec.json.Decoder(Prompt | Steer | FollowUp)
 
@@ -115,8 +115,8 @@ class Inbox(StorePart):
         yield from query("wake", thread=thread)
         return Receipt("delivered", turn=turn)
 
-    @writes
-    def abort(self, message: Abort) -> Script[Receipt]:
+    @writes_at
+    def abort(self, at: datetime, message: Abort) -> Script[Receipt]:
         """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox.
 
         If no turn is open and nothing else is requested, drop that person's messages that the next turn would answer.
@@ -128,7 +128,9 @@ class Inbox(StorePart):
         found = yield from query("thread_abort", thread=message.thread)
         begins_nothing = False
         if message.all_queued:
-            begins_nothing = bool((yield from query("inbox_drop_prompts", thread=message.thread)))
+            dropped = yield from query("inbox_drop_prompts", thread=message.thread)
+            begins_nothing = bool(dropped)
+            yield from drop_accepted([prompt_of(row[0]) for row in dropped], "not_run", at)
             yield from query("wake_parent", thread=message.thread)
         elif not found:
             begins_nothing = yield from _drop_next(message)
@@ -188,12 +190,14 @@ class Inbox(StorePart):
         rows = yield from query("inbox_pending", thread=thread, limit=QUEUE_READ_MAX)
         return [prompt_of(row[0]) for row in rows]
 
-    @writes
-    def drop(self, thread: ThreadId, keys: Sequence[str]) -> Script[None]:
-        """Drop messages that still wait."""
+    @writes_at
+    def drop(self, at: datetime, thread: ThreadId, keys: Sequence[str]) -> Script[tuple[Event, ...]]:
+        """Drop messages that still wait, because their author has no access any more. Returns the journaled events."""
         yield from query("thread_lock", thread=thread)
+        rows: list[Row] = []
         for key in keys:
-            yield from query("inbox_drop_one", platform=platform_of(thread), key=key)
+            rows += yield from query("inbox_drop_one", platform=platform_of(thread), key=key)
+        return (yield from drop_accepted([prompt_of(row[0]) for row in rows], "no_access", at))
 
     @reads
     def backlog(self) -> Script[Backlog]:

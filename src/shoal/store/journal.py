@@ -37,7 +37,7 @@ from shoal.kernel.records import (
     ThreadInfo,
 )
 from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
-from shoal.store.approvals import cancel_approvals, insert_approval, show_card, show_outcomes
+from shoal.store.approvals import cancel_approvals, insert_approval
 from shoal.store.budget import spend
 from shoal.store.causes import Cause
 from shoal.store.checkpoints import note_checkpoints
@@ -61,6 +61,7 @@ from shoal.store.driver import (
 )
 from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
+from shoal.store.outcomes import show_card, show_outcomes
 from shoal.store.staged import put_staged
 from shoal.store.threads import branchings_until
 

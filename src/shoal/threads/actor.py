@@ -290,8 +290,13 @@ class Actor:
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
                 assert waiting is not None, "a turn failed that nobody asked for"
                 prompt = waiting.prompt
-                started = TurnStarted(prompt.answered_by or view.lease.agent, "")
-                await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
+                opening: tuple[EventData, ...] = (
+                    TurnStarted(prompt.answered_by or view.lease.agent, ""),
+                    _said(prompt),
+                )
+                if prompt.accepted is not None:  # none of these calls runs, and their card says so
+                    opening += (EffectsAccepted(**msgspec.structs.asdict(prompt.accepted)),)
+                await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), opening))
             message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
             failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
             await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))

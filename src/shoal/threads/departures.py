@@ -15,12 +15,12 @@ gets one notice of each sweep that ended something. Ended work is not restored w
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.events import UserSaid
+from shoal.kernel.events import Event, UserSaid
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
 from shoal.kernel.phrases import counted, short_line
@@ -54,6 +54,7 @@ class Departures:
     tokens: AccessTokens
     send: Callable[[Inbound], Awaitable[Receipt]]
     tell_owner: Callable[[str], Awaitable[None]]
+    publish: Callable[[Sequence[Event]], None]
     enders: list[Ender] = field(default_factory=list[Ender])
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -96,7 +97,7 @@ class Departures:
             queued = await self.store.inbox.queued(thread)
             gone = [one for one in queued if await self.presence.has_left(thread, one.author)]
             if gone:
-                await self.store.inbox.drop(thread, [one.key for one in gone])
+                self.publish(await self.store.inbox.drop(thread, [one.key for one in gone]))
             for waiting in gone:
                 note(waiting.author, f"a waiting message: “{short_line(waiting.text, 60)}”")
             asked = await self._asked(thread)

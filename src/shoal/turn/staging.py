@@ -3,7 +3,8 @@
     state      left by                             what happens
     --------   ---------------------------------   ------------------------------------------------------------------
     staged     the turn ends with an answer        one card asks for all of them, as they would run now
-               it is stopped, or fails             they are dropped; nothing ran
+               it is stopped, or fails             they are dropped; a sentence tells the person, and the model with
+                                                   the next message, what did not happen
                a call cannot be made any more      it is left out of the card, and the model is told why
     asked      "do" for some or all                these run in a turn of their own, in order; the rest is refused
                "discard", or nobody answers        nothing ran; the model is told with the next message
@@ -11,7 +12,8 @@
                another message, another card       both go on: each card is decided by itself
                the conversation is deleted         the card goes with it
     accepted   its turn begins                     after the messages that wait before it; its author has access
-               its author has lost access          it is dropped, as every message of theirs
+               its author has lost access          it is dropped, as every message of theirs; card and model say so
+               "/stop all", or it cannot begin     nothing ran; card and model say so
     running    content, rules, tool or the right   that call does not run: it is refused, or asked about again with
                of who accepted it have changed     what has changed
                a crash                             a call without a start runs; one that had started runs again if it is
@@ -27,8 +29,9 @@ waits for the result.
 import msgspec
 
 from shoal.kernel.clock import Clock
+from shoal.kernel.effect_notes import NOT_OFFERED
 from shoal.kernel.errors import system_words
-from shoal.kernel.events import ApprovalRequested, Failed, ToolFinished
+from shoal.kernel.events import STAGED_HEAD, ApprovalRequested, Failed, ToolFinished
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import CardId
 from shoal.kernel.messages import AcceptedCalls, Prompt, PromptScope, ToolCall
@@ -45,11 +48,9 @@ from shoal.turn.run import TurnRun
 
 WHAT_CHARS_MAX = 200
 STAGED = (
-    "Staged, not done: {what}\nIt has not happened. The person decides about it when your turn ends. Go on without its "
+    f"{STAGED_HEAD}{{what}}\nIt has not happened. The person decides about it when your turn ends. Go on without its "
     "result, do not call it again, and say in your answer that it waits for their decision."
 )
-NOT_OFFERED = "not_offered"
-"""Kind of the note that a staged call could not be offered to a person."""
 FILES_SHOWN_MAX, DIFF_CHARS_MAX = 8, 1_200
 """Of the files that the turn changed, how many the card names and how much of their diffs it shows."""
 

@@ -16,6 +16,7 @@ import anyio.lowlevel
 import msgspec
 
 from shoal.kernel.agents import report_of
+from shoal.kernel.effect_notes import DROPPED, dropped_text
 from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
@@ -33,7 +34,7 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.files import STILL_FOLDERS, Folders, relocated
-from shoal.kernel.ids import ThreadId, TurnId, is_child
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, is_child, thread_address
 from shoal.kernel.messages import (
     Caller,
     Prompt,
@@ -46,9 +47,11 @@ from shoal.kernel.speech import SpokenReply
 from shoal.kernel.traits import TraitsByName
 from shoal.kernel.transcript import Transcript
 from shoal.kernel.turnstate import LEFT_OUT, TurnState
+from shoal.markdown.dialects import escaped_markdown
 from shoal.permissions.addresses import NO_ADDRESSES
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
+from shoal.text.shown import strip_controls
 from shoal.tools.checkpoints import Checkpoints
 from shoal.turn.digests import RequestDigests
 from shoal.turn.fitting import Tally
@@ -64,6 +67,11 @@ LOADED_AT_ONCE_MAX = 500
 """Events read at a time when a conversation is read from the journal."""
 
 TRY_AGAIN = "`/retry` answers it again."
+WHY_DROPPED: dict[Outcome, str] = {
+    "aborted": "The turn was stopped before you were asked",
+    "failed": "The turn failed before you were asked",
+}
+"""Why staged calls did not happen, by the outcome of their turn."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
 """A transaction that enqueues posts and claims them for so many seconds; with 0 it does not claim them."""
@@ -288,9 +296,11 @@ class ThreadView:
     async def finish(self, commit: Commit) -> None:
         """Close the turn, unless a steer, follow-up or stop arrived in between, which the turn's state then shows.
 
-        The end of a child's turn includes its effects on the parent.
+        The end of a child's turn includes its effects on the parent. Calls that a stopped or failed turn has staged are
+        dropped, and its people are told.
         """
         state = self.open
+        commit = self._with_dropped(commit)
         if state.origin != "person":  # the key of a trigger's prompt begins with its id
             commit = msgspec.structs.replace(commit, trigger=state.message_id.rpartition("@")[0])
         if state.caller is not None:
@@ -316,6 +326,18 @@ class ThreadView:
             self._hub.publish(committed.told)
         if state.finished is None:
             await anyio.lowlevel.checkpoint_if_cancelled()
+
+    def _with_dropped(self, commit: Commit) -> Commit:
+        """Return a turn's last commit with what happens to its staged calls if it was stopped or failed."""
+        *events, finished = commit.events
+        if not isinstance(finished, TurnFinished) or finished.outcome not in WHY_DROPPED or not self.open.staged_shown:
+            return commit
+        text = dropped_text(WHY_DROPPED[finished.outcome], self.open.staged_shown)
+        posts = commit.posts
+        if thread_address(self.chat).platform not in OWN_PLATFORMS:  # these show the journal
+            posts += (NewPost(f"dropped:{self.turn}", self.chat, escaped_markdown(strip_controls(text))),)
+        events.append(Failed(DROPPED, text, fatal=False))
+        return msgspec.structs.replace(commit, events=(*events, finished), posts=posts)
 
     def close_turn(self) -> None:
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))

@@ -74,11 +74,12 @@ update inbox set lane = 'prompt' where thread = :thread and state = 'pending' an
 
 -- name: inbox_drop_prompts
 -- Empty a mailbox.
-update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt' returning key;
+update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt' returning payload;
 
 -- name: inbox_drop_one
 -- Drop a message without an answer.
-update inbox set state = 'dropped' where platform = :platform and key = :key and state = 'pending';
+update inbox set state = 'dropped' where platform = :platform and key = :key and state = 'pending'
+returning payload;
 
 -- name: inbox_waiting
 -- Threads with an open turn or a waiting prompt.
