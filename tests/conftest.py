@@ -40,6 +40,10 @@ if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEM
     # Thousands of tests commit and wait for the disk each time; none of them takes the power away.
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
+os.environ["OLLAMA_HOST"] = (
+    "127.0.0.1:1"  # nobody listens; an Ollama of this machine must not answer instead of the demo
+)
+
 settings.register_profile("shoal", deadline=None, max_examples=60)
 settings.register_profile("many", deadline=None, max_examples=600)  # pytest --hypothesis-profile many
 settings.load_profile("shoal")

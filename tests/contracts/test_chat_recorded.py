@@ -308,7 +308,7 @@ async def test_nothing_is_met_with_silence(
             kind, _, what = one.then.partition(": ")
 
             def came() -> list[str]:
-                told = [one.args for one in caplog.records if isinstance(one.args, tuple) and "kind" in one.msg]
+                told = [one.args for one in caplog.records if isinstance(one.args, tuple) and "event type" in one.msg]
                 posted = [*list(peer.told())[before:], *elsewhere(peer)]
                 return outcomes(peer, inbox, posted, [str(args[1]) for args in told])
 
@@ -433,7 +433,7 @@ class Told(logging.Handler):
         self.kinds: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and "kind" in record.msg:
+        if isinstance(record.args, tuple) and "event type" in record.msg:
             self.kinds.append(str(record.args[1]))
 
 

@@ -180,7 +180,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         if self._inbox is None:
             return NOT_READY
         for path in odd:
-            self._not_understood(f"{activity.type} with {path} of an unknown form")
+            self._not_understood(f"{activity.type or 'activity'} with {path} of an unknown form")
         if not activity.sender.id:
             self._not_understood(f"{activity.type} without a sender")
         try:
