@@ -12,7 +12,7 @@ class CasesSettings(Section, frozen=True, kw_only=True):
     to itself."""
 
     judge_model: str = ""
-    """Model that judges answers by a sentence. Empty takes the model under test."""
+    """Model that checks `judged` expectations. Empty takes the model under test."""
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of model calls per case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0

@@ -28,13 +28,13 @@ class BegunAnew(msgspec.Struct, frozen=True):
 
 @routes("POST /api/threads/{thread}/new", ADMINS)
 async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
-    """Save the model's window of a thread, then start it again. Nothing is deleted."""
+    """Save the conversation, then start a new one in the thread. Nothing is deleted."""
     return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
 
 
 @routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
 async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
-    """Save the model's window of a thread without clearing it."""
+    """Save the conversation, as the model sees it, without clearing it."""
     return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
 
 
@@ -48,5 +48,5 @@ async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[
 async def restore_snapshot(
     snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
 ) -> Snapshot:
-    """Replace the model's window with a saved conversation."""
+    """Replace the conversation by a saved one."""
     return await snapshots.restore(thread, snapshot, by.author.id)

@@ -217,7 +217,7 @@ def add(
 ) -> None:
     """Add a rule. It applies from the next turn.
 
-    WHAT says what TEXT is: a command, a path to read or write, the address of a web page, the name of a tool, or a
+    WHAT is the kind of TEXT: a command, a path to read or write, the address of a web page, the name of a tool, or a
     pattern for whole actions.
     """
     about = (

@@ -67,7 +67,7 @@ def take_back(context: CommandContext, id: str) -> None:
 @command(approvals, example="shoal approvals deny 01K9V3")
 @click.option("--call", "calls", type=int, multiple=True, help="Deny only this call of the card.")
 def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
-    """Deny it. The agent is told and continues without it."""
+    """Deny the calls of a question. The agent is told and continues without them."""
     _decide(context, id, {"decision": "deny", "calls": calls}, "Denied.")
 
 

@@ -579,7 +579,7 @@ async def context_costs(
 
 @routes("POST /api/threads/{thread}/clear", TALKERS)
 async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId) -> WindowCleared:
-    """Start the model's window again. Nothing is deleted."""
+    """Start a new conversation in the thread. Nothing is deleted."""
     await known_thread(store, thread)
     await orchestrator.clear(thread, by.author.id)
     return WindowCleared(True)
