@@ -38,7 +38,7 @@ so the file may be empty or missing. Values come from, strongest first:
 Changes of the file take effect at the next start. Keys and tables marked **live** take effect immediately when you
 change them on the page or with the API. `shoal usage lift` suspends `[budget]` for a day without a restart.
 
-The start reports all mistakes at once, with place, key, value and what is allowed.
+At the start, Shoal reports all mistakes at once, each with its position, key, value and allowed values.
 
 A **secret** is text, or a table that names its source: `{ env = "NAME" }`, `{ file = "PATH" }` (relative to the home
 directory) or `{ command = ["pass", "show", "x"] }`. Shoal reads it when it is needed, and again after it was refused.
