@@ -233,5 +233,5 @@ _PATTERNS = {
     URL_OR_EMPTY: " that starts with http:// or https://, or empty",
     r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
-    r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",
+    r"^[a-z0-9][a-z0-9_-]*$": " of lower-case letters, digits, - and _",
 }

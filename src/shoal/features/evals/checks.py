@@ -142,7 +142,7 @@ def read_cases(
         if wanted and path.stem not in wanted:
             continue
         if not NAME.fullmatch(path.stem):
-            raise InvalidInput(f"{shown}: name it with small letters, digits and hyphens, at most 64.")
+            raise InvalidInput(f"{shown}: name it with lower-case letters, digits and hyphens, at most 64.")
         try:
             body = path.read_bytes() if path.is_file() and not path.is_symlink() else None
             if body is None or len(body) > CASE_BYTES_MAX:
@@ -208,7 +208,7 @@ async def save_case(
     for one in expect:
         check_expectation(one, check_tool)
     if not NAME.fullmatch(name):
-        raise InvalidInput(f"{name[:80]!r} is no name for a case: small letters, digits and hyphens, at most 64.")
+        raise InvalidInput(f"{name[:80]!r} is no name for a case: lower-case letters, digits and hyphens, at most 64.")
     _, events = await read_branch(journal, thread)
     chosen = turn or next((event.turn for event in reversed(events) if isinstance(event.data, TurnStarted)), "")
     first: list[CaseMessage] = []

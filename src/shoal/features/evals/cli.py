@@ -305,7 +305,7 @@ cases = click.Group("cases", help="Turns that are kept as tests of an agent.", e
 
 
 @command(cases, example="shoal cases save terminal:local:main --name weather --contains Kiel")
-@click.option("--name", required=True, help="Its name: small letters, digits and hyphens.")
+@click.option("--name", required=True, help="Its name: lower-case letters, digits and hyphens.")
 @click.option("--turn", default="", help="The turn. By default the thread's last.")
 @click.option("--about", default="", help="A sentence that says what it is for.")
 @click.option("--calls", multiple=True, metavar="TOOL", help="It calls this tool.")

@@ -44,7 +44,7 @@ SecretName = Annotated[
 ServerName = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of small letters, digits, - and _"
+        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of lower-case letters, digits, - and _"
     ),
 ]
 

@@ -163,7 +163,9 @@ class SelfEditor:
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
         """Plan a new, changed or (None) deleted skill of the agent. Raises ToolError for one that could not be used."""
         if not _SKILL.fullmatch(name) or len(name) > 64:
-            raise ToolError(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
+            raise ToolError(
+                f"{name[:80]!r} is no name for a skill: lower-case letters and digits with hyphens between."
+            )
         file = f"skills/{name}/SKILL.md"
         if text is not None:
             found = parse_skill(context.agent.home / file, text, "agent")

@@ -11,7 +11,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 @command(example="shoal migrate --to postgresql://db.example/shoal")
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 def migrate(context: CommandContext, url: str | None) -> None:
-    """Update the database to this version's schema. Every start does this too; the command does it beforehand.
+    """Update the database to this version's schema. Every start does this too; use the command to do it earlier.
 
     With --to, copy the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
     """

@@ -461,7 +461,7 @@ async def _put(
     thread: str,
 ) -> SkillsView:
     if "/" in name or name.startswith("."):
-        raise InvalidInput(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
+        raise InvalidInput(f"{name[:80]!r} is no name for a skill: lower-case letters and digits with hyphens between.")
     root, folder = _skill_root(home, agents, scope, agent, thread)
     await put_skill(root, folder, name, text, by.person, store.audit)
     return await skills(home, agents, agent=agent, thread=thread)

@@ -242,7 +242,7 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)
 async def artifacts(store: Store, thread: ThreadId) -> list[ArtifactView]:
-    """List results of the thread that are stored whole, newest first."""
+    """List the stored results of the thread, newest first."""
     return [view(ArtifactView, one, artifact=one.digest) for one in await store.artifacts.of_thread(thread)]
 
 
