@@ -36,7 +36,7 @@ class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
         "smba.infra.gov.teams.microsoft.us",
         "smba.infra.dod.teams.microsoft.us",
     )
-    """Trusted service hosts, with any non-default port, which receive our token."""
+    """Trusted service hosts, which receive the bot's token. Include the port if it is not the default."""
     emulator: bool = False
     """Also accept unsigned activities from this machine, for Microsoft's playground. Never use it on a reachable
     server."""
