@@ -15,7 +15,7 @@ in the path; a confined token gets no call that neither names a thread nor narro
 import inspect
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, TypeVar, cast
@@ -25,7 +25,6 @@ import anyio.to_thread
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal.kernel.clock import Clock
@@ -106,6 +105,26 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def is_file(self) -> bool:
         """Whether the endpoint returns a file instead of JSON."""
         return self.method == "GET" and self.media_type != JSON
+
+    def parts_of(self, path: str) -> dict[str, str] | None:
+        """Return the named parts of a path, or None if this endpoint does not serve it.
+
+        `{name}` matches one segment, which is not empty, and a final `{name:path}` the rest of the path.
+        """
+        pattern, segments = self.path.split("/"), path.split("/")
+        if pattern[-1].endswith(":path}") and len(segments) > len(pattern):
+            segments[len(pattern) - 1 :] = ["/".join(segments[len(pattern) - 1 :])]
+        if len(segments) != len(pattern):
+            return None
+        parts: dict[str, str] = {}
+        for wanted, segment in zip(pattern, segments, strict=True):
+            if wanted.endswith(":path}"):
+                parts[wanted[1 : -len(":path}")]] = segment
+            elif wanted.startswith("{") and segment:
+                parts[wanted[1:-1]] = segment
+            elif wanted != segment:
+                return None
+        return parts
 
     def bind(self, services: Services) -> "BoundEndpoint":
         """Return the endpoint with the services it takes. Raises LookupError naming a service that does not exist."""
@@ -258,21 +277,6 @@ class Routes(list[Endpoint]):
             return handler
 
         return add
-
-
-def starlette_routes(services: Services, endpoints: Iterable[Endpoint]) -> list[Route]:
-    """Return one route per path, which knows all its methods, so that a wrong method gets a complete Allow header.
-
-    Raises LookupError for an endpoint that takes a service which does not exist.
-    """
-    by_path: dict[str, dict[str, BoundEndpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.bind(services)
-
-    async def respond(methods: Mapping[str, BoundEndpoint], request: Request) -> ASGIApp:
-        return await methods["GET" if request.method == "HEAD" else request.method].respond(request)
-
-    return [Route(path, partial(respond, methods), methods=list(methods)) for path, methods in by_path.items()]
 
 
 def caller(request: Request) -> Principal:

@@ -1,15 +1,18 @@
 """The OpenAPI 3.1 document, made from the endpoints and the structs they take and send."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import msgspec
 
 from shoal.kernel.events import EVENT_CLASSES, Event, ToolResultShown
+from shoal.kernel.version import VERSION
+from shoal.services import Services
 from shoal.surfaces.http.endpoints import JSON, AnyObject, Endpoint
 from shoal.surfaces.http.errors import CompatBody, ErrorBody
+from shoal.surfaces.http.table import api
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 Schema: TypeAlias = dict[str, Json]
@@ -33,16 +36,16 @@ _PARAMETER_TEXTS = {
 
 
 class ApiDocument:
-    """The description of some endpoints, built on first use."""
+    """The description of all endpoints, built on first use."""
 
-    def __init__(self, endpoints: Callable[[], Sequence[Endpoint]], version: str) -> None:
-        self._endpoints = endpoints
-        self._version = version
+    @classmethod
+    def of(cls, _: Services) -> Self:
+        return cls()
 
     @cached_property
     def content(self) -> bytes:
         """Return the document as JSON."""
-        return make_document(self._endpoints(), self._version)
+        return make_document(api(), VERSION)
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:

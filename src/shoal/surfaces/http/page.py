@@ -6,6 +6,7 @@ import mimetypes
 import re
 from html import escape
 from pathlib import Path
+from typing import Self
 from urllib.parse import parse_qs, urlencode
 
 import anyio.to_thread
@@ -13,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from shoal.services import Services
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 from shoal.surfaces.http.auth import COOKIE_SECONDS, Gate
 from shoal.surfaces.http.endpoints import OPEN, Routes, whole_body
@@ -93,6 +95,10 @@ class Page:
         self._folder = folder
         self._files: dict[str, StaticFile] = {}
         self._names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+    @classmethod
+    def of(cls, _: Services) -> Self:
+        return cls()
 
     def has(self, name: str) -> bool:
         """Whether the file exists. Only files present at startup count."""

@@ -2,12 +2,13 @@
 
 import asyncio
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
 from starlette.responses import Response
 
 from shoal.backend import Backend
+from shoal.delivery.hub import Hub
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from shoal.kernel.events import AssistantSaid, Event, ToolFinished, TurnFinished
@@ -15,6 +16,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
 from shoal.permissions.taint import taint_of
 from shoal.running import Runtime
+from shoal.services import Services
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     ADMINS,
@@ -95,6 +97,10 @@ class StoreProbe:
         self._probed: tuple[float, str] | None = None
         self._probing = asyncio.Lock()
 
+    @classmethod
+    def of(cls, services: Services) -> Self:
+        return cls(services[Store], services[Clock])
+
     async def state(self) -> str:
         """Return `ok`, or a sentence that says what to do."""
         async with self._probing:
@@ -136,6 +142,13 @@ class Counters:
         self._tool_calls: dict[str, int] = dict.fromkeys(("done", "error"), 0)
         self._tokens: dict[str, int] = dict.fromkeys(("input", "cached", "output"), 0)
         self._model_calls = 0
+
+    @classmethod
+    def of(cls, services: Services) -> Self:
+        """Create counters that count from now."""
+        counters = cls()
+        services[Hub].tap(counters.count)
+        return counters
 
     def count(self, event: Event) -> None:
         """Count one event. Never waits and never fails."""

@@ -6,26 +6,23 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
-from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.delivery.hub import Hub
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, ShoalError
-from shoal.kernel.version import VERSION
 from shoal.services import Services
 from shoal.store.store import Store
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
 from shoal.surfaces.http.endpoints import Callers
 from shoal.surfaces.http.errors import answer_defect, answer_http_error, answer_shoal_error
-from shoal.surfaces.http.openapi import ApiDocument
 from shoal.surfaces.http.options import WebOptions
-from shoal.surfaces.http.page import Page
-from shoal.surfaces.http.routes_operations import Counters, StoreProbe
 from shoal.surfaces.http.streams import LiveStreams
-from shoal.surfaces.http.table import LazyRoutes, api, is_file, is_open
+from shoal.surfaces.http.table import LazyRoutes, is_file, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
@@ -50,31 +47,14 @@ class WebApp:
     def __init__(self, services: Services, options: WebOptions) -> None:
         store, clock, tokens = services[Store], services[Clock], services[AccessTokens]
         self.streams = LiveStreams(options, store.journal, services[Hub], clock)
-        gate, counters, callers = Gate(options, clock, tokens, is_file), Counters(), Callers(store, tokens, clock)
-        services[Hub].tap(counters.count)
+        gate, callers = Gate(options, clock, tokens, is_file), Callers(store, tokens, clock)
         web = services.copy()
-        for service in (
-            options,
-            self.streams,
-            gate,
-            counters,
-            callers,
-            Page(),
-            StoreProbe(store, clock),
-            ApiDocument(api, VERSION),
-        ):
+        for service in (options, self.streams, gate, callers):
             web.add(service)
-        router = Starlette(
-            exception_handlers={
-                ShoalError: answer_shoal_error,
-                HTTPException: answer_http_error,
-                Exception: answer_defect,
-            },
-        )
         self.routes = LazyRoutes(web)
-        router.router.default = self.routes
-
-        self._served = BodyDrain(AccessMiddleware(router, gate, clock, is_open), options.linger_seconds)
+        handlers = {ShoalError: answer_shoal_error, HTTPException: answer_http_error}
+        answering = ServerErrorMiddleware(ExceptionMiddleware(self.routes, handlers), answer_defect)
+        self._served = BodyDrain(AccessMiddleware(answering, gate, clock, is_open), options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._served(scope, receive, send)

@@ -1,16 +1,17 @@
-"""Maps paths to modules. A module is imported when one of its paths is first called."""
+"""Finds the endpoint for a call. A module is imported when one of its paths is first called."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from starlette.routing import Route, Router, compile_path
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from shoal.feature import Feature, features
 from shoal.services import Services
-from shoal.surfaces.http.endpoints import Endpoint, Routes, starlette_routes
+from shoal.surfaces.http.endpoints import BoundEndpoint, Endpoint, Routes
 
 
 class RouteModule(NamedTuple):
@@ -91,17 +92,32 @@ def is_file(path: str) -> bool:
     """Whether a path is a file of a thread, which the browser displays or saves by its address."""
     if not path.startswith(THREADS):
         return False
-    for module in modules_of(path):
-        for endpoint in module.load():
-            is_thread_file = endpoint.is_file and endpoint.path.startswith(THREADS)
-            if is_thread_file and compile_path(endpoint.path)[0].match(path):
-                return True
-    return False
+    endpoints = (endpoint for module in modules_of(path) for endpoint in module.load())
+    files = (endpoint for endpoint in endpoints if endpoint.is_file and endpoint.path.startswith(THREADS))
+    return any(endpoint.parts_of(path) is not None for endpoint in files)
 
 
 def modules_of(path: str) -> tuple[RouteModule, ...]:
     """Return the modules whose endpoints may serve a path, or all modules if the table does not list it."""
     return tuple(module for module in MODULES if module.serves(path)) or MODULES
+
+
+def endpoint_for(method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
+    """Return the endpoint for a call, and the named parts of its path. Raises HTTPException 404 and 405."""
+    method = "GET" if method == "HEAD" else method
+    for modules in (modules_of(path), MODULES):
+        others: list[Endpoint] = []
+        for endpoint in (endpoint for module in modules for endpoint in module.load()):
+            if (parts := endpoint.parts_of(path)) is None:
+                continue
+            if endpoint.method == method:
+                return endpoint, parts
+            others.append(endpoint)
+        if others:
+            allowed = {other.method for other in others if other.path == others[0].path}
+            allowed |= {"HEAD"} if "GET" in allowed else set()
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+    raise HTTPException(404)
 
 
 def _is_below(segments: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -115,29 +131,21 @@ def _is_below(segments: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 class LazyRoutes:
-    """The ASGI application of all endpoints. A module's endpoints are bound to the services on first use."""
+    """The ASGI application of all endpoints. An endpoint is bound to the services on first use."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._routers: dict[tuple[str, ...], Router] = {}
+        self._bound: dict[tuple[str, str], BoundEndpoint] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._route(modules_of(scope["path"]), scope, receive, send)
-
-    async def _route(self, modules: tuple[RouteModule, ...], scope: Scope, receive: Receive, send: Send) -> None:
-        names = tuple(module.name for module in modules)
-        if names not in self._routers:
-            others = None if modules == MODULES else self._call_any
-            self._routers[names] = Router(self._bound(modules), redirect_slashes=False, default=others)
-        await self._routers[names](scope, receive, send)
-
-    async def _call_any(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a path that is in the table but in none of its modules."""
-        await self._route(MODULES, scope, receive, send)
+        endpoint, scope["path_params"] = endpoint_for(scope["method"], scope["path"])
+        key = endpoint.method, endpoint.path
+        if key not in self._bound:
+            self._bound[key] = endpoint.bind(self._services)
+        answer = await self._bound[key].respond(Request(scope, receive, send))
+        await answer(scope, receive, send)
 
     def bind_all(self) -> None:
-        """Bind every endpoint once. Raises LookupError for one that takes a service which does not exist."""
-        self._bound(MODULES)
-
-    def _bound(self, modules: Sequence[RouteModule]) -> list[Route]:
-        return starlette_routes(self._services, [endpoint for module in modules for endpoint in module.load()])
+        """Bind every endpoint. Raises LookupError for one that takes a service which does not exist."""
+        endpoints = [endpoint for module in MODULES for endpoint in module.load()]
+        self._bound = {(endpoint.method, endpoint.path): endpoint.bind(self._services) for endpoint in endpoints}

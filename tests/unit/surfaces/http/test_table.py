@@ -1,6 +1,9 @@
 """The table of paths finds the module of every endpoint, and imports no other."""
 
-from shoal.surfaces.http.table import MODULES, is_file, is_open, modules_of
+import pytest
+from starlette.exceptions import HTTPException
+
+from shoal.surfaces.http.table import MODULES, endpoint_for, is_file, is_open, modules_of
 
 
 def test_every_endpoint_is_found_by_its_path() -> None:
@@ -42,3 +45,40 @@ def test_files_of_threads_are_known_by_their_paths() -> None:
 
 def test_a_module_without_paths_is_asked_for_any_path() -> None:
     assert MODULES[0]._replace(paths=()).serves("/api/threads")
+
+
+@pytest.mark.parametrize(
+    ("call", "path", "parts"),
+    [
+        ("GET /api/threads", "/api/threads", {}),
+        ("HEAD /api/threads", "/api/threads", {}),
+        ("GET /api/threads/web:a:1", "/api/threads/{thread}", {"thread": "web:a:1"}),
+        (
+            "GET /api/threads/web:a:1/files/a/b",
+            "/api/threads/{thread}/files/{path:path}",
+            {"thread": "web:a:1", "path": "a/b"},
+        ),
+        (
+            "GET /api/threads/web:a:1/files/",
+            "/api/threads/{thread}/files/{path:path}",
+            {"thread": "web:a:1", "path": ""},
+        ),
+    ],
+)
+def test_a_call_gets_its_endpoint_and_the_parts_of_its_path(call: str, path: str, parts: dict[str, str]) -> None:
+    endpoint, found = endpoint_for(*call.split())
+    assert (endpoint.path, found) == (path, parts)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api/threads//messages", "/api/threads/", "/api/threads/a/b/c/d"])
+def test_an_unknown_path_is_not_found(path: str) -> None:
+    with pytest.raises(HTTPException) as refused:
+        endpoint_for("GET", path)
+    assert refused.value.status_code == 404
+
+
+def test_a_wrong_method_is_told_the_right_ones() -> None:
+    with pytest.raises(HTTPException) as refused:
+        endpoint_for("PUT", "/api/threads/web:a:1")
+    assert refused.value.status_code == 405
+    assert refused.value.headers == {"Allow": "DELETE, GET, HEAD, PATCH"}
