@@ -7,8 +7,8 @@ A package declares them in its metadata under a `Group`, for example `weather = 
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import msgspec
@@ -165,10 +165,8 @@ def _groups(path: tuple[str, ...]) -> frozenset[str]:
         except NotADirectoryError:  # an archive
             return frozenset(get_args(Group))
         for package in packages:
-            file = Path(package, "entry_points.txt")
-            if file.is_file():
-                lines = file.read_bytes().splitlines()
-                groups |= {line.strip(b"[] ").decode() for line in lines if line.startswith(b"[shoal.")}
+            with suppress(FileNotFoundError, NotADirectoryError), open(f"{package}/entry_points.txt", "rb") as file:
+                groups |= {line.strip(b"[] \r\n").decode() for line in file if line.startswith(b"[shoal.")}
     return frozenset(groups)
 
 

@@ -241,20 +241,30 @@ FIRST_MIGRATION = 100
 
 
 @cache
-def statements(dialect: str) -> dict[str, str]:
-    """Return all queries by name in a dialect, `sqlite` or `postgres`.
+def queries() -> Mapping[str, str]:
+    """Return all queries by name, as they are written.
 
     Parameters are written `:name` and become `%(name)s` for PostgreSQL. `/*pg: … */` applies to PostgreSQL only, and
     `/*sqlite: … */` to SQLite only. In SQLite a query may have several statements; its rows are those of the last.
     """
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     own, features = _HERE.joinpath("queries").glob("*.sql"), _HERE.parent.glob("features/*/queries.sql")
     for source in sorted((*own, *features)):
         pieces = _NAME.split(source.read_text("utf-8"))
-        for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
-            sql = in_dialect(_COMMENT.sub("", body).strip().rstrip(";"), dialect).strip()
-            found[name] = sql if dialect == "sqlite" else PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
-    return found
+        written.update(zip(pieces[1::2], pieces[2::2], strict=True))
+    return written
+
+
+def statement(name: str, dialect: str) -> str:
+    """Return a query in a dialect, `sqlite` or `postgres`."""
+    sql = in_dialect(_COMMENT.sub("", queries()[name]).strip().rstrip(";"), dialect).strip()
+    return sql if dialect == "sqlite" else PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """Return all queries by name in a dialect."""
+    return {name: statement(name, dialect) for name in queries()}
 
 
 def in_dialect(sql: str, dialect: str) -> str:

@@ -45,7 +45,7 @@ from shoal.store.driver import (
     is_single,
     migrations,
     refuse_other_schemas,
-    statements,
+    statement,
 )
 from shoal.store.health import FileHealth, Health, refuse_without_wal
 from shoal.store.search import places, spread
@@ -96,7 +96,6 @@ class SqliteDriver:
         self._files: FileHealth | None = None
         self._synchronous = synchronous
         self._read_only = read_only
-        self._sql = _statements()
         self._handing: list[_Job] = []
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._waiting: deque[_Job] = deque()
@@ -315,14 +314,14 @@ class SqliteDriver:
 
     def _execute(self, cursor: sqlite3.Cursor, step: Query) -> list[Row]:
         rows: list[Row] = []
-        for sql, values in self._sql[step.name]:
+        for sql, values in _statements(step.name):
             rows = cursor.execute(sql, values(step.params)).fetchall()
         return rows
 
 
 @cache
-def _statements() -> Mapping[str, tuple[_Statement, ...]]:
-    return {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
+def _statements(query: str) -> tuple[_Statement, ...]:
+    return tuple(map(_by_place, _split(statement(query, "sqlite"))))
 
 
 def _by_place(sql: str) -> _Statement:

@@ -39,7 +39,7 @@ from shoal.kernel.messages import Prompt, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.records import AuditEntry, DeletedThread, Spend
 from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
-from shoal.store.driver import Script, StorePart, number, query, reads, real, statements, text, time, writes_at
+from shoal.store.driver import Script, StorePart, number, queries, query, reads, real, text, time, writes_at
 from shoal.store.inbox import accept_prompt
 from shoal.store.search import places
 
@@ -145,7 +145,7 @@ class ThreadStore(StorePart):
                         assert isinstance(said, UserSaid | Steered | AssistantSaid)
                         row_id, words = indexed[after], said.text.replace("\0", " ")
                         yield from query("search_delete", id=row_id, said=words, places=one, thread=one)
-            for name in statements("sqlite"):
+            for name in queries():
                 if name.endswith(_DELETES_THREAD):
                     yield from query(name, thread=one)
             yield from query("thread_delete", thread=one)
