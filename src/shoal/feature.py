@@ -51,8 +51,8 @@ class Feature(NamedTuple):
 
     settings       sections of the file, by the name of their tables: a struct, or dict[str, …] for [TABLE.NAME]
     open           `open(services)` returns an async context manager, which is left when Shoal has stopped
-    services       classes with `of(services)`. Each is made at the start
-    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire, background work
+    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire, background work.
+                   Every start calls it, also that of `shoal ask`, so it imports late what few starts use
     tools          `tools(services)` returns tools. Their traits are on decorators in the same module
     chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
@@ -67,7 +67,6 @@ class Feature(NamedTuple):
     name: str
     settings: Mapping[str, str] = {}
     open: str = ""
-    services: tuple[str, ...] = ()
     attach: str = ""
     tools: str = ""
     chat_commands: str = ""

@@ -28,6 +28,7 @@ class Services:
 
     def __init__(self, *services: object) -> None:
         self._by_class: dict[type, object] = {}
+        self._original: Services | None = None
         for service in services:
             self.add(service)
 
@@ -39,14 +40,16 @@ class Services:
             raise ValueError(f"There is a service {kind.__name__} already.")
         self._by_class[kind] = service
 
-    def copy(self) -> "Services":
-        """Return a copy of the map, to which more services can be added."""
-        copied = Services()
-        copied._by_class.update(self._by_class)
-        return copied
+    def extended(self) -> "Services":
+        """Return these services with room for more. A service that is created on first use is shared by both."""
+        extended = Services()
+        extended._original = self
+        return extended
 
     def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service of a class. Raises LookupError if there is none."""
+        if kind not in self._by_class and self._original is not None:
+            return self._original[kind]
         if kind not in self._by_class and isinstance(kind, MadeOfServices):
             self._by_class[kind] = kind.of(self)
         if kind not in self._by_class:
@@ -56,4 +59,5 @@ class Services:
         return cast("ServiceT", self._by_class[kind])
 
     def __contains__(self, kind: type) -> bool:
-        return kind in self._by_class or isinstance(kind, MadeOfServices)
+        original = self._original is not None and kind in self._original
+        return original or kind in self._by_class or isinstance(kind, MadeOfServices)

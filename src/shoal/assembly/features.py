@@ -19,12 +19,10 @@ async def open_features(services: Services, stack: AsyncExitStack) -> None:
 
 
 async def _open(services: Services, feature: Feature, stack: AsyncExitStack) -> None:
-    """Open a feature, create its services, and register its parts with the core."""
+    """Open a feature and register its parts with the core."""
     if feature.open:
         opened = cast("Callable[[Services], AbstractAsyncContextManager[None]]", feature.load(feature.open))
         await stack.enter_async_context(opened(services))
-    for entry in feature.services:
-        services[cast("type", feature.load(entry))]
     if feature.attach:
         cast("Callable[[Services], None]", feature.load(feature.attach))(services)
     if feature.tools:

@@ -5,7 +5,6 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="backups",
     settings={"backup": "settings:BackupSettings"},
-    services=("service:Backups",),
     attach="service:attach",
     doctor="doctor:look_at_backups",
     routes="routes:routes",

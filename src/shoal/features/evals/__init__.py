@@ -5,7 +5,7 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="evals",
     settings={"cases": "settings:CasesSettings"},
-    attach="checks:attach",
+    attach="attach:attach",
     routes="routes:routes",
     paths=(
         "/api/threads/*/replay",

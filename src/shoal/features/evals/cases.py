@@ -38,7 +38,6 @@ from shoal.kernel.schema import refusal
 from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.text.toml_edit import literal
 
-CASES = "cases"
 NAME = lazy_re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 CASE_BYTES_MAX = 1_048_576
 CASES_MAX = 200

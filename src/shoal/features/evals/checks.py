@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.agents.lifecycle import AgentLifecycle, EditCheck
-from shoal.agents.versions import AgentVersions
+from shoal.agents.lifecycle import AgentLifecycle
 from shoal.features.evals.cases import (
     CASE_BYTES_MAX,
-    CASES,
     CASES_MAX,
     NAME,
     Case,
@@ -35,7 +33,7 @@ from shoal.features.evals.cases import (
     write_case,
 )
 from shoal.features.evals.comparisons import OWNERS, total
-from shoal.features.evals.settings import CasesSettings
+from shoal.features.evals.settings import CASES, CasesSettings
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec, Purpose
 from shoal.kernel.clock import Clock
@@ -363,16 +361,6 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         if not failed:
             return f"{len(tried)} of {of} would pass{rest}."
         return f"{len(failed)} of {of} would fail ({', '.join(failed[:5])}{', …' if len(failed) > 5 else ''}){rest}."
-
-
-def has_cases(folder: Path) -> bool:
-    return (folder / CASES).is_dir()
-
-
-def attach(services: "Services") -> None:
-    """Run an agent's cases before a person is asked about a change of it."""
-    checks = services[CaseChecks]
-    services[AgentVersions].edit_checks.append(EditCheck(has_cases, checks.before_edit))
 
 
 class _CaseRun(msgspec.Struct, frozen=True, eq=False):

@@ -10,9 +10,10 @@ from starlette.responses import Response
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.agents.registry import AgentRegistry
 from shoal.features.evals.answers import DIFFERENCES, Wanted
-from shoal.features.evals.cases import CASES, Case, Expectation
+from shoal.features.evals.cases import Case, Expectation
 from shoal.features.evals.checks import CaseChecks, read_cases, save_case
 from shoal.features.evals.comparisons import ComparedStep, Comparisons, ComparisonState
+from shoal.features.evals.settings import CASES
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.ids import ThreadId

@@ -6,6 +6,9 @@ from msgspec import Meta
 
 from shoal.kernel.section import Section
 
+CASES = "cases"
+"""An agent's directory with its cases."""
+
 
 class CasesSettings(Section, frozen=True, kw_only=True):
     """Cases of agents. They run with `shoal check`, and before a person is asked about a change that an agent makes

@@ -5,7 +5,6 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="mcp",
     settings={"mcp": "settings:SERVERS"},
-    services=("servers:McpServers", "setup:McpSetup"),
     attach="attach:attach",
     expects="settings:tool_patterns",
     routes="routes:routes",

@@ -4,7 +4,6 @@ from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="memory",
-    services=("book:MemoryBook",),
     attach="pages:attach",
     tools="tools:memory_tools",
     chat_commands="commands:chat_commands",

@@ -4,7 +4,6 @@ from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="processes",
-    services=("service:ProcessService",),
     attach="attach:attach",
     tools="tools:tools",
     routes="routes:routes",

@@ -2,6 +2,4 @@
 
 from shoal.feature import Feature
 
-FEATURE = Feature(
-    name="push", services=("service:WebPush",), attach="service:attach", routes="routes:routes", paths=("/api/push",)
-)
+FEATURE = Feature(name="push", attach="service:attach", routes="routes:routes", paths=("/api/push",))

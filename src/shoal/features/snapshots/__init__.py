@@ -7,7 +7,6 @@ from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="snapshots",
-    services=("service:ConversationSnapshots",),
     attach="idle:attach",
     chat_commands="commands:chat_commands",
     routes="routes:routes",

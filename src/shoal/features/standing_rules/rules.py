@@ -6,13 +6,11 @@ from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.permissions import StandingRule
 from shoal.permissions.standing import override_of
 from shoal.services import Services
-from shoal.setup.changes import Changes
 from shoal.setup.rules import with_override, without_override
 from shoal.threads.always import AlwaysAllow
 
 
 def attach(services: Services) -> None:
-    services[Changes]  # one lock for all that change the file, also of the web server's services
     services[AlwaysAllow].rules = WrittenRules(services)
 
 

@@ -9,7 +9,6 @@ from shoal.feature import Feature
 FEATURE = Feature(
     name="subagents",
     settings={"subagents": "settings:SubagentsSettings"},
-    services=("children:Children",),
     attach="children:attach",
     tools="tools:subagent_tools",
 )

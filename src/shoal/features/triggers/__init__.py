@@ -5,7 +5,6 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="triggers",
     settings={"triggers": "settings:TriggersSettings"},
-    services=("service:TriggerService", "webhooks:Webhooks"),
     attach="attach:attach",
     tools="tools:trigger_tools",
     chat_commands="commands:chat_commands",

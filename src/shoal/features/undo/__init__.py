@@ -4,7 +4,6 @@ from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="undo",
-    services=("undo:Undo",),
     attach="undo:attach",
     chat_commands="commands:chat_commands",
     routes="routes:routes",

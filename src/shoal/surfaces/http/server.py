@@ -48,7 +48,7 @@ class WebApp:
         store, clock, tokens = services[Store], services[Clock], services[AccessTokens]
         self.streams = LiveStreams(options, store.journal, services[Hub], clock)
         gate, callers = Gate(options, clock, tokens, is_file), Callers(store, tokens, clock)
-        web = services.copy()
+        web = services.extended()
         for service in (options, self.streams, gate, callers):
             web.add(service)
         self.routes = LazyRoutes(web)

@@ -1,0 +1,36 @@
+"""Services are found by class, and created once from each other."""
+
+from typing import Self
+
+import pytest
+
+from shoal.services import Services
+
+
+class Made:
+    """A service that is created from others."""
+
+    @classmethod
+    def of(cls, _: Services) -> Self:
+        return cls()
+
+
+def test_a_service_is_created_on_first_use_and_once() -> None:
+    services = Services()
+    assert services[Made] is services[Made]
+
+
+def test_extended_services_share_what_is_created_later() -> None:
+    services = Services()
+    extended, other = services.extended(), services.extended()
+    assert extended[Made] is services[Made] is other[Made]
+
+
+def test_what_is_added_to_extended_services_stays_there() -> None:
+    services = Services()
+    extended = services.extended()
+    extended.add("text")
+    assert extended[str] == "text"
+    assert str not in services
+    with pytest.raises(LookupError, match="There is no service str"):
+        services[str]
