@@ -1,8 +1,9 @@
 """Platform accounts: access to each, and connecting them while Shoal runs."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, platform_owners
 from shoal.backend import Backend
@@ -23,8 +24,7 @@ def approvers_of(config: Config) -> list[str]:
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
-@dataclass
-class Standing:
+class Standing(msgspec.Struct, eq=False):
     """Access and approvers of each platform, and the agent of each account. Updated when the configuration changes.
 
     `access` are rules instead of the configured ones; `gated` are the platforms with an access gate.
@@ -44,8 +44,7 @@ class Standing:
         self.accounts.update(account_agents(config))
 
 
-@dataclass
-class Connections:
+class Connections(msgspec.Struct, eq=False):
     """The connected accounts by platform. `configured` also contains those that are not connected here."""
 
     adapters: dict[str, ChatAdapter]
@@ -59,7 +58,7 @@ class Connections:
     notices: Notices
     inbox: InboxPort
     make_gate: Callable[[], AccessGate]
-    gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
+    gates: dict[str, AccessGate] = msgspec.field(default_factory=dict[str, AccessGate])
 
     def add(self, adapter: ChatAdapter) -> None:
         """Connect another account while Shoal runs."""

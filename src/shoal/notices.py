@@ -3,11 +3,11 @@
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.delivery.barred import scope_of as barred_scope
@@ -37,8 +37,7 @@ RESTORED = ("restored", "told")
 """Setting with the restore that the owner was notified of."""
 
 
-@dataclass(eq=False, repr=False)
-class Notices:
+class Notices(msgspec.Struct, eq=False):
     """Posts notices. `notes` are the lines that the start, the API and `shoal doctor` also show."""
 
     store: Store

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from shoal.agents.registry import AgentRegistry, RuntimeInfo
 from shoal.backend import Role
@@ -20,19 +21,19 @@ from shoal.tools.registry import Registry
 from shoal.turn.context import ContextBuilder
 
 State = Literal["starting", "running", "draining", "stopped"]
+Work: TypeAlias = Callable[[], Awaitable[None]]
 
 
-@dataclass
-class Runtime:
+class Runtime(msgspec.Struct, eq=False):
     """Progress of starting and stopping. In the role `offline`, the state is always `stopped`. `before_turns` are
     awaited after the engine has started and before turns continue; `before_ready` before Shoal counts as running."""
 
     engine: Engine
     drain_seconds: float
     state: State = "starting"
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    before_turns: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
-    before_ready: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
+    stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    before_turns: list[Work] = msgspec.field(default_factory=list[Work])
+    before_ready: list[Work] = msgspec.field(default_factory=list[Work])
     role: Role = "all"
 
     async def drain(self) -> None:
@@ -42,8 +43,7 @@ class Runtime:
         await self.engine.drain(self.drain_seconds)
 
 
-@dataclass
-class Status:
+class Status(msgspec.Struct, eq=False):
     """Collects the data of `info`. `servers` describes connected tool servers."""
 
     services: Services

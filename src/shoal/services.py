@@ -23,6 +23,15 @@ class MadeOfServices(Protocol):
         ...
 
 
+@runtime_checkable
+class MadeOfExtension(Protocol):
+    """A class of services that are created from others and from what was added to extended services."""
+
+    def of_extension(self, services: "Services") -> object:
+        """Create a service, which belongs to the extended services alone."""
+        ...
+
+
 class Services:
     """One service for each class."""
 
@@ -41,17 +50,21 @@ class Services:
         self._by_class[kind] = service
 
     def extended(self) -> "Services":
-        """Return these services with room for more. A service that is created on first use is shared by both."""
+        """Return these services with room for more. Both share what is created on first use, except for classes with
+        `of_extension`."""
         extended = Services()
         extended._original = self
         return extended
 
     def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service of a class. Raises LookupError if there is none."""
-        if kind not in self._by_class and self._original is not None:
-            return self._original[kind]
-        if kind not in self._by_class and isinstance(kind, MadeOfServices):
-            self._by_class[kind] = kind.of(self)
+        if kind not in self._by_class:
+            if isinstance(kind, MadeOfExtension):
+                self._by_class[kind] = kind.of_extension(self)
+            elif self._original is not None:
+                return self._original[kind]
+            elif isinstance(kind, MadeOfServices):
+                self._by_class[kind] = kind.of(self)
         if kind not in self._by_class:
             raise LookupError(
                 f"There is no service {cast('type', kind).__name__}. Services.add adds one when Shoal opens."
@@ -59,5 +72,5 @@ class Services:
         return cast("ServiceT", self._by_class[kind])
 
     def __contains__(self, kind: type) -> bool:
-        original = self._original is not None and kind in self._original
-        return original or kind in self._by_class or isinstance(kind, MadeOfServices)
+        is_made = isinstance(kind, MadeOfServices | MadeOfExtension)
+        return is_made or kind in self._by_class or (self._original is not None and kind in self._original)

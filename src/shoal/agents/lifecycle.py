@@ -12,7 +12,6 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -127,8 +126,7 @@ class DoomedAgent(msgspec.Struct, frozen=True):
     digest: str
 
 
-@dataclass(eq=False, repr=False)
-class AgentLifecycle:
+class AgentLifecycle(msgspec.Struct, eq=False):
     """Creates, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
 
     home: Home

@@ -9,9 +9,10 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+import msgspec
 
 from shoal.agents.folder import GIT_SECONDS_MAX
 from shoal.agents.lifecycle import EditCheck
@@ -184,16 +185,15 @@ def write_file(path: Path, content: bytes | None) -> None:
     temporary.replace(path)
 
 
-@dataclass(eq=False, repr=False)
-class AgentVersions:
+class AgentVersions(msgspec.Struct, eq=False):
     """Changes files of agents, one change at a time. The results of `edit_checks` are shown to the person who approves
     an agent's change to itself. Features add their own checks."""
 
     store: Store
     home_of: Callable[[str], Path]
     files: PromptFiles
-    edit_checks: list[EditCheck] = field(default_factory=list[EditCheck])
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    edit_checks: list[EditCheck] = msgspec.field(default_factory=list[EditCheck])
+    _lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     async def replace(
         self,

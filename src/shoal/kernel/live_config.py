@@ -1,12 +1,11 @@
 """The current configuration. Setup and changes of permission rules replace it while Shoal runs."""
 
-from dataclasses import dataclass
+import msgspec
 
 from shoal.kernel.settings import Config
 
 
-@dataclass
-class LiveConfig:
+class LiveConfig(msgspec.Struct, eq=False):
     """Contains the current configuration. `current` is always replaced as a whole."""
 
     current: Config

@@ -31,7 +31,6 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,15 +147,14 @@ class DiskFill(NamedTuple):
     free_bytes: int
 
 
-@dataclass
-class _WalkedFolder:
+class _WalkedFolder(msgspec.Struct, eq=False):
     """The last walk of a folder, how full the disk was, and how long the walk took."""
 
     filled: DiskFill
     held: FolderSize | None = None
     walked_at: float = 0.0
     walk_seconds: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
 class FolderCeiling(NamedTuple):

@@ -16,8 +16,9 @@ gets one notice of each sweep that ended something. Ended work is not restored w
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import Event, UserSaid
@@ -43,8 +44,7 @@ Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
 """Ends things of one kind whose authors have left, in the name of its second argument. Yields each author and thing."""
 
 
-@dataclass(eq=False)
-class Departures:
+class Departures(msgspec.Struct, eq=False):
     """Finds the work of people without access, and ends it. Features add `enders` for what they store."""
 
     store: Store
@@ -55,10 +55,10 @@ class Departures:
     send: Callable[[Inbound], Awaitable[Receipt]]
     tell_owner: Callable[[str], Awaitable[None]]
     publish: Callable[[Sequence[Event]], None]
-    enders: list[Ender] = field(default_factory=list[Ender])
-    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _aborted: set[str] = field(default_factory=set[str])
+    enders: list[Ender] = msgspec.field(default_factory=list[Ender])
+    _wanted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _sweeping: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _aborted: set[str] = msgspec.field(default_factory=set[str])
     """Turns ended by the last sweep. If one is still open in the next sweep, it is not reported again."""
 
     def sweep_soon(self) -> None:

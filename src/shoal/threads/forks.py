@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,8 +23,7 @@ SINCE_FORK_MAX = 1_000
 """Most events after a fork before its files are in place."""
 
 
-@dataclass(eq=False, repr=False)
-class Forks:
+class Forks(msgspec.Struct, eq=False):
     """Copies threads."""
 
     store: Store

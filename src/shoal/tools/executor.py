@@ -25,7 +25,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -671,13 +670,12 @@ def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = (), taint
     return Refused(ToolFinished(call.id, call.name, text, is_error=True, tainted_by=tainted_by), audit)
 
 
-@dataclass
-class LiveToolServices:
+class LiveToolServices(msgspec.Struct, eq=False):
     """Implements `kernel.ports.ToolServices`."""
 
     artifacts: Files
     send: Callable[[NewPost], Awaitable[None]]
-    virtual_folders: list[VirtualFolder] = field(default_factory=list[VirtualFolder])
+    virtual_folders: list[VirtualFolder] = msgspec.field(default_factory=list[VirtualFolder])
 
     async def post(self, post: NewPost) -> None:
         await self.send(post)

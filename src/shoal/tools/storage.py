@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from shoal.files.deep_folders import remove_tree
 from shoal.kernel.checkpoints import CheckpointsSettings
@@ -71,8 +72,7 @@ CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 
 
-@dataclass
-class Retention:
+class Retention(msgspec.Struct, eq=False):
     """Deletes artifacts older than `days` (0: never), checkpoints older than `checkpoint_days`, and marks without
     files.
 

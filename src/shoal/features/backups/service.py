@@ -6,7 +6,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -56,8 +55,7 @@ class Backup(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-@dataclass(eq=False, repr=False)
-class Backups:
+class Backups(msgspec.Struct, eq=False):
     """Creates backups on demand and on schedule, and keeps the newest. Does nothing without a `place`.
 
     Calls `tell` once when backups begin to fail.
@@ -70,8 +68,8 @@ class Backups:
     tell: Callable[[str], Awaitable[None]]
     settings: BackupSettings
     database_url: Callable[[], str]
-    _making: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _making: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @classmethod
     def of(cls, services: "Services") -> Self:

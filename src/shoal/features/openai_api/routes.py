@@ -11,7 +11,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 from urllib.parse import quote
 
@@ -70,8 +69,7 @@ _NO_RETRY = {"X-Should-Retry": "false"}
 """OpenAI's clients retry failed calls on their own; that must not run a failed turn again."""
 
 
-@dataclass(frozen=True)
-class Conversations:
+class Conversations(msgspec.Struct, frozen=True, eq=False):
     """What these calls need of Shoal."""
 
     store: Store
@@ -86,7 +84,7 @@ class Conversations:
     callers: Callers
 
     @classmethod
-    def of(cls, services: Services) -> "Conversations":
+    def of_extension(cls, services: Services) -> "Conversations":
         return cls(
             services[Store],
             services[Home],

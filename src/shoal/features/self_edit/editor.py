@@ -7,7 +7,6 @@ import difflib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -51,8 +50,7 @@ class PlannedEdit(NamedTuple):
     diff: str
 
 
-@dataclass(eq=False, repr=False)
-class SelfEditor:
+class SelfEditor(msgspec.Struct, eq=False):
     """Plans and makes the changes. They name models, profiles and tools that `checks` know, no tool that the agent's
     profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that."""
 

@@ -6,9 +6,10 @@ do not count either: they keep nothing awake and are never saved.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from shoal.agents.registry import AgentRegistry
 from shoal.backend import Backend
@@ -42,8 +43,7 @@ def attach(services: "Services") -> None:
         backend.add_single("idle agents", services[Upkeep].keep("idle agents", idle.run))
 
 
-@dataclass(eq=False, repr=False)
-class IdleWatch:
+class IdleWatch(msgspec.Struct, eq=False):
     """Watches the agents that set `idle_minutes`."""
 
     store: Store

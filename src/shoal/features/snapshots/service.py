@@ -7,7 +7,6 @@ messages to the journal, which keeps all earlier events. A window that changes d
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -86,8 +85,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 Publish = Callable[[Sequence[Event]], None]
 
 
-@dataclass(eq=False, repr=False)
-class ConversationSnapshots:
+class ConversationSnapshots(msgspec.Struct, eq=False):
     """Saves, lists and restores windows. Without `spending`, descriptions are written without a model."""
 
     store: Store

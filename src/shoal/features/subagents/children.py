@@ -11,7 +11,6 @@
 The two journals hold all the state. After a crash at any point, the call runs again.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
@@ -42,8 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     mode: Literal["wait", "tell", "wake"] = "wait"
 
 
-@dataclass(eq=False, repr=False)
-class Children:
+class Children(msgspec.Struct, eq=False):
     """Begins, finds and stops them."""
 
     store: Store

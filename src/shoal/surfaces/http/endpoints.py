@@ -16,7 +16,6 @@ import inspect
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, TypeVar, cast
 
@@ -138,8 +137,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return BoundEndpoint(self, taken, services[Callers], services[WebOptions])
 
 
-@dataclass(frozen=True)
-class BoundEndpoint:
+class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
     """An endpoint with the services that its handler takes."""
 
     endpoint: Endpoint
