@@ -85,7 +85,7 @@ async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, st
         assert await answer(scene, stand.harbour) == "deck by demo"
         assert "no longer bound to an agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
         assert await answer(scene, stand.harbour) == "main by demo"
-        assert "bound to no agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
+        assert "is not bound to an agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
 
 
 @WITH_CHANNELS

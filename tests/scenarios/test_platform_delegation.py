@@ -186,7 +186,7 @@ async def test_a_message_to_a_person_is_asked_for_and_reaches_them_alone(tmp_pat
         await scene.bob.says("greet ada")
         card = await scene.bob.sees("Psst.")
         assert not scene.texts(stand.direct)
-        await scene.stand.clicks(card, "Allow once", stand.ada)
+        await scene.stand.clicks(card, "Do it", stand.ada)
         await scene.bob.sees("Told her.")
         await scene.ada.sees("Psst.")
         assert scene.texts(stand.direct) == ["Psst."]
