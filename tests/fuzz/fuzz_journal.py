@@ -19,6 +19,7 @@ from shoal.kernel.events import (
     Checkpointed,
     Cleared,
     Compacted,
+    EffectsAccepted,
     Event,
     EventData,
     Failed,
@@ -38,7 +39,7 @@ from shoal.kernel.events import (
     decode_data,
     encode_data,
 )
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId
 from shoal.kernel.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
 from shoal.kernel.settings import TurnsSettings
 from shoal.kernel.transcript import Transcript
@@ -69,6 +70,7 @@ _MAKERS: dict[type[EventData], Callable[[random.Random], EventData]] = {
         ApprovalId("p"), r.choice(_CALLS), "bash", ("tool:bash:x",), "x", AT
     ),
     ApprovalSettled: lambda r: ApprovalSettled(ApprovalId("p"), r.choice(_CALLS), r.choice(["allow", "deny"])),
+    EffectsAccepted: lambda r: _accepted(r),  # noqa: PLW0108 (defined below)
     Compacted: lambda r: Compacted(r.randint(0, EVENTS_MAX), any_text(r, 1)),
     Cleared: lambda r: Cleared(),
     Branched: lambda r: Branched(r.randint(0, EVENTS_MAX), any_text(r, 1)),
@@ -92,6 +94,13 @@ def _author(source: random.Random) -> Author:
 
 def _calls(source: random.Random) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(source.choice(_CALLS), "bash", any_text(source, 1)) for _ in range(source.randint(0, 3)))
+
+
+def _accepted(source: random.Random) -> EffectsAccepted:
+    calls = _calls(source)
+    return EffectsAccepted(
+        CardId("c"), calls, tuple(ApprovalId(f"p{n}") for n, _ in enumerate(calls)), any_text(source, 1)
+    )
 
 
 @contextmanager

@@ -76,7 +76,7 @@ async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_pat
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
         told = await world.ada.asks("/agent create deck listen=named")
-        assert "may not manage channels. `/agent bind deck listen=named` binds another." in told
+        assert "may not manage channels. To use another channel, write `/agent bind deck listen=named` there." in told
         await world.ada.asks("/agent bind deck")
         assert (await answer(world, "harbour")).startswith("deck by")
 

@@ -148,7 +148,7 @@ async def test_files_come_in_and_are_named_on_their_way_out(tmp_path: Path, quay
     async with running(tmp_path, quay, model):
         await quay.fake.sends_file(DIRECT, "question.txt", b"When is high tide?\n")
         await quay.sees(DIRECT, "Done.")
-        await quay.sees(DIRECT, "Google Chat takes none")
+        await quay.sees(DIRECT, "Google Chat accepts no files")
     assert "When is high tide?" in str(model.requests[0].messages[-1])
 
 

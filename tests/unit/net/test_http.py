@@ -267,7 +267,7 @@ async def test_a_connection_that_is_only_kept_open_is_a_timeout(
 
     async with listening(serve) as port:
         failed = await failure(port, kind)
-    assert (failed.kind, "says nothing" in failed.message) == ("timeout", True)
+    assert (failed.kind, "without sending anything" in failed.message) == ("timeout", True)
 
 
 def _json(body: bytes) -> bytes:
