@@ -18,20 +18,28 @@ RUN = "from shoal.surfaces.cli.main import main; main()"
 PROBE = """
 import asyncio, json, sys
 from pathlib import Path
+from shoal.agents.registry import AgentRegistry
 from shoal.app import open_app
 from shoal.config import load_config
+from shoal.kernel.ids import ThreadId
 from shoal.kernel.live_config import LiveConfig
 from shoal.surfaces.http.table import api
 from shoal.threads.commands import CommandRouter
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
+from shoal.turn.context import ContextBuilder
 
 async def look() -> None:
     async with open_app(load_config(Path(sys.argv[1]), {}, {"sandbox.kind": "host"})) as app:
+        agent, context = app[AgentRegistry].spec("main"), app[ContextBuilder]
+        prompt = await context.instructions(ThreadId("web:lobby:1"), agent, context.tools_of(agent))
         print(json.dumps({
             "tools": app[Registry].names(),
             "commands": [spec.name for spec in app[CommandRouter].table],
             "routes": [endpoint.path for endpoint in api()],
             "sections": app[LiveConfig].current.__struct_fields__,
+            "headings": [line for line in prompt.text.splitlines() if line.startswith("#")],
+            "keeps": [*app[PromptFiles].keeps],
         }))
 
 asyncio.run(look())
@@ -87,9 +95,19 @@ class Parts(NamedTuple):
     routes: tuple[str, ...] = ()
     cli: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
 
 
-MEMORY = Parts("memory", ("remember", "note_today"), ("memory",), ("/api/memory",), ("memory",))
+MEMORY = Parts(
+    "memory",
+    ("remember", "note_today"),
+    ("memory",),
+    ("/api/memory",),
+    ("memory",),
+    headings=("# Memory",),
+    keeps=("memory", "note"),
+)
 OPENAI_API = Parts("openai_api", routes=("/v1/",))
 PUSH = Parts("push", routes=("/api/push",))
 PROCESSES = Parts("processes", ("process_start", "process_list"), routes=("/api/processes",), cli=("processes",))
@@ -114,7 +132,7 @@ TRIGGERS = Parts(
     ("triggers", "brief"),
     ("triggers",),
 )
-SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"))
+SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"), keeps=("document", "settings"))
 SNAPSHOTS = Parts("snapshots", routes=("/api/threads/{thread}/snapshots", "/api/threads/{thread}/new"))
 SUBAGENTS = Parts("subagents", ("subagent", "spawn", "ask_agent"), sections=("subagents",))
 VOICE = Parts("voice", commands=("voice",), routes=("/api/threads/{thread}/turns/{turn}/speech",), sections=("speech",))
@@ -179,9 +197,12 @@ def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path,
     assert not {*parts.commands} & {*left["commands"]}
     assert not [path for path in left["routes"] if path.startswith(parts.routes or "-")]
     assert not {*parts.sections} & {*left["sections"]}
+    assert not {*parts.headings} & {*left["headings"]}
+    assert not {*parts.keeps} & {*left["keeps"]}
     assert "read" in left["tools"], "all else is there"
     assert "status" in left["commands"]
     assert "/api/threads" in left["routes"]
+    assert "# Rules" in left["headings"]
     for name in parts.cli:
         refused = without.shoal(name)
         assert (refused.returncode, f"There is no command '{name}'" in refused.stderr) == (2, True)

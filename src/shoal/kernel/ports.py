@@ -1,6 +1,6 @@
 """The ports of the core. Each has a contract suite in shoal.testing.contracts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -285,13 +285,19 @@ class VirtualFile(NamedTuple):
 class VirtualFolder(NamedTuple):
     """A folder that exists only for the file tools, such as `/memory`. Its functions raise ToolError.
 
-    `names` returns the paths of its files. `change` plans a new text for a file, as a call of the named tool.
+    `names` returns the paths of its files. `change` plans a new text for a file, as a call of the named tool. `notes`
+    are added to the results of calls that write real files of these paths, which may be a mistake.
     """
 
     root: str
     names: Callable[[ToolContext], list[str]]
     open: Callable[[ToolContext, str], VirtualFile]
     change: Callable[[ToolContext, str, VirtualFile, str], Invocation]
+    notes: Mapping[str, str] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether a path is in the folder, or the folder itself."""
+        return f"{path}/".startswith(f"{self.root}/")
 
 
 class Tool(Protocol):

@@ -46,9 +46,6 @@ Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "me
 Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
 """Files that a call may change: none; in the workspace; in the home outside of it; any."""
 
-Keeps: TypeAlias = Literal["", "memory", "note", "document", "settings"]
-"""The file that a call appends to. Taint of its present text also applies to the new text."""
-
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
 """Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
 result names its untrusted content."""
@@ -102,9 +99,9 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     isolates them. One that `waits` may give its result later; such calls, one after the other in a step, wait together.
     Of the tools that are always offered, those with the lowest `rank` stay longest in a small window.
 
-    `harmless` are details of calls that do no harm whatever steers them. `for_person`: in a direct conversation it
-    changes nothing that anybody but its person may see. `shows_output`: its results are output of commands, which the
-    model may have composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the
+    `harmless` are details of calls that do no harm whatever steers them. `keeps` names the kind of files whose text
+    remains in what a call writes (`tools/prompt_files.py`). `shows_output`: its results are output of commands, which
+    the model may have composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the
     instructions of agents that have the tool.
     """
 
@@ -124,8 +121,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     harmless: tuple[str, ...] = ()
     changes: Changes = "anything"
     undo: Literal["", "files", "agent"] = ""
-    keeps: Keeps = ""
-    for_person: bool = False
+    keeps: str = ""
     shows_output: bool = False
     in_cases: bool = False
     guidance: str = ""

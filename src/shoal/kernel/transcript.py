@@ -49,7 +49,7 @@ SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
-"""Starts the last part of a turn's context, before CONTEXT_TAIL: memory added since the system text."""
+"""Starts the last part of a turn's context, before CONTEXT_TAIL: changes of live sections since the system text."""
 CONTEXT_TAIL = "</context>"
 
 

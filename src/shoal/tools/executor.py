@@ -24,7 +24,7 @@ Raises only CancelledError and the store's errors.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -64,7 +64,7 @@ from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.hooks import HookRunner
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
-from shoal.tools.prompt_files import PromptFiles, amended, may_change, memory_read
+from shoal.tools.prompt_files import PromptFiles, may_change
 from shoal.tools.read_files import secret_below
 from shoal.tools.registry import Registry
 from shoal.tools.shown_artifacts import INSIDE, ShownArtifacts, names_artifacts
@@ -396,8 +396,26 @@ class Executor:
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
         """Return the taint of the output of a call with these actions: a marked file that it reads, or what it fetches.
         Empty if nothing taints it. Raises StoreError."""
-        marked, traits = self._marked, self.registry.traits
-        return self._fetched(actions) or await marked.source_of(actions, mounts, traits, mapped=self._maps(mounts))
+        marked, traits, real = self._marked, self.registry.traits, self._of_real_files(actions)
+        return self._fetched(actions) or await marked.source_of(real, mounts, traits, mapped=self._maps(mounts))
+
+    def _virtual_folder(self, action: Action) -> VirtualFolder | None:
+        """Return the virtual folder that an action shows or lists a file of."""
+        if not self.registry.traits.of(action.tool).shows_file:
+            return None
+        return next((folder for folder in self._services.virtual_folders if folder.has(action.detail)), None)
+
+    def _of_real_files(self, actions: Sequence[Action]) -> list[Action]:
+        return [action for action in actions if self._virtual_folder(action) is None]
+
+    def _virtual_files(self, actions: Sequence[Action], context: ToolContext) -> list[Path]:
+        """Return the files on disk of which these actions show parts."""
+        files: list[Path] = []
+        for action in actions:
+            if (folder := self._virtual_folder(action)) is not None:
+                with suppress(ToolError):  # the folder itself, or a missing file
+                    files.append(folder.open(context, action.detail).path)
+        return files
 
     def _maps(self, mounts: Sequence[Mount]) -> bool:
         """Whether commands see the mounts under their names in the sandbox instead of the host's."""
@@ -420,10 +438,10 @@ class Executor:
         is_command = isinstance(invocation, PreparedCommand)
         only_looks = is_command and all(map(is_look, actions))  # nothing it reads can disappear after this
         read = "" if only_looks else await self.source_of(actions, context.mounts)
-        chat = self._tool_context(admitted.call, context).chat
-        if pages := memory_read(actions, self._home, chat, self.registry.traits):
+        tool_context = self._tool_context(admitted.call, context)
+        if files := self._virtual_files(actions, tool_context):
             source_of = await self._prompt_files.sources(context.purpose.audience.person)
-            read = read or next((source for page in pages if (source := source_of(page))), "")
+            read = read or next((source for file in files if (source := source_of(file))), "")
         steered_by = read or (context.taint.shown if context.taint.active else "")
         live = LiveOutput(self._hub, context.thread, context.turn, admitted.call.id, self.redactor, self._clock)
         if isinstance(invocation, PreparedCommand):
@@ -439,16 +457,11 @@ class Executor:
             stack.callback(live.close)
             await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
+                kept = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
                 # Names that others' prompts may contain reveal nothing of a private conversation.
-                audience = context.purpose.audience
-                is_persons = all(action.text.startswith("tool:remember:person ") for action in actions)
-                person = audience.speaker if is_persons else audience.person
-                remembers = all(action.text.startswith("tool:remember:") for action in actions)
-                is_for_person = remembers or traits.for_person
-                source = PRIVATE if steered_by and person and not is_for_person else steered_by
-                keeps = "memory" if remembers else traits.keeps
-                files = amended(keeps, actions, self._tool_context(admitted.call, context))
-                amending = self._prompt_files.amending(files, source, CALL_SECONDS_MAX, person if is_for_person else "")
+                is_private = context.purpose.audience.person and kept.person is None
+                source = PRIVATE if steered_by and is_private else steered_by
+                amending = self._prompt_files.amending(kept.files, source, CALL_SECONDS_MAX, kept.person or "")
                 await stack.enter_async_context(amending)
             try:
                 async with asyncio.timeout(CALL_SECONDS_MAX):
@@ -514,7 +527,8 @@ class Executor:
 
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:
         mapped = self._maps(context.mounts)
-        source = await self._marked.steers(actions, context.mounts, self.registry.traits, mapped=mapped)
+        real = self._of_real_files(actions)
+        source = await self._marked.steers(real, context.mounts, self.registry.traits, mapped=mapped)
         return TaintState((Source(0, source),), active=True) if source else None
 
     def _gated(

@@ -4,7 +4,7 @@ Text of a tainted file that remains after an append, an edit or a copy stays tai
 
 file                                             how it enters a prompt
 ----------------------------------------------   --------------------------------------------------------------------
-data/**/MEMORY.md, data/memory/                  memory and daily notes, in every prompt of their scope
+data/**/MEMORY.md, data/memory/                  the part of a feature (memory), in every prompt of their scope
 agents/NAME/{agent.toml,*.md}, docs/, skills/    who the agent is, its documents, the list of its skills
 data/{IDENTITY,SYSTEM}.md                        who all agents are, what was changed in their environment
 agents/NAME/sessions/                            a saved conversation, once it is restored
@@ -15,25 +15,45 @@ template/                                        what the files of a new agent a
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
-from shoal.kernel.ids import ThreadId
+from shoal.kernel.home import Home
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ToolContext
-from shoal.kernel.traits import Keeps, Traits, TraitsByName
-from shoal.tools.read_files import MEMORY_PAGES
+from shoal.kernel.traits import Traits, TraitsByName
 from shoal.tools.tainted_files import MarkedFiles
 
 AMEND_SECONDS_MAX = 60.0
 _INSIDE = ("/workspace/", "/scratch/")
 
 
+class KeptText(NamedTuple):
+    """Files whose present text remains in what a call writes. If that is only for one person, `person` is who, empty if
+    nobody in particular asks. None: it may be for everyone."""
+
+    files: Sequence[Path] = ()
+    person: str | None = None
+
+
+Keeps: TypeAlias = Callable[[Collection[Action], ToolContext], KeptText]
+
+
 class PromptFiles:
-    """The taint marks of the home's files."""
+    """The taint marks of the home's files.
+
+    `keeps` returns the text that calls keep, by the trait `keeps` of their tools. Features add theirs.
+    """
 
     def __init__(self, marks: MarkedFiles, home: Home) -> None:
         self.marks = marks
         self.home = home
+        self.keeps: dict[str, Keeps] = {}
+
+    def kept_by(self, actions: Collection[Action], context: ToolContext, traits: TraitsByName) -> KeptText:
+        """Return the text that a call keeps whose actions are all of one kind."""
+        kinds = {traits.of(action.tool).keeps for action in actions}
+        keeps = self.keeps.get(kinds.pop()) if len(kinds) == 1 else None
+        return KeptText() if keeps is None else keeps(actions, context)
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
         """Return a function from a file to its source, as far as this person may see it (None: all), or an empty
@@ -76,35 +96,3 @@ def may_change(name: str, traits: Traits, actions: Sequence[Action], *, isolated
         return False
     inside = tuple(f"tool:{name}:{folder}" for folder in _INSIDE)
     return any(not action.text.startswith(inside) for action in actions)
-
-
-def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId, traits: TraitsByName) -> list[Path]:
-    """Return the memory files that a file-reading tool call reads, by the names of their pages."""
-    scopes: list[tuple[str, MemoryScope]] = [("person", "global"), *((scope, scope) for scope in MEMORY_SCOPES)]
-    named: dict[str, MemoryScope] = {f"{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for name, scope in scopes}
-    return [
-        memory_path(home, named[action.detail], chat)
-        for action in actions
-        if action.detail in named and traits.of(action.tool).shows_file
-    ]
-
-
-def amended(keeps: Keeps, actions: Collection[Action], context: ToolContext) -> list[Path]:
-    """Return the files whose text remains in what a call writes, according to its tool."""
-    home, agent = context.home, context.agent.home
-    match keeps:
-        case "memory":
-            scopes = {action.detail.partition(" ")[0] for action in actions}
-            if "person" in scopes:
-                scopes.add("global")  # in its present place
-            files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
-            days = [scope for scope in scopes if scope.isdecimal()]
-            return [*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)]
-        case "note":
-            return [note_path(home, context.clock.local().date())]
-        case "document":
-            return [agent / "docs" / action.detail for action in actions]
-        case "settings":
-            return [agent / "agent.toml"]
-        case "":
-            return []

@@ -35,8 +35,6 @@ ENTRIES_MAX = 20_000
 _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """A text of a JSON document, and whether it is the name of a field."""
-MEMORY_PAGES = "/memory/"
-"""Path of the memory for file tools. No mount uses it."""
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
 """Commands that show names in a folder, not content."""
 
@@ -76,8 +74,6 @@ def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: Trait
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
         if tool.names in ("replaced", "sent"):
-            continue
-        if tool.shows_file and f"{detail}/".startswith(MEMORY_PAGES):
             continue
         if tool.shows_file or tool.names == "edited":
             named.append(detail)

@@ -47,7 +47,6 @@ from shoal.turn.fitting import (
 from shoal.turn.prefix import Prefix, fit_prefix
 from shoal.turn.prompt import (
     PromptBuilder,
-    PromptLimits,
     SystemPrompt,
     choose_prompts,
     decode_prompt,
@@ -85,9 +84,6 @@ class Shares(NamedTuple):
 THREAD_LINE = "\n\nThis conversation is the thread `{}`."
 """Ends the system text. It differs between threads, so it follows the prefix that a channel's threads share in the
 provider's cache. It is not part of the stored text."""
-CONTEXT_PARTS = ("system", "tools", "skills", "documents", "memory", "summary", "transcript")
-"""The parts of a request, in order."""
-_PART_OF = {"skills": "skills", "docs": "documents", "memory": "memory", "notes": "memory"}
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
 """Most characters shown of the oldest message that is sent."""
@@ -171,9 +167,8 @@ class ContextBuilder:
         self.activities: list[Activity] = []
         self.settings = config.context
         self.meter = meter
-        limits = PromptLimits(notes_days=config.context.daily_notes_days)
         runtime = runtime_lines(executor.sandbox, config.sandbox.network)
-        self.prompts = PromptBuilder(home, clock, limits, runtime=runtime, traits=self.traits)
+        self.prompts = PromptBuilder(home, clock, runtime=runtime, traits=self.traits)
         self._context_tokens = config.model.context_tokens_max
         self._window = timedelta(hours=config.context.window_hours)
         self._calibration = Calibration()
@@ -207,7 +202,7 @@ class ContextBuilder:
             ],
             activities=[(one.title, await one.for_prompt(agent.name, within, ACTIVITY_MAX)) for one in self.activities],
             spend_left=await self._spend_left(view.thread, agent.name, scope.asker, scope.audience),
-            memory_changes=chosen.changes,
+            changes=chosen.changes,
         )
         new = {one.digest: one for one in (chosen.system, chosen.announced) if one.digest not in self._known}
         described = tuple(one for one in (self._stored_tools(tools),) if one[0] not in self._described)
@@ -223,6 +218,12 @@ class ContextBuilder:
             audience=scope.audience,
         )
         return TurnOpening(started, expired_seq, chosen.system, tools, tuple(new.values()), described)
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """The parts of a request, in order."""
+        added = (part.name for part in self.prompts.parts)
+        return ("system", "tools", "skills", "documents", *added, "summary", "transcript")
 
     def note_opened(self, opening: TurnOpening) -> None:
         """Note that an opening is durable, together with its prompts and tools."""
@@ -324,17 +325,17 @@ class ContextBuilder:
         gauge = shares.gauge
         tally = Tally(self.meter)
         fitted = fit(tally, transcript.entries, shares.room)
-        sections = shares.prefix.sections or tuple((one.name, one.text) for one in system.sections)
-        texts: dict[str, list[str]] = {name: [] for name in CONTEXT_PARTS}
-        for name, text in sections:
-            texts[_PART_OF.get(name.partition(" ")[0], "system")].append(text)
+        sections = shares.prefix.sections or tuple((one.part, one.text) for one in system.sections)
+        texts: dict[str, list[str]] = {name: [] for name in self._parts}
+        for part, text in sections:
+            texts.setdefault(part, []).append(text)
         texts["system"].append(THREAD_LINE.format(thread))
         texts["tools"] = [text for one in shares.prefix.tools for text in (one.name, one.description, one.parameters)]
         for message in fitted.messages:
             is_summary = isinstance(message, UserMessage) and message.text.startswith(SUMMARY_HEAD)
             calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
-            part = texts["summary" if is_summary else "transcript"]
-            part += [message.text, *(text for call in calls for text in (call.written_name, call.written_arguments))]
+            written = (text for call in calls for text in (call.written_name, call.written_arguments))
+            texts["summary" if is_summary else "transcript"] += [message.text, *written]
         oldest = next(filter(str.strip, texts["transcript"]), "")
         return ContextCosts(
             thread=thread,

@@ -20,7 +20,7 @@ def volatile(
     others: Sequence[str] = (),
     activities: Sequence[tuple[str, Sequence[str]]] = (),
     spend_left: str = "",
-    memory_changes: str = "",
+    changes: str = "",
 ) -> str:
     """Return the trailing block, with the time in the zone of `now`.
 
@@ -34,8 +34,8 @@ def volatile(
     parts += [_bullets(title, lines) for title, lines in activities if lines]
     if spend_left:
         parts.append(f"Left to spend: {_one_line(spend_left)}")
-    if memory_changes:
-        parts.append(f"{CONTEXT_CHANGES}{_contained(memory_changes)}")
+    if changes:
+        parts.append(f"{CONTEXT_CHANGES}{_contained(changes)}")
     parts.append(CONTEXT_TAIL)
     return "\n".join(parts)
 

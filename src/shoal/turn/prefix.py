@@ -21,8 +21,8 @@ _FIRST = frozenset({"identity", "rules"})
 
 
 class Prefix(NamedTuple):
-    """The text before the conversation, and the tools that can be found. `sections`: the part sent of each section, by
-    name, if not all of it."""
+    """The text before the conversation, and the tools that can be found. `sections`: the text sent of each section,
+    after the part that it belongs to, if not all of it."""
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -53,7 +53,7 @@ def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int,
         cut_to(section.text, (least if section.name in _FIRST else level) - 1, meter.count) for section in kept
     )
     system = "\n\n".join(text for text in texts if text)
-    sections = tuple((section.name, text) for section, text in zip(kept, texts, strict=True))
+    sections = tuple((section.part, text) for section, text in zip(kept, texts, strict=True))
     return Prefix(system, told.listed, told.deferred, meter.prefix(system, told.listed), sections)
 
 

@@ -1,13 +1,13 @@
-"""The system text of a turn: identity, rules, tools, skills, documents and memory of the agent, least changing first.
+"""The system text of a turn: identity, rules, tools, skills and documents of the agent, then parts of features, such as
+memory. What changes least is first.
 
-Building it again while no file changed costs a stat for each file and returns the same object. Memory consists of live
-sections: the MEMORY.md of three scopes and the last daily notes.
+Building it again while no file changed costs a stat for each file and returns the same object.
 
 A thread's requests begin with the same bytes as long as its window lasts, so that providers' caches hit. The system
-text sent is therefore that of the window's first turn (the *base*). Changes of live sections (memory, notes, skills)
-are reported in the volatile block of the next turn. The current text becomes the base after a change of any other
-(*frozen*) section, a cleared or compacted window, a change too long to report, or a line removed from memory or a note:
-forgotten text must not be in the next request.
+text sent is therefore that of the window's first turn (the *base*). Changes of live sections (skills, memory) are
+reported in the volatile block of the next turn. The current text becomes the base after a change of any other
+(*frozen*) section, a cleared or compacted window, a change too long to report, or a line removed from a section that
+forgets, such as memory: forgotten text must not be in the next request.
 
     state of a thread           before the turn       after it
     -------------------------   -------------------   --------------------------------------------------------
@@ -23,7 +23,7 @@ import os
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple, TypeAlias
@@ -32,7 +32,7 @@ import msgspec
 
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock
-from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, channel_of, thread_address
 from shoal.kernel.messages import SILENT, ToolSpec
 from shoal.kernel.ports import Sandbox
@@ -54,7 +54,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `live` sections may change under a base. `label` names the section in a change notice; without one the change is not
     reported. `tainted_by` names the files in it that untrusted content influenced. A line removed from a section that
-    `forgets` must not stay in a base.
+    `forgets` must not stay in a base. `part` is the part of a request that its size counts for.
     """
 
     name: str
@@ -63,6 +63,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     tainted_by: tuple[str, ...] = ()
     forgets: bool = False
+    part: str = "system"
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -167,7 +168,6 @@ _NO_TEXT = ("#", "<untrusted", "</untrusted")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 
-NO_MEMORY = "(no memory yet)"
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 PROMPTS_MAX = 256
@@ -199,9 +199,6 @@ class PromptLimits(msgspec.Struct, frozen=True):
 
     file_bytes_max: int = 32_768
     docs_bytes_max: int = 98_304
-    memory_bytes_max: int = 32_768
-    note_bytes_max: int = 8_192
-    notes_days: int = 3
     skills_listed_max: int = 60
     inline_chars_max: int = 16_384
 
@@ -240,7 +237,7 @@ def rules_for(tools: Sequence[ToolSpec], traits: TraitsByName) -> list[str]:
     return [*(text for whom, text in _RULES if whom in known), *(text for _, _, text in described if text)]
 
 
-class _PromptFile(NamedTuple):
+class PromptFile(NamedTuple):
     """A file that is a section of its own; see `PromptSection`."""
 
     name: str
@@ -251,15 +248,31 @@ class _PromptFile(NamedTuple):
     label: str = ""
     forgets: bool = False
 
-    def section(self, text: str, source: str) -> PromptSection:
+    def section(self, text: str, source: str, part: str = "system") -> PromptSection:
         """Return its text below its heading. The text of a marked file is in an untrusted block; `source` names the
         taint."""
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""
-            return PromptSection(self.name, shown, self.live, self.label, forgets=self.forgets)
+            return PromptSection(self.name, shown, self.live, self.label, forgets=self.forgets, part=part)
         tainted_by = written_after(self.name, source)
         text = f"{self.heading}{untrusted_block(tainted_by, text)}"
-        return PromptSection(self.name, text, self.live, self.label, (tainted_by,), self.forgets)
+        return PromptSection(self.name, text, self.live, self.label, (tainted_by,), self.forgets, part)
+
+
+class PromptPart(NamedTuple):
+    """Files of a feature, at the end of the system text below a heading of their own.
+
+    `files` returns those of a thread on a day. Of a file, up to `bytes_max` are read, and `shown` returns what a person
+    may see of the text; the middle of that is left out above the file's own limit. If all are empty, the text is
+    `empty`.
+    """
+
+    name: str
+    heading: str
+    empty: str
+    bytes_max: int
+    files: Callable[[ThreadId, date], Sequence[PromptFile]]
+    shown: Callable[[str, str], str]
 
 
 class _PromptPlace(NamedTuple):
@@ -270,9 +283,9 @@ class _PromptPlace(NamedTuple):
     workspace: Path
     today: date
     about: str
-    own: _PromptFile
-    files: tuple[_PromptFile, ...]
-    memory: tuple[_PromptFile, ...]
+    own: PromptFile
+    files: tuple[PromptFile, ...]
+    parts: tuple[tuple[PromptPart, Sequence[PromptFile]], ...]
     roots: tuple[SkillRoot, ...]
     inside: dict[SkillScope, str]
 
@@ -283,7 +296,7 @@ class _PromptInputs(NamedTuple):
     agent: AgentSpec
     tools: tuple[ToolSpec, ...]
     files: tuple[str, ...]
-    memory: tuple[str, ...]
+    parts: tuple[tuple[str, ...], ...]
     docs: tuple[tuple[str, str], ...]
     skills: Skills
     marked: Mapping[str, str]
@@ -292,7 +305,7 @@ class _PromptInputs(NamedTuple):
 class PromptBuilder:
     """Builds system prompts from the files under a home directory. `runtime` is a fixed section.
 
-    `traits` are those of all tools.
+    `traits` are those of all tools. Features add to `parts`.
     """
 
     def __init__(
@@ -304,6 +317,7 @@ class PromptBuilder:
         runtime: str = "",
         traits: TraitsByName = NO_TOOLS,
     ) -> None:
+        self.parts: list[PromptPart] = []
         self._home = home
         self._runtime = runtime
         self._traits = traits
@@ -325,7 +339,7 @@ class PromptBuilder:
         """Return the prompt for the current files. While nothing changes, it is the same object.
 
         `inside` converts a host path to the sandbox's path. `source_of` returns the untrusted source that influenced a
-        file, or an empty string. `person` selects the private memory to include. Daily notes use days in the configured
+        file, or an empty string. `person` is who may see private lines of the parts. Their days are in the configured
         time zone.
         """
         key, today = (agent.name, channel_of(thread), person), self._clock.local().date()
@@ -333,13 +347,14 @@ class PromptBuilder:
         if place is None or (place.agent_home, place.workspace, place.today) != (agent.home, agent.workspace, today):
             place, prompt = self._place(agent, thread, today, inside), None
         docs = tuple(islice(self._documents(f"{agent.home}/docs", DOCS_DEPTH_MAX), DOCS_MAX))
-        skills, files = self._skills.read(place.roots), (place.own, *place.files, *place.memory)
+        skills = self._skills.read(place.roots)
+        files = (place.own, *place.files, *(file for _, part_files in place.parts for file in part_files))
         paths = (*(one.path for one in files), *(path for path, _ in docs), *(str(one.path) for one in skills.found))
         inputs = _PromptInputs(
             agent,
             tools,
             tuple([self._files.read(one.path, one.bytes_max) for one in place.files]),
-            tuple([self._files.read(one.path, FILE_BYTES_MAX) for one in place.memory]),
+            tuple([tuple([self._files.read(one.path, part.bytes_max) for one in own]) for part, own in place.parts]),
             docs,
             skills,
             {path: source for path in paths if (source := source_of(path))},
@@ -360,22 +375,17 @@ class PromptBuilder:
         limits, platform, home = self._limits, thread_address(thread).platform, self._home
         roots = skill_roots(home, agent.home, thread)
 
-        def file(title: str, path: Path, *, live: bool = False) -> _PromptFile:
+        def file(title: str, path: Path, *, live: bool = False) -> PromptFile:
             name, label = f"{path.parent.name}/{path.name}", title if live else ""
-            return _PromptFile(name, f"# {title}\n", str(path), limits.file_bytes_max, live, label)
+            return PromptFile(name, f"# {title}\n", str(path), limits.file_bytes_max, live, label)
 
-        def remembered(name: str, title: str, path: Path, bytes_max: int) -> _PromptFile:
-            return _PromptFile(name, f"## {title}\n", str(path), bytes_max, live=True, label=title, forgets=True)
-
-        titles = {"global": "Global memory", "platform": f"Memory for {platform}", "channel": "Memory for this channel"}
-        days = [today - timedelta(days=back) for back in range(limits.notes_days - 1, -1, -1)]
         return _PromptPlace(
             agent.home,
             agent.workspace,
             today,
             f"This conversation is on {platform}, in the channel {thread_address(thread).channel!r}.\n"
             f"Your workspace is {inside(agent.workspace)}; paths you give to tools start there.",
-            _PromptFile("prompt", "", f"{agent.home}/agent.toml"),
+            PromptFile("prompt", "", f"{agent.home}/agent.toml"),
             (
                 file("Identity", home.data / "IDENTITY.md"),
                 file("Who you are", agent.home / "IDENTITY.md"),
@@ -384,16 +394,7 @@ class PromptBuilder:
                 file("The people you work for", agent.home / "USER.md", live=True),
                 file(SYSTEM_TITLE, home.data / "SYSTEM.md", live=True),
             ),
-            (
-                *(
-                    remembered(f"memory {one}", titles[one], memory_path(home, one, thread), limits.memory_bytes_max)
-                    for one in MEMORY_SCOPES
-                ),
-                *(
-                    remembered(f"notes {day}", f"Notes of {day}", note_path(home, day), limits.note_bytes_max)
-                    for day in days
-                ),
-            ),
+            tuple((part, part.files(thread, today)) for part in self.parts),
             roots,
             {root.scope: inside(root.path) for root in roots},
         )
@@ -418,13 +419,15 @@ class PromptBuilder:
         yield PromptSection("rules", "\n".join(["# Rules", *rules_for(inputs.tools, self._traits)]))
         yield self._skill_list(place, inputs)
         yield self._document_list(inputs)
-        memory = [
-            cut_bytes(shown_to(text, person).rstrip(), file.bytes_max, file.path)
-            for file, text in zip(place.memory, inputs.memory, strict=True)
-        ]
-        yield PromptSection("memory", "# Memory" if any(memory) else f"# Memory\n{NO_MEMORY}", live=True)
-        for file, text in zip(place.memory, memory, strict=True):
-            yield file.section(enclosed(text), marked.get(file.path, ""))
+        for (part, files), read in zip(place.parts, inputs.parts, strict=True):
+            texts = [
+                cut_bytes(part.shown(text, person).rstrip(), file.bytes_max, file.path)
+                for file, text in zip(files, read, strict=True)
+            ]
+            heading = part.heading if any(texts) else f"{part.heading}\n{part.empty}"
+            yield PromptSection(part.name, heading, live=True, part=part.name)
+            for file, text in zip(files, texts, strict=True):
+                yield file.section(enclosed(text), marked.get(file.path, ""), part.name)
 
     def _skill_list(self, place: _PromptPlace, inputs: _PromptInputs) -> PromptSection:
         listed: list[str] = []
@@ -451,7 +454,9 @@ class PromptBuilder:
         if listed and any("{baseDir}" in skill.body for skill in inputs.skills.found if not skill.inline):
             head += " `{baseDir}` in it means its folder."
         text = "\n".join([head, *listed, *inline]) if listed or inline else ""
-        return PromptSection("skills", text, live=True, label="The list of skills", tainted_by=tuple(tainted_by))
+        return PromptSection(
+            "skills", text, live=True, label="The list of skills", tainted_by=tuple(tainted_by), part="skills"
+        )
 
     def _document_list(self, inputs: _PromptInputs) -> PromptSection:
         parts, tainted_by, left = ["# Documents"], list[str](), self._limits.docs_bytes_max
@@ -467,4 +472,4 @@ class PromptBuilder:
                 part = untrusted_block(tainted_by[-1], part)
             parts.append(part)
         text = "\n\n".join(parts) if len(parts) > 1 else ""
-        return PromptSection("docs", text, tainted_by=tuple(tainted_by))
+        return PromptSection("docs", text, tainted_by=tuple(tainted_by), part="documents")

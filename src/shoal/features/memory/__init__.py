@@ -4,7 +4,7 @@ from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="memory",
-    attach="pages:attach",
+    attach="attach:attach",
     tools="tools:memory_tools",
     chat_commands="commands:chat_commands",
     routes="routes:routes",

@@ -9,24 +9,19 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from posixpath import normpath
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from shoal.features.memory.book import ChangeMemory, MemoryBook, change_in_turn
+from shoal.features.memory.book import ChangeMemory, change_in_turn
 from shoal.features.memory.files import EVERYBODYS, MemoryEdit
-from shoal.features.memory.store import CHANGES
 from shoal.kernel.errors import ToolError, system_words
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
 from shoal.kernel.memory_files import read_memory
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile, VirtualFolder
-from shoal.store.store import Store
-from shoal.tools.executor import LiveToolServices
 from shoal.tools.functions import Prepared, canonical
 
-if TYPE_CHECKING:
-    from shoal.services import Services
-
 ROOT = "/memory"
+_NOT_MEMORY = "It is a file like any other: the memory is below /memory, and `remember` writes it too."
 LINES_CHANGED_MAX = 400
 """Lines that one call may change, because a rule may name each of them."""
 
@@ -117,9 +112,8 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
     return Prepared(tuple(dict.fromkeys(actions)) or unchanged, f"{tool} {page.shown}\n\n{diff}", effect, work)
 
 
-def attach(services: "Services") -> None:
-    """Offer /memory to the tools for files, and let old changes be forgotten."""
-    change = services[MemoryBook].change
+def memory_folder(change: ChangeMemory) -> VirtualFolder:
+    """Return /memory for the tools for files."""
 
     def open_page(context: ToolContext, path: str) -> VirtualFile:
         page = memory_page(context, path)
@@ -128,8 +122,7 @@ def attach(services: "Services") -> None:
     def plan(context: ToolContext, tool: str, file: VirtualFile, text: str) -> Invocation:
         return change_page(change, context, tool, memory_page(context, file.shown), text)
 
-    services[LiveToolServices].virtual_folders.append(VirtualFolder(ROOT, memory_names, open_page, plan))
-    services[Store].bookkeeping.walks.append(CHANGES)
+    return VirtualFolder(ROOT, memory_names, open_page, plan, {f"/workspace/{MEMORY_FILE}": _NOT_MEMORY})
 
 
 class _Change(NamedTuple):

@@ -36,7 +36,6 @@ _NOTE = Traits(
     harm="lasting",
     changes="home",
     keeps="note",
-    for_person=True,
     guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
     treatments=KEEPS,
 )

@@ -5,4 +5,4 @@ The versions of these files are in the core (`agents/versions.py`), since people
 
 from shoal.feature import Feature
 
-FEATURE = Feature(name="self_edit", tools="tools:self_edit_tools")
+FEATURE = Feature(name="self_edit", attach="taint:attach", tools="tools:self_edit_tools")

@@ -262,7 +262,7 @@ STR_REPLACE = EDIT.alias("str_replace")
 
 def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
     folders = context.services.virtual_folders
-    return next((one for one in folders if f"{path}/".startswith(f"{one.root}/")), None)
+    return next((folder for folder in folders if folder.has(path)), None)
 
 
 def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
@@ -342,10 +342,9 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
                     refuse_placeholders(content, before.decode("utf-8", errors="replace"), place.shown)
                 await in_thread(lambda: jail.write(place, data))
             lines = content.count("\n") + (not content.endswith("\n"))
-            told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
-            if place.shown == "/workspace/MEMORY.md":
-                told += " It is a file like any other: the memory is below /memory, and `remember` writes it too."
-            return ToolOutput(told)
+            text = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
+            notes = [folder.notes.get(place.shown, "") for folder in context.services.virtual_folders]
+            return ToolOutput(" ".join(filter(None, (text, *notes))))
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
         return planned(name, place.shown, work, shown, path=place.shown, content=hashlib.sha256(data).hexdigest())

@@ -1,0 +1,26 @@
+"""Registers memory where the core builds prompts, opens and marks files, and forgets old rows."""
+
+from typing import TYPE_CHECKING
+
+from shoal.features.memory.book import MemoryBook
+from shoal.features.memory.pages import memory_folder
+from shoal.features.memory.prompt import memory_part
+from shoal.features.memory.store import CHANGES
+from shoal.features.memory.taint import kept_memory, kept_note
+from shoal.kernel.home import Home
+from shoal.store.store import Store
+from shoal.tools.executor import LiveToolServices
+from shoal.tools.prompt_files import PromptFiles
+from shoal.turn.context import ContextBuilder
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+
+def attach(services: "Services") -> None:
+    """Show memory in prompts and to the tools for files, and let old changes be forgotten."""
+    context = services[ContextBuilder]
+    context.prompts.parts.append(memory_part(services[Home], context.settings.daily_notes_days))
+    services[LiveToolServices].virtual_folders.append(memory_folder(services[MemoryBook].change))
+    services[PromptFiles].keeps |= {"memory": kept_memory, "note": kept_note}
+    services[Store].bookkeeping.walks.append(CHANGES)

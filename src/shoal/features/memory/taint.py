@@ -1,0 +1,24 @@
+"""Taint of memory: an untrusted text that is in a file now remains there after a call adds to it or changes it."""
+
+from collections.abc import Collection
+
+from shoal.kernel.home import MEMORY_SCOPES, memory_path, note_path
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import ToolContext
+from shoal.tools.prompt_files import KeptText
+
+
+def kept_memory(actions: Collection[Action], context: ToolContext) -> KeptText:
+    """Return the files that `remember` changes, and whose lines. Editing a page of /memory is the same action."""
+    home, scopes = context.home, {action.detail.partition(" ")[0] for action in actions}
+    person = context.purpose.audience.speaker if scopes == {"person"} else context.purpose.audience.person
+    if "person" in scopes:
+        scopes.add("global")  # the file that has the lines
+    files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
+    days = [scope for scope in scopes if scope.isdecimal()]
+    return KeptText([*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)], person)
+
+
+def kept_note(actions: Collection[Action], context: ToolContext) -> KeptText:
+    """Return today's note, which `note_today` adds to."""
+    return KeptText([note_path(context.home, context.clock.local().date())], context.purpose.audience.person)

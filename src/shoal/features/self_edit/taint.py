@@ -1,0 +1,26 @@
+"""Taint of what agents change of themselves: an untrusted text that is in a file now remains there after an edit."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from shoal.agents.folder import FILE
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import ToolContext
+from shoal.tools.prompt_files import KeptText, PromptFiles
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+
+def attach(services: "Services") -> None:
+    services[PromptFiles].keeps |= {"document": kept_documents, "settings": kept_settings}
+
+
+def kept_documents(actions: Collection[Action], context: ToolContext) -> KeptText:
+    """Return the documents that a call edits."""
+    return KeptText([context.agent.home / "docs" / action.detail for action in actions])
+
+
+def kept_settings(actions: Collection[Action], context: ToolContext) -> KeptText:
+    """Return the agent's file, of which a call changes one key."""
+    return KeptText([context.agent.home / FILE])
