@@ -4,10 +4,10 @@ that never outlives a cancelled caller.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -56,11 +56,28 @@ class Files(Protocol):
         ...
 
 
+class FollowedFolder(NamedTuple):
+    """A directory that follows the work: the files with `wanted` names at its top, and all below other folders.
+
+    Changes below the `marked` folders bring their taint marks. `is_silent`: conflicts are logged and not in notices,
+    because no turn may know of other people's files.
+    """
+
+    name: str
+    root: Path
+    wanted: Callable[[str], bool]
+    marked: tuple[Path, ...] = ()
+    is_silent: bool = False
+
+
 class Folders:
     """The directories that a turn may change: a thread's files, and the agent's workspace if one is given.
 
     This implementation does nothing, because every machine sees the same files. Notices are sentences for the model.
     """
+
+    def follow(self, folders: Callable[[ThreadId], Iterable[FollowedFolder]]) -> None:
+        """Add directories of a feature, for each thread with an agent."""
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Update the directories before work. Returns notices about conflicts with local changes.

@@ -4,22 +4,19 @@ directory                       of it                       brought before a tur
 -----------------------------   -------------------------   ----------------------------------------------------
 the thread's own                all but the readable logs   so, and with an upload and a posted file
 the agent's workspace           all                         so
-memory: data/, the platform's   MEMORY.md                   so
-  and the channel's directory
-data/memory/                    the daily notes             so
+those of features (memory)      what the feature wants      so
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.kernel.files import Files, Folders
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.files import Files, Folders, FollowedFolder
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, encode_part
 from shoal.kernel.ports import Settings
 from shoal.store.projections import CONTEXT, LOG
@@ -39,21 +36,18 @@ PROJECTED = frozenset({LOG, CONTEXT})
 _Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
 
 
-class _FollowedFolder(NamedTuple):
-    name: str
-    root: Path
-    wanted: Wanted
-    marked: tuple[Path, ...] = ()
-
-
 class SyncedFolders(Folders):
     """Synchronizes directories between machines. The last common state is stored below the home's `sync/`."""
 
     def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
-        self._memory = home.root / "sync"
-        self._sync = WorkspaceSync(files, settings, self._memory, marks)
+        self._states = home.root / "sync"
+        self._sync = WorkspaceSync(files, settings, self._states, marks)
         self._home = home
+        self._added: list[Callable[[ThreadId], Iterable[FollowedFolder]]] = []
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def follow(self, folders: Callable[[ThreadId], Iterable[FollowedFolder]]) -> None:
+        self._added.append(folders)
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Bring a thread's files, and the agent's workspace, up to date."""
@@ -89,41 +83,32 @@ class SyncedFolders(Folders):
         inside = path.partition(f"/data/{thread.replace(':', '/')}/")[2]
         return str(root / inside) if inside and not path.startswith(f"{root}/") else path
 
-    async def _transfer(self, transfer: _Transfer, folder: _FollowedFolder) -> list[str]:
+    async def _transfer(self, transfer: _Transfer, folder: FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
-        file = self._memory / f"{encode_part(folder.name)}.lock"
+        file = self._states / f"{encode_part(folder.name)}.lock"
         async with lock, lock_file(file):  # in this process, and among all processes with this home
-            met = len(await transfer(*folder))
-            if met and folder.marked == (self._home.root,):  # memory: no turn may know of other people's files
-                log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
+            met = len(await transfer(folder.name, folder.root, folder.wanted, folder.marked))
+            if met and folder.is_silent:
+                log.warning("files were changed on two machines at once", extra={"folder": folder.name})
                 return []
             count = "A file was" if met == 1 else f"{met} files were"
             return [MET.format(count=count)] if met else []  # file names in a prompt would be other people's text
 
-    def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_FollowedFolder]:
+    def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[FollowedFolder]:
         home = self._home
         marked = home.scratch(thread), home.attachments(thread)
-        yield _FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
+        yield FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
         if agent is None:
             return
         own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has its own
         name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
-        yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
-        in_prompts = (home.root,)  # see tools/prompt_files.py
-        yield _FollowedFolder("notes", home.data / "memory", everything, in_prompts)
-        for scope in MEMORY_SCOPES:
-            root = memory_path(home, scope, thread).parent
-            name = "/".join(root.relative_to(home.data).parts)
-            yield _FollowedFolder(f"memory {name}".rstrip(), root, _is_memory, in_prompts)
+        yield FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
+        for folders in self._added:
+            yield from folders(thread)
 
 
 def _is_shared(name: str) -> bool:
     return name not in PROJECTED
-
-
-def _is_memory(name: str) -> bool:
-    """Whether it is MEMORY.md or a conflicting copy of it."""
-    return name.startswith(MEMORY_FILE)
 
 
 def _why(error: Exception) -> str:

@@ -1,7 +1,6 @@
 """Directories that follow their work: a thread's files and a workspace, their notices, and paths of this machine."""
 
 from collections.abc import AsyncIterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import StoreUnavailable
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.files import STILL_FOLDERS, relocated
-from shoal.kernel.home import MEMORY_SCOPES, Home, memory_path, note_path
+from shoal.kernel.home import Home
 from shoal.kernel.ids import CallId, make_thread_id
 from shoal.kernel.messages import Attachment, Author, Image
 from shoal.store.files import LocalFiles
@@ -22,7 +21,6 @@ from shoal.tools.synced_folders import SyncedFolders
 from shoal.tools.tainted_files import MarkedFiles
 
 THREAD = make_thread_id("web", "lobby", "sea")
-OTHER = make_thread_id("web", "harbour", "sea")
 
 
 class Machine:
@@ -69,24 +67,6 @@ async def test_each_machine_keeps_its_own_readable_log(machines: tuple[Machine, 
     assert [path.name for path in b.home.thread(THREAD).iterdir()] == ["scratch"]
 
 
-async def test_what_one_machine_remembers_another_knows(machines: tuple[Machine, Machine]) -> None:
-    a, b = machines
-    for scope in MEMORY_SCOPES:
-        a.write(memory_path(a.home, scope, THREAD), f"- of {scope}")
-    note = note_path(a.home, date(2026, 11, 22)).relative_to(a.home.root)
-    a.write(a.home.root / note, "- 08:00 fog")
-    a.write(a.home.data / "settings.json", "{}")
-    a.write(a.home.channel(OTHER) / "MEMORY.md", "elsewhere")
-    assert await a.folders.push(THREAD, a.agent) == ()
-    assert await b.folders.pull(THREAD, b.agent) == ()
-    assert [memory_path(b.home, scope, THREAD).read_text() for scope in MEMORY_SCOPES] == [
-        f"- of {scope}" for scope in MEMORY_SCOPES
-    ]
-    assert (b.home.root / note).read_text() == "- 08:00 fog"
-    assert not (b.home.data / "settings.json").exists()
-    assert not b.home.channel(OTHER).exists()
-
-
 async def test_the_model_is_told_of_changes_that_met(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for machine, text in ((a, "of a"), (b, "of b")):
@@ -94,17 +74,6 @@ async def test_the_model_is_told_of_changes_that_met(machines: tuple[Machine, Ma
     assert await a.folders.push(THREAD, a.agent) == ()
     (notice,) = await b.folders.push(THREAD, b.agent)
     assert notice.startswith("[A file was changed here and on another machine")
-
-
-async def test_that_others_kept_something_meanwhile_is_told_to_nobody(
-    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
-) -> None:
-    a, b = machines
-    for machine, text in ((a, "- of a"), (b, "- of b")):
-        machine.write(memory_path(machine.home, "global", THREAD), text)
-    assert await a.folders.push(THREAD, a.agent) == ()
-    assert await b.folders.push(THREAD, b.agent) == ()
-    assert "memory was changed on two machines" in caplog.text, "but the operator is told"
 
 
 async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_again(

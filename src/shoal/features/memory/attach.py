@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING
 
 from shoal.features.memory.book import MemoryBook
+from shoal.features.memory.folders import memory_folders
 from shoal.features.memory.pages import memory_folder
 from shoal.features.memory.prompt import memory_part
 from shoal.features.memory.store import CHANGES
 from shoal.features.memory.taint import kept_memory, kept_note
+from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.store.store import Store
 from shoal.tools.executor import LiveToolServices
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Show memory in prompts and to the tools for files, and let old changes be forgotten."""
-    context = services[ContextBuilder]
-    context.prompts.parts.append(memory_part(services[Home], context.settings.daily_notes_days))
+    """Show memory in prompts and to the tools for files, on all machines, and let old changes be forgotten."""
+    context, home = services[ContextBuilder], services[Home]
+    context.prompts.parts.append(memory_part(home, context.settings.daily_notes_days))
     services[LiveToolServices].virtual_folders.append(memory_folder(services[MemoryBook].change))
     services[PromptFiles].keeps |= {"memory": kept_memory, "note": kept_note}
+    services[Folders].follow(memory_folders(home))
     services[Store].bookkeeping.walks.append(CHANGES)

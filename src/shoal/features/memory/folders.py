@@ -1,0 +1,27 @@
+"""The directories of memory, which follow the work between machines."""
+
+from collections.abc import Callable, Iterator
+
+from shoal.kernel.files import FollowedFolder
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.ids import ThreadId
+from shoal.tools.manifests import everything
+
+
+def memory_folders(home: Home) -> Callable[[ThreadId], Iterator[FollowedFolder]]:
+    """Return a function from a thread to the daily notes and the folders of its scopes' MEMORY.md."""
+    marked = (home.root,)  # these files enter prompts (tools/prompt_files.py)
+
+    def folders(thread: ThreadId) -> Iterator[FollowedFolder]:
+        yield FollowedFolder("notes", home.data / "memory", everything, marked, is_silent=True)
+        for scope in MEMORY_SCOPES:
+            root = memory_path(home, scope, thread).parent
+            name = "/".join(root.relative_to(home.data).parts)
+            yield FollowedFolder(f"memory {name}".rstrip(), root, _is_memory, marked, is_silent=True)
+
+    return folders
+
+
+def _is_memory(name: str) -> bool:
+    """Whether it is MEMORY.md or a conflicting copy of it."""
+    return name.startswith(MEMORY_FILE)
