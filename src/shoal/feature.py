@@ -43,7 +43,7 @@ class CliCommand(NamedTuple):
     help: str
     entry: str
     group: str = ""
-    job: str = "Look back"
+    job: str = "Inspect"
 
 
 class Feature(NamedTuple):

@@ -43,7 +43,6 @@ class Notices(msgspec.Struct, eq=False):
     store: Store
     clock: Clock
     adapters: Mapping[str, ChatAdapter]
-    default_agent: str
     post: Callable[[NewPost], Awaitable[None]]
     notes: list[str]
     approvers: Callable[[], Sequence[str]] = tuple
@@ -137,12 +136,6 @@ class Notices(msgspec.Struct, eq=False):
                 log.warning("%s", line)
             self.notes += lost
             if lost:
-                await self.tell_where_last_heard("\n".join(lost))
+                await self.tell_owner("\n".join(lost))
             break
         await anyio.sleep_forever()
-
-    async def tell_where_last_heard(self, text: str) -> None:
-        """Post in the thread in which the default agent last received a message, if any."""
-        found = await self.store.settings.get("last_channel", self.default_agent)
-        if found and found.count(":") == 2:
-            await self.post(NewPost(f"{NOTICE}{self.clock.new_id()}", ThreadId(found), text))

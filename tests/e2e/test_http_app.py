@@ -14,8 +14,10 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import ToolMessage, UserMessage
 from shoal.net.connections import default_tls
+from shoal.permissions.access import AccessRules
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.server import serve
+from shoal.testing.chat import OPEN
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 
@@ -51,10 +53,12 @@ class Site:
 
 
 @asynccontextmanager
-async def site(home: Path, model: FakeModel, profile: str = "open", clock: Clock | None = None) -> AsyncGenerator[Site]:
+async def site(
+    home: Path, model: FakeModel, profile: str = "open", clock: Clock | None = None, access: AccessRules = OPEN
+) -> AsyncGenerator[Site]:
     """Open the app and serve it."""
     async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock))
+        world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock, access=access))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers, timeout=60)

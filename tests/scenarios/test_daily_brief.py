@@ -170,15 +170,25 @@ async def test_a_brief_by_one_call(tmp_path: Path, agent: str) -> None:
 
 async def test_a_brief_comes_on_the_page_until_its_owner_has_written_in_a_chat(tmp_path: Path) -> None:
     clock = ManualClock(MORNING)
-    async with site(tmp_path, FakeModel("Good morning.", "Hello.", "Good morning again."), clock=clock) as found:
+    model, access = FakeModel("Good morning.", "Hello."), AccessRules(owners=("ada",))
+    async with site(tmp_path, model, clock=clock, access=access) as found:
         assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()["thread"] == BRIEF_ON_PAGE
         await clock.advance(2 * 3600)
         await found.world.happens(BRIEF_ON_PAGE, "turn_finished")
-        await found.world.ada.says("hello")
-        await found.world.happens(found.world.ada.thread, "turn_finished")
-        assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()[
-            "thread"
-        ] == found.world.ada.thread
+        ada = found.world.person("ada", "1", "dm-ada", direct=True)
+        await ada.says("hello")
+        await found.world.happens(ada.thread, "turn_finished")
+        assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()["thread"] == ada.thread
+
+
+async def test_a_brief_comes_in_the_owners_chat_and_never_in_another_persons(tmp_path: Path) -> None:
+    access = AccessRules(owners=("ada",), allow=("bob",))
+    async with site(tmp_path, FakeModel("Hello.", "Hi."), clock=ManualClock(MORNING), access=access) as found:
+        ada, bob = (found.world.person(name, "1", f"dm-{name}", direct=True) for name in ("ada", "bob"))
+        for person in (ada, bob):
+            await person.says("hello")
+            await found.world.happens(person.thread, "turn_finished")
+        assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()["thread"] == ada.thread
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,7 @@ async def open_delivery(services: Services, role: Role, file_clock: FileClock, n
         await begun.share(store.settings, has_others=bool(config.database.url))
     senders = Senders(adapters, hub, store.outbox, clock, folders, begun, home.restored_at())
     outlets = LiveToolServices(files.below("artifacts"), senders.post)
-    notices = Notices(
-        store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
-    )
+    notices = Notices(store, clock, adapters, senders.post, notes, lambda: tuple(approvers))
     upkeep = Upkeep(store.settings, clock, notices.tell_owner)
     services.add(files, Files)
     services.add(folders, Folders)

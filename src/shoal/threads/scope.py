@@ -92,9 +92,9 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
 
 
 def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
-    """Return the setting (scope, key, value) that records that a person wrote to the agent here, if it is one.
+    """Return the setting (scope, key, value) that records that a person wrote to the agent here.
 
-    The owner gets notices there, so it is never the direct conversation of another person.
+    Empty for personal channels of the page and for platforms that show a turn's answer only.
     """
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()

@@ -48,8 +48,8 @@ def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice"),
-        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice"),
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice; put all its keys below one heading"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice; put all its keys below one heading"),
         ("a=1\na=2", "a key is defined twice, or is both a value and a table"),
         ("x={a=1,a=2}", "the key a is defined twice"),
         ("x = " + "1" * 5000, "a number has too many digits"),

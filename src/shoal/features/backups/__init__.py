@@ -10,7 +10,7 @@ FEATURE = Feature(
     routes="routes:routes",
     paths=("/api/backups",),
     cli=(
-        CliCommand("backup", "Write everything into one file.", "cli:backup", job="Keep and move it"),
-        CliCommand("restore", "Make a home directory from a backup.", "cli:restore", job="Keep and move it"),
+        CliCommand("backup", "Write everything into one file.", "cli:backup", job="Back up and move"),
+        CliCommand("restore", "Make a home directory from a backup.", "cli:restore", job="Back up and move"),
     ),
 )

@@ -15,8 +15,8 @@ FEATURE = Feature(
         "/api/agents/*/check",
     ),
     cli=(
-        CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay", job="Look back"),
-        CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Look back"),
+        CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay", job="Inspect"),
+        CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Inspect"),
         CliCommand("cases", "Turns kept as tests of an agent: save, list.", "cli:cases", job="Set up agents"),
         CliCommand("check", "Run an agent's cases.", "cli:check", job="Set up agents"),
     ),

@@ -8,5 +8,5 @@ FEATURE = Feature(
     tools="tools:tools",
     routes="routes:routes",
     paths=("/api/processes",),
-    cli=(CliCommand("processes", "Processes that agents run: list, logs, kill.", "cli:processes", job="Look back"),),
+    cli=(CliCommand("processes", "Processes that agents run: list, logs, kill.", "cli:processes", job="Inspect"),),
 )

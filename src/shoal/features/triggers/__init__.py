@@ -11,12 +11,12 @@ FEATURE = Feature(
     routes="routes:routes",
     paths=("/api/triggers", "/api/brief", "/hooks"),
     cli=(
-        CliCommand("brief", "Get a brief every morning.", "cli:brief", job="Have things done by the clock"),
+        CliCommand("brief", "Get a brief every morning.", "cli:brief", job="Schedule"),
         CliCommand(
             "triggers",
             "Schedules: list, add, pause, resume, remove, next.",
             "cli:triggers",
-            job="Have things done by the clock",
+            job="Schedule",
         ),
     ),
 )

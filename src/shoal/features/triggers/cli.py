@@ -37,7 +37,7 @@ triggers = click.Group(
 @click.argument("at", metavar="AT")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @click.option("--working-days", is_flag=True, help="From Monday to Friday.")
-@click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
+@click.option("--thread", default="", help="Where it is sent.  [default: your own chat with the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
@@ -50,14 +50,14 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     """
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
-        print("No brief comes any more." if removed else "There was no brief.")
+        print("The brief is off." if removed else "There was no brief.")
         return
     days = "working" if working_days else "all"
     body = {"at": at, "timezone": timezone, "days": days, **given}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
         tell(f"A brief comes on the page, first at {_local(added)}.")
-        tell("You have written to no agent in a chat yet; once you have, the same command sends it there.")
+        tell("To get it in a chat, write to the agent there as its owner, then run the same command again.")
     else:
         where = added.thread or f"{added.platform}:{added.channel}"
         tell(f"A brief comes in {where}, first at {_local(added)}.")

@@ -31,9 +31,9 @@ from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.routes_access import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.threads.access_gate import OWNER_IN
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal
-from shoal.threads.scope import LAST_CHANNEL
 from shoal.threads.timezones import TimeZones
 from shoal.tools.builtin.overview import BRIEF
 
@@ -51,7 +51,7 @@ BRIEF_AGENT: Mapping[str, str] = {
     "tools": "overview, read, list, search_history, time",
 }
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
-"""Where a brief comes as long as the owner has written to no agent in a chat."""
+"""Thread of the brief until the owner has written to an agent directly in a chat."""
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -229,9 +229,11 @@ async def _wanted(
 
 
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A brief at an hour of a time zone (by default that of whoever asks), in `thread`, in a new thread of `platform`
-    and `channel`, or without these where the owner last wrote to the agent in a chat, and on the page until then. The
-    agent `brief` is made when it is first named."""
+    """A brief at an hour of a time zone, by default the caller's.
+
+    It goes to `thread` or to a new thread of `platform` and `channel`. Without these it goes to the owner's latest
+    direct conversation, or to the page if there is none. The agent `brief` is made when it is first named.
+    """
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
@@ -262,9 +264,7 @@ async def set_brief(
     if at is None:
         raise InvalidInput(f"{body.at!r} is no hour. Write it as 8, 8:00 or 20:30.")
     if not thread and not body.platform:
-        settings, default = store.settings, agents.defaults.agent
-        thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default)
-        thread = thread or BRIEF_ON_PAGE
+        thread = await store.settings.get(*OWNER_IN) or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
     timezone = zone_named(body.timezone or await zone_of(config, timezones, by)).key
     asked = TriggerRequest(

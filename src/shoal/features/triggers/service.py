@@ -114,7 +114,7 @@ def told_by(notices: Notices) -> Tell:
     async def tell(trigger: Trigger, text: str) -> None:
         await _log(trigger, text)
         if trigger.spec.thread is None:
-            await notices.tell_where_last_heard(text)
+            await notices.tell_owner(text)
         else:
             await notices.post(NewPost(f"trigger:{trigger.id}:{notices.clock.new_id()}", trigger.spec.thread, text))
 

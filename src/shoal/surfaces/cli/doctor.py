@@ -85,8 +85,15 @@ def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
     failed = next((one for one in findings if one.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"
-    if any(one.check == "models" and one.status == "warn" for one in findings) or not context.root.is_dir():
+    if not context.root.is_dir():
         return "Next: `shoal setup` connects a model and a chat."
+    if any(one.check == "models" and one.status == "warn" for one in findings):
+        has_chat = not any(one.check == "platforms" for one in findings)
+        return (
+            "Next: `shoal setup model` connects a model."
+            if has_chat
+            else "Next: `shoal setup` connects a model and a chat."
+        )
     if not is_held(context.home.lock_file):
         return "Next: `shoal run` starts it."
     return "Next: nothing. Shoal runs; write to it."

@@ -74,15 +74,15 @@ _CORE = {
         "models": CommandEntry("reports", "Models of the providers: list, refresh, quirks, forget."),
         "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
     },
-    "Have things done by the clock": {},
-    "Look back": {
+    "Schedule": {},
+    "Inspect": {
         "threads": CommandEntry("threads", "Conversations: list, show, export, fork, undo, delete."),
         "context": CommandEntry("threads", "See what a request to the model contains and costs."),
         "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
     },
-    "Keep and move it": {
+    "Back up and move": {
         "init": CommandEntry("init", "Make the home directory."),
-        "import": CommandEntry("", "Come from OpenClaw, Hermes, nanobot or Open WebUI.", package="shoal-import"),
+        "import": CommandEntry("", "Import from OpenClaw, Hermes, nanobot or Open WebUI.", package="shoal-import"),
     },
     "Run it on many machines": {
         "serve": CommandEntry("run", "Run platforms, page, API and triggers."),

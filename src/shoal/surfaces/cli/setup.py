@@ -64,7 +64,7 @@ class LeftOut(Exception):
 @click.option("--token", metavar="SOURCE", help="The bot's token, given like --key.")
 @click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, given like --key.")
 @click.option("--owner", metavar="USER", help="Your user id on the platform. By default a code in the chat finds it.")
-@click.option("--brief", metavar="HOUR", help="A brief every morning at this hour, such as 8:00, where you wrote last.")
+@click.option("--brief", metavar="HOUR", help="A brief every morning at this hour, such as 8:00, in your own chat.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Start at login, or not.")
 @click.option("--no-input", is_flag=True, help="Ask nothing. Missing answers stay missing.")

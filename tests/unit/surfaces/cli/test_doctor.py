@@ -28,6 +28,12 @@ def test_a_fresh_home_has_nothing_that_fails(shoal: Shoal) -> None:
     assert found["models"]["status"] == "warn"
 
 
+def test_the_next_step_names_only_what_is_missing(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text('[platforms.telegram]\ntoken = "123456:AAFakeTokenForTestsOnly"\nowner = "7"\n')
+    assert shoal("doctor").out.splitlines()[-1] == "Next: 'shoal setup model' connects a model."
+
+
 def test_what_is_not_ok_says_what_to_do(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "token").chmod(0o644)

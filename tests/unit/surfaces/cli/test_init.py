@@ -48,6 +48,13 @@ def test_what_it_makes_loads(shoal: Shoal, home: Path) -> None:
     assert (spec.model, spec.profile) == ("demo", "standard")
 
 
+def test_a_table_of_the_docs_can_be_pasted_below_what_it_makes(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    with (home / "shoal.toml").open("a") as file:
+        file.write('[model]\nname = "demo"\n[budget]\nusd_per_day = 3.0\n[sandbox]\n[permissions]\n')
+    assert load_config(home, {}).budget.usd_per_day == 3.0
+
+
 def test_the_workspace_is_a_repository_of_its_own(shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(home.parent / "other.git"))
     shoal("init")

@@ -118,7 +118,7 @@ function Brief({ triggers, reload }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>Daily brief</h2>
-      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : `${BRIEF_WORDS} Once a day, in the chat where you last wrote to an agent.`}</p>
+      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : `${BRIEF_WORDS} Once a day, in your own chat with the agent.`}</p>
       <div class="pair">
         <label>Sent at <input type="time" name="at" required value="08:00" /></label>
         <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
