@@ -82,6 +82,7 @@ def doctor(context: CommandContext, as_json: bool) -> int:
 
 
 def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
+    """Return one sentence that names the most urgent command."""
     failed = next((one for one in findings if one.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"

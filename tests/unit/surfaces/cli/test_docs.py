@@ -21,7 +21,7 @@ def test_several_pages_are_listed_with_the_commands_that_print_them(shoal: Shoal
     lines = shoal("docs", "chat").out.splitlines()
     assert len(lines) > 3
     assert all(" docs " in line for line in lines)
-    assert any(line.endswith("  Telegram") for line in lines)
+    assert any(line.endswith("  Connect Telegram") for line in lines)
 
 
 def test_a_name_wins_over_a_job_a_title_a_heading_and_the_text() -> None:
