@@ -1,7 +1,7 @@
 """A scene: the whole app on a platform's stand, with ada and bob, while time passes by itself."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -130,9 +130,11 @@ async def playing(
     tools: Iterable[Tool] = (),
     settings: Mapping[str, Mapping[str, object]] | None = None,
     strangers: bool = False,
+    accounts: Sequence[Mapping[str, object]] = ({},),
 ) -> AsyncGenerator[Scene]:
     """Open the app on `home`, connected, ada its owner; `settings` are sections laid over the usual ones. With
-    `strangers`, everybody may speak and only ada is trusted."""
+    `strangers`, everybody may speak and only ada is trusted. `accounts` are settings of each account beside the usual
+    ones."""
     owner = f"{stand.platform}:{stand.ada}"
     overrides: dict[str, dict[str, object]] = {
         "permissions": {"default_profile": profile, "approvers": [owner]},
@@ -144,7 +146,9 @@ async def playing(
     account = stand.account()
     if account:
         overrides["platforms"] = {
-            stand.platform: [{**account, "owner": stand.ada, "allow": ["*" if strangers else stand.bob]}]
+            stand.platform: [
+                {**account, "owner": stand.ada, "allow": ["*" if strangers else stand.bob], **more} for more in accounts
+            ]
         }
     access = stand.access() if isinstance(stand, FakeStand) else {}
     if strangers:

@@ -84,16 +84,6 @@ async def running(
         yield app
 
 
-async def test_a_question_in_a_channel_is_answered_in_a_thread_of_its_own(tmp_path: Path, pier: Pier) -> None:
-    async with running(tmp_path, pier, FakeModel("Hello in here", "And again")):
-        asked = await pier.asks("what is the tide?")
-        await pier.sees(asked, "Hello in here")
-        await pier.fake.says(asked, "thanks, and tomorrow?")  # not named, but followed
-        await pier.sees(asked, "And again")
-    assert pier.fake.world.rooms[asked].name == "what is the tide?"
-    assert not pier.fake.said(pier.harbour)
-
-
 async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel("never")):
         heard = await pier.fake.commands(pier.harbour, "status")
@@ -154,17 +144,6 @@ async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_not
         await in_time(pier.clock, pier.fake.until(lambda: pier.fake.gateway.identified > identified))
         gate.open()
         await pier.sees(pier.direct, "second")
-    assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
-
-
-async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:
-    async with running(tmp_path, pier, FakeModel("first")):
-        await pier.fake.says(pier.direct, "one")
-        await pier.sees(pier.direct, "first")
-    await pier.fake.says(pier.direct, "while it was away")
-    async with running(tmp_path, pier, FakeModel("second")):
-        await pier.sees(pier.direct, "second")
-    assert pier.fake.gateway.resumed
     assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
 
 

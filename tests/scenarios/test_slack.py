@@ -77,14 +77,6 @@ async def running(
         yield app
 
 
-async def test_a_mention_is_answered_in_its_thread_which_is_followed(tmp_path: Path, pier: Pier) -> None:
-    async with running(tmp_path, pier, FakeModel("Hello in here", "And again")):
-        asked = await pier.fake.says(HARBOUR, f"<@{BOT}> what is the tide?")
-        assert (await pier.sees(HARBOUR, "Hello in here")).thread_ts == asked
-        await pier.fake.says(HARBOUR, "thanks, and tomorrow?", thread_ts=asked)
-        assert (await pier.sees(HARBOUR, "And again")).thread_ts == asked
-
-
 async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel()):
         await pier.fake.opens_home("UADA", "messages")
@@ -109,22 +101,6 @@ async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, pier: P
         done = await pier.sees(HARBOUR, "one, two, three")
     assert done.ts == shown.ts
     assert len(pier.fake.said(HARBOUR)) == 1
-
-
-@pytest.mark.parametrize("channel", [DIRECT, HARBOUR])
-async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier: Pier, channel: str) -> None:
-    model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
-    async with running(tmp_path, pier, model) as app:
-        await pier.fake.says(channel, f"<@{BOT}> count")
-        await in_time(pier.clock, pier.fake.until(lambda: bool(pier.fake.said(channel))))
-        (shown,) = pier.fake.said(channel)
-        if channel == DIRECT:
-            await pier.fake.slashes(DIRECT, "/shoal", "stop")
-        else:
-            while await app[Store].outbox.thread_of(f"slack:{channel}:", shown.ts) is None:
-                await pier.clock.advance(1)
-            await pier.fake.reacts(shown.ts, "❌")
-        assert await pier.sees(channel, "Stopped") is shown
 
 
 async def test_a_refreshed_socket_in_the_middle_of_a_turn_loses_and_repeats_nothing(tmp_path: Path, pier: Pier) -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.processes import running as process
 from tests.scenarios.kit import in_time
-from tests.unit.surfaces.cli.conftest import running as process
 
 from shoal.agents.registry import AgentRegistry
 from shoal.app import Overrides, open_app
@@ -19,7 +19,6 @@ from shoal.kernel.posts import WRITING
 from shoal.platforms.webhook import WebhookAdapter
 from shoal.sandbox.host import HostSandbox
 from shoal.services import Services
-from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Reply
@@ -85,28 +84,6 @@ async def test_an_approval_is_given_by_button_and_by_text(tmp_path: Path, clock:
         await hook.says("harbour", "7", f"allow {asked}")
         await in_time(clock, sees(hook, "two"))
         assert (app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\nx\n"
-
-
-async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, clock: ManualClock) -> None:
-    async with chat(clock) as hook, running(tmp_path, hook, FakeModel("after the outage"), clock) as app:
-        await hook.stop()
-        await hook.says("harbour", "7", "go")
-        async with asyncio.timeout(SECONDS_MAX):
-            while not await app[Store].outbox.depth():
-                await clock.advance(1)
-        await clock.advance(3600)
-        assert await app[Store].outbox.depth() > 0
-        await hook.start()
-        await in_time(clock, sees(hook, "after the outage"))
-    assert [message.text for message in hook.messages] == ["after the outage"]
-
-
-async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, clock: ManualClock) -> None:
-    async with chat(clock) as hook, running(tmp_path, hook, FakeModel("at last"), clock):
-        hook.troubles.extend([("refuse", 5.0), ("lose", 0.0), ("fail", 0.0), ("refuse", 30.0)])
-        await hook.says("harbour", "7", "go")
-        await in_time(clock, sees(hook, "at last"))
-    assert [message.text for message in hook.messages] == ["at last"]
 
 
 @pytest.mark.slow
