@@ -4,7 +4,6 @@ import gzip
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +14,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from shoal.features.telemetry.otel import SHUTDOWN_SECONDS
 from shoal.features.telemetry.settings import TelemetrySettings
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
@@ -162,10 +160,8 @@ async def test_a_collector_that_is_away_costs_no_answer_and_is_told_of_once(
     async with scenario(tmp_path, FakeModel("here")) as world:
         await world.ada.says("are you there?")
         await world.ada.sees("here")
-        left_at = time.monotonic()
-    assert time.monotonic() - left_at < SHUTDOWN_SECONDS / 2, "a refused connection is not tried again"
     told = [record for record in caplog.records if record.name.startswith(("shoal.terminal", "opentelemetry"))]
-    assert len(told) == 1
+    assert len(told) == 1, "a refused connection is not tried again, which the exporter would say"
     assert "Telemetry is not sent to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
 
 

@@ -38,6 +38,7 @@ from shoal.surfaces.cli.terminal_screen import (
 from shoal.surfaces.cli.thread_client import ThreadClient
 from shoal.tools.executor import DENIED, VERDICTS
 
+NOW = 1_800_000_000.0
 CODE = re.compile(r"\x1b\[(\d+)m")
 WORDS = st.text("abcxyz,.鱈🐟", min_size=1, max_size=12)
 TEXTS = st.lists(st.one_of(WORDS, WORDS.map("**{}**".format), WORDS.map("`{}`".format), st.just("\n\n- ")), max_size=40)
@@ -160,6 +161,7 @@ class Stand:
 async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     """Ready to be looked at, without colours: a message was sent."""
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(time, "time", lambda: NOW)
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         stand = Stand(tmp_path)
         await stand.chat.type("go on")
@@ -168,7 +170,7 @@ async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_output(stand: Stand) -> None:
     written = "".join(f"step {number} \x1b[31m\n" for number in range(50))
-    stand.chat.running[CallId("c1")] = RunningCall("bash make", time.time() - 12.4, written)
+    stand.chat.running[CallId("c1")] = RunningCall("bash make", NOW - 12.4, written)
     line, *output = stand.going_on()
     assert line[1:] == " bash make  12 s"
     assert output == [f"  step {number} �[31m" for number in range(50 - OUTPUT_LINES, 50)]
@@ -187,14 +189,14 @@ async def test_what_a_denied_call_tells_the_model_is_not_for_people(
 
 async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    stand.chat.show_status(StatusChanged("retrying", "the model has reached its rate limit", 20), time.time() - 1)
+    stand.chat.show_status(StatusChanged("retrying", "the model has reached its rate limit", 20), NOW - 1)
     assert " ".join(stand.going_on()).endswith("trying again in 19 s")
 
 
 async def test_what_is_waited_for_is_said(stand: Stand) -> None:
-    stand.chat.show_status(StatusChanged("thinking"), time.time() - 12.4)
+    stand.chat.show_status(StatusChanged("thinking"), NOW - 12.4)
     assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
-    stand.chat.show_status(StatusChanged("retrying", "the model is overloaded", 20), time.time() - 1)
+    stand.chat.show_status(StatusChanged("retrying", "the model is overloaded", 20), NOW - 1)
     assert [line[1:] for line in stand.going_on()] == [" the model is overloaded, trying again in 19 s"]
 
 
@@ -224,7 +226,7 @@ async def test_thinking_begins_anew_with_another_call(stand: Stand) -> None:
 
 async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand, tmp_path: Path) -> None:
     chat = Stand(tmp_path).chat
-    chat.show_status(StatusChanged("thinking"), time.time() - 3600)
+    chat.show_status(StatusChanged("thinking"), NOW - 3600)
     await chat.type("hello")
     assert chat.doing == "waiting for the model"
 
