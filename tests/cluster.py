@@ -7,7 +7,7 @@ from shoal.engine.postgres import PostgresEngine
 from shoal.kernel.ports import Engine, ThreadHandler
 from shoal.kernel.settings import EngineSettings
 from shoal.store.postgres import PoolSettings, address, make_pool
-from tests.processes import until
+from tests.waiting import until
 
 
 class PostgresCluster:

@@ -1,14 +1,12 @@
-"""Real `shoal serve` and `shoal worker` processes, each with a home of its own, and how to talk to them."""
+"""Real processes of Shoal, each with a home of its own, and how to talk to them."""
 
 import json
 import os
 import subprocess
 import sys
-import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.config import load_config
+from tests.variables import VARIABLES
+from tests.waiting import WAIT_SECONDS, until
+
 PROGRAM = str(Path(sys.executable).with_name("shoal"))
-WAIT_SECONDS = 60.0
-TICK_SECONDS = 0.1
 
 
 class Answer(NamedTuple):
@@ -95,14 +95,6 @@ class Process(NamedTuple):
         self.popen.wait(WAIT_SECONDS)
 
 
-def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    """Wait until something is so. Raises AssertionError when it does not come."""
-    pause, end = threading.Event(), time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come"
-        pause.wait(TICK_SECONDS)
-
-
 @contextmanager
 def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Process]:
     """`shoal ROLE` on a free port, until the block ends; `settings` are environment variables."""
@@ -124,3 +116,29 @@ def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Pro
         finally:
             popen.terminate()
             popen.wait(WAIT_SECONDS)
+
+
+class Server(NamedTuple):
+    """A Shoal that runs in a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+    token: str
+
+
+@contextmanager
+def running(home: Path, *arguments: str) -> Generator[Server]:
+    """`shoal run` on a free port until the block ends."""
+    command = [PROGRAM, "--home", str(home), "run", "--port", "0", *arguments]
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline().split()
+            assert ready[:1] == ["ready"], process.communicate()
+            assert process.stdout.readline().startswith("token ")
+            token = load_config(home, {}).web.token.reveal() or (home / "token").read_text().strip()
+            yield Server(process, ready[1].rstrip("/"), token)
+        finally:
+            process.terminate()
+            process.communicate()

@@ -37,7 +37,7 @@ from shoal.turn.compaction import ThreadTitles
 
 OTHER_BOT = "999999:AAFakeTokenForTestsOnly"
 ADA = 7
-MCP_SERVER = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
+MCP_SERVER = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 
 
 class Stand(msgspec.Struct):

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from tests.unit.surfaces.cli.conftest import Server, running
+from tests.processes import Server, running
 from websockets.asyncio.client import ClientConnection, connect
 
 from shoal.testing.model import Call, FakeModel, Gate, Reply

@@ -31,7 +31,7 @@ from tests.rows.running import ADA, Running, call, command_line, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-beyond-use")]
 
-ODD = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
+ODD = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 SETTINGS = """
 [permissions]
 default_profile = "open"

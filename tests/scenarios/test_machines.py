@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from tests import s3
 from tests.postgres import SCRIPT, database, private_server
-from tests.processes import Entry, Process, process, until
+from tests.processes import Entry, Process, process
+from tests.waiting import until
 
 from shoal.net.connections import default_tls
 

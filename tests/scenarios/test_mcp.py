@@ -24,7 +24,7 @@ from shoal.tools.registry import Registry
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
 
-ODD = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
+ODD = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 SETTINGS: dict[str, object] = {
     "mcp": {
         "odd": {"command": sys.executable, "args": [str(ODD)]},

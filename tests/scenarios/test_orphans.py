@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.processes import WAIT_SECONDS
+from tests.waiting import WAIT_SECONDS
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config

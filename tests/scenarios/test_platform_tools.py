@@ -17,7 +17,7 @@ from shoal.testing.model import FakeModel, Reply
 from shoal.tools.builtin.web import read_url_tool
 from shoal.tools.registry import Registry
 
-ODD = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
+ODD = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 CURL = calls("bash", arguments='{"command": "curl https://example.org"}')
 
 

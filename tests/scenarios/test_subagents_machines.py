@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import database
-from tests.processes import Entry, Process, process, until
+from tests.processes import Entry, Process, process
 from tests.scenarios.delegation import cast, delegates
+from tests.waiting import until
 
 from shoal.sandbox.processes import identity_of
 from shoal.testing.model import Call, FakeModel, Reply

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.processes import until
+from tests.waiting import until
 
 from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.home import Home

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx2
 import msgspec
-from tests.processes import until
+from tests.waiting import until
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config

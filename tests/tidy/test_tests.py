@@ -15,8 +15,17 @@ NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 FOREIGN = {"_exit", "_find_component", "_from_value", "_protected_args", "_setupstate"}
 """Private names of the standard library, simcord, click and pytest, which have no public ones for it."""
 PATCHES = ("setattr", "getattr", "delattr")
-MOVING = ("features/triggers/test_postgres.py",)
-"""Tests of features whose folder is still being made."""
+STARTING_MODULES = (
+    "multiprocessing", "pty", "subprocess", "uvicorn", "tests.e2e", "tests.forks", "tests.fuzz.fuzz_shell",
+    "tests.fuzz.ground", "tests.fuzz.jail", "tests.postgres", "tests.processes", "tests.rows", "tests.s3",
+    "tests.synapse", "tests.terminal",
+)  # fmt: skip
+"""Modules that start a process or a server program."""
+STARTING_CALLS = {
+    "create_subprocess_exec", "create_subprocess_shell", "fork", "forkpty", "open_process", "popen", "Popen",
+    "posix_spawn", "posix_spawnp", "run_process",
+}  # fmt: skip
+UNIT = ROOT / "tests/unit"
 TESTS = [path for path in python_files("tests", "packages") if "src" not in path.parts]
 
 
@@ -68,6 +77,52 @@ def test_private_names_are_seen(code: str, count: int) -> None:
     assert len(list(private_names(ast.parse(code)))) == count
 
 
+def starts(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
+    """Where a module imports what starts a process, or starts one."""
+    for node in nodes(module):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node, alias.name) for alias in names if is_starting(alias.name))
+            case ast.ImportFrom(module=str(home), names=names):
+                yield from ((node, home) for alias in names if is_starting(f"{home}.{alias.name}"))
+                yield from ((node, alias.name) for alias in names if alias.name in STARTING_CALLS)
+            case ast.Call(func=ast.Attribute(attr=name)) if name in STARTING_CALLS:
+                yield node, name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr="system")):
+                yield node, "system"
+            case _:
+                pass
+
+
+def is_starting(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{start}.") for start in STARTING_MODULES)
+
+
+def test_unit_tests_start_no_processes() -> None:
+    unit = [path for path in TESTS if UNIT in path.parents]
+    assert len(unit) > 200
+    assert [where(path, node, name) for path in unit for node, name in starts(tree(path))] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import subprocess", 1),
+        ("from subprocess import run", 1),
+        ("from asyncio.subprocess import PIPE", 0),
+        ("from asyncio import create_subprocess_exec", 1),
+        ("await asyncio.create_subprocess_exec('ls')", 1),
+        ("from tests import s3", 1),
+        ("from tests.postgres import database", 1),
+        ("os.system('ls')", 1),
+        ("platform.system()", 0),
+        ("prompt.system()", 0),
+    ],
+)
+def test_a_start_of_a_process_is_seen(code: str, count: int) -> None:
+    assert len(list(starts(ast.parse(code)))) == count
+
+
 def mirrors(test: str) -> bool:
     """Whether a test below tests/unit, such as `turn/test_loop_limits.py`, is named after a module or package at the
     same place in src/shoal, or after such a name and a topic."""
@@ -78,10 +133,9 @@ def mirrors(test: str) -> bool:
 
 
 def test_unit_tests_mirror_the_source_tree() -> None:
-    unit = ROOT / "tests/unit"
-    tests = [str(path.relative_to(unit)) for path in TESTS if unit in path.parents and path.name.startswith("test_")]
+    tests = [str(path.relative_to(UNIT)) for path in TESTS if UNIT in path.parents and path.name.startswith("test_")]
     assert len(tests) > 200
-    assert [test for test in tests if not mirrors(test) and not test.startswith(MOVING)] == []
+    assert [test for test in tests if not mirrors(test)] == []
 
 
 @pytest.mark.parametrize(

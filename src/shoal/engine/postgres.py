@@ -68,7 +68,7 @@ _AWAY = (psycopg.Error, ConnectorException)
 
 
 # procrastinate's `JobManager` registers workers and fetches jobs. These statements on its tables do what it cannot.
-# tests/unit/engine/test_postgres.py fails if its schema is not the one they were written for.
+# tests/contracts/test_engine_postgres_jobs.py fails if its schema is not the one they were written for.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
 """Finish a job; this worker then fetches the next. Procrastinate's `finish_job` ignores who owns a job, and fails for a

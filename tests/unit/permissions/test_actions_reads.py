@@ -10,7 +10,6 @@ from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
 from shoal.tools.jail import resolve
-from tests.fuzz.ground import git, repository
 
 FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py", "-e1e id", ".env", "a b/f.md")
 
@@ -170,15 +169,6 @@ def test_what_each_process_has_of_its_own_is_not_looked_up_in_this_one(
 def test_a_commands_streams_are_its_own_on_the_host_too(path: str, workspace: Path) -> None:
     found = shell_actions("bash", f"head {path}", cwd=workspace, isolated=False)
     assert found[0].reads == (path,)
-
-
-def test_a_linked_work_tree_reads_the_repository_that_it_belongs_to(workspace: Path) -> None:
-    repository(workspace / "main", {"a.txt": "1"})
-    git(workspace / "main", "worktree", "add", "-q", "../other")
-    assert {"main/.git", "other"} <= (reads("cd other && git log", workspace) or set())
-    (workspace / "main" / ".git" / "objects" / "info").mkdir(exist_ok=True)
-    (workspace / "main" / ".git" / "objects" / "info" / "alternates").write_text("/workspace/elsewhere/objects\n")
-    assert reads("cd other && git log", workspace) is None
 
 
 def test_a_directory_with_a_blank_in_its_name_splits_words(workspace: Path) -> None:

@@ -1,6 +1,5 @@
 """How often `standard` asks on an ordinary day: 100 calls that people want, in a workspace with a repository."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from shoal.permissions.actions import shell_actions
 from shoal.permissions.effects import Situation
 from shoal.permissions.profiles import Profiles, decide_all
 from tests.known_tools import TRAITS
+from tests.unit.permissions.git_layout import make_repository
 
 CALLS = [
     line
@@ -30,8 +30,7 @@ def workspace(tmp_path: Path) -> Path:
     (folder / "src").mkdir()
     for name in ("README.md", "src/app.py", "data.csv", "old.txt", "new.txt", "run.sh", "server.log", "draft.md"):
         (folder / name).write_text("x\n")
-    subprocess.run(["git", "init", "-q", folder], check=True)
-    return folder
+    return make_repository(folder)
 
 
 def asking(workspace: Path, situation: Situation) -> list[str]:

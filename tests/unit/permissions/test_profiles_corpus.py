@@ -4,7 +4,6 @@ A line of `commands.txt` begins with `+` for a command that a careful owner woul
 they would want to be asked about; `␤` stands for a new line.
 """
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from tests.known_tools import TRAITS
+from tests.unit.permissions.git_layout import make_repository
 
 ASKED_SHARE_MAX = 0.03
 LINES = Path(__file__).with_name("commands.txt").read_text(encoding="utf-8").splitlines()
@@ -22,9 +22,7 @@ DOUBTFUL = [line[2:].replace("␤", "\n") for line in LINES if line.startswith("
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository."""
-    folder = tmp_path_factory.mktemp("ws")
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    return folder
+    return make_repository(tmp_path_factory.mktemp("ws"))
 
 
 def decided(command: str, workspace: Path) -> str:

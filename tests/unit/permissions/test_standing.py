@@ -1,6 +1,5 @@
 """The rule that a card proposes: it covers the call that it was made from, and nothing whose effect is broader."""
 
-import subprocess
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.rule_words import words_of
 from shoal.permissions.standing import override_of, standing_rule
 from tests.known_tools import TRAITS as BUILT_IN
+from tests.unit.permissions.git_layout import make_repository
 
 TRAITS = TraitsByName(
     {**dict(BUILT_IN.items()), "mcp_home_switch": Traits(group="mcp"), "note": Traits(effect="lasting")}
@@ -28,20 +28,17 @@ ONLINE = Situation(isolated=True, covered=True, trusted=True)
 STANDARD = Profiles(TRAITS).get("standard")
 GIT_FILES = Coverage(files=(CoveredFile("/workspace/.git/config", 100, "ab"),))
 
+ORIGIN = (
+    '[remote "origin"]\n\turl = https://code.example/ada/boat.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+    '[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n'
+)
+OTHER = '[remote "other"]\n\turl = ssh://git@code.example/eve/boat.git\n\tfetch = +refs/heads/*:refs/remotes/other/*\n'
+
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A work tree on the branch main, with two remotes."""
-    top = tmp_path_factory.mktemp("repository")
-    for words in (
-        "init -q -b main",
-        "remote add origin https://code.example/ada/boat.git",
-        "remote add other ssh://git@code.example/eve/boat.git",
-        "config branch.main.remote origin",
-        "config branch.main.merge refs/heads/main",
-    ):
-        subprocess.run(["git", *words.split()], cwd=top, check=True, env={"HOME": str(top), "PATH": "/usr/bin:/bin"})
-    return top
+    return make_repository(tmp_path_factory.mktemp("repository"), ORIGIN + OTHER)
 
 
 def rule_of(actions: tuple[Action, ...], covers: Coverage = NO_COVERAGE, asker: Asker = ADA) -> StandingRule:
@@ -118,25 +115,24 @@ def test_random_pushes_beside_it_are_not_covered(repository: Path, words: str) -
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("file", "old", "new"),
     [
-        "git config remote.origin.url https://evil.example/x.git",
-        "git config remote.origin.pushurl https://evil.example/x.git",
-        "git config url.https://evil.example/.insteadOf https://code.example/",
-        "git config core.sshCommand evil",
-        "git config push.default matching",
-        "git config remote.origin.push refs/heads/*:refs/heads/*",
-        "git checkout -q -b dev",
-        "printf '#!/bin/sh\\n' > .git/hooks/pre-push",
+        ("config", "https://code.example/ada/boat.git", "https://evil.example/x.git"),
+        ("config", "fetch =", "pushurl = https://evil.example/x.git\n\tfetch ="),
+        ("config", "[branch", '[url "https://evil.example/"]\n\tinsteadOf = https://code.example/\n[branch'),
+        ("config", "bare = false", "bare = false\n\tsshCommand = evil"),
+        ("config", "[branch", "[push]\n\tdefault = matching\n[branch"),
+        ("config", "fetch =", "push = refs/heads/*:refs/heads/*\n\tfetch ="),
+        ("HEAD", "refs/heads/main", "refs/heads/dev"),
+        ("hooks/pre-push", "", "#!/bin/sh\n"),
     ],
 )
-def test_the_rule_of_a_push_ends_where_the_repository_changes(tmp_path: Path, change: str) -> None:
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    begin = "git init -q -b main && git remote add origin https://code.example/ada/boat.git"
-    subprocess.run(["sh", "-c", begin], cwd=tmp_path, check=True, env=environment)
+def test_the_rule_of_a_push_ends_where_the_repository_changes(tmp_path: Path, file: str, old: str, new: str) -> None:
+    make_repository(tmp_path, ORIGIN)
     rule = rule_of(bash("git push", tmp_path), GIT_FILES)
     assert decided(rule, bash("git push", tmp_path)) == "allow"
-    subprocess.run(["sh", "-c", change], cwd=tmp_path, check=True, env=environment)
+    changed = tmp_path / ".git" / file
+    changed.write_text(changed.read_text().replace(old, new) if changed.exists() else new)
     assert decided(rule, bash("git push", tmp_path)) == "ask"
 
 

@@ -1,24 +1,20 @@
 """The small parts of sandboxes: paths, limits, control groups, the macOS profile."""
 
-import os
 import resource
-import subprocess
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.processes import until
+from tests.waiting import until
 
 from shoal.kernel.errors import SandboxError
 from shoal.kernel.ports import Mount
 from shoal.sandbox.bubblewrap import MountedPaths, require_inside
 from shoal.sandbox.host import seatbelt_profile
 from shoal.sandbox.limits import (
-    ENDING_MAX,
     STARTERS_KEPT_MAX,
     CommandLimits,
     ControlGroups,
@@ -130,42 +126,6 @@ def groups() -> Iterator[ControlGroups]:
 def starters() -> set[threading.Thread]:
     """The threads of this process that start commands; those of earlier tests may end at any time."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("shoal-start")}
-
-
-def group_of(starter: Executor | None) -> str:
-    """The groups of a process that the thread starts, one a line."""
-    assert starter is not None
-    cat = starter.submit(subprocess.check_output, ["cat", "/proc/self/cgroup"], text=True).result()
-    return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)
-
-
-def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: ControlGroups) -> None:
-    with groups.membership() as member:
-        assert sorted(line.split(":")[1] for line in group_of(member.starter).splitlines()) == ["memory", "pids"]
-    assert f"/shoal-{os.getpid()}-" not in Path("/proc/self/cgroup").read_text()
-
-
-def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: ControlGroups) -> None:
-    with groups.membership() as first, groups.membership() as second:
-        used = group_of(first.starter)
-        assert group_of(second.starter) != used
-    with groups.membership() as third, groups.membership() as fourth:
-        assert used in {group_of(third.starter), group_of(fourth.starter)}
-
-
-def test_groups_in_which_many_are_left_serve_no_other(groups: ControlGroups) -> None:
-    with groups.membership() as first:
-        used = group_of(first.starter)
-        assert first.starter is not None
-        argv = ["sleep", "60"]
-        left = [first.starter.submit(subprocess.Popen[bytes], argv).result() for _ in range(ENDING_MAX + 1)]
-    try:
-        with groups.membership() as second:
-            assert group_of(second.starter) != used
-    finally:
-        for process in left:
-            process.kill()
-            process.wait()
 
 
 def test_no_more_groups_are_kept_than_are_of_use(groups: ControlGroups) -> None:

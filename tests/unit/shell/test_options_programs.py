@@ -1,8 +1,6 @@
 """Known is a list: a program counts by its bare name, with options that are each on its own list."""
 
-import random
 import string
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -342,17 +340,3 @@ def test_a_backup_is_written_as_well() -> None:
 @pytest.mark.parametrize("name", ["x.py", "x", "Makefile", ".bashrc", "a/.b/c.txt", "x.json", "x.PY", "bin/x.txt"])
 def test_code_is_whatever_is_not_known_to_be_data(name: str) -> None:
     assert is_code(name)
-
-
-def test_a_format_that_is_known_sets_no_variable() -> None:
-    """Bash itself tells, of thousands of random formats, which set the variable that a word names."""
-    source = random.Random(1)
-    alphabet = [*"%%%%%nnnnnll", *"hjlLtzqsdbTwxZ-+ #0'.*5$()\\", "\\x25", "\\045", "\\x6e"]
-    formats = ["x" + "".join(source.choice(alphabet) for _ in range(source.randint(1, 7))) for _ in range(6000)]
-    known = [form for form in formats if not is_opaque(f"printf {quote(form)} A A A")]
-    lines = "".join(f"A=no; printf {quote(form)} A A A > /dev/null 2>&1; echo $A\n" for form in formats)
-    told = subprocess.run(["bash"], input=lines, capture_output=True, text=True, check=True).stdout.split("\n")
-    setting = {form for form, value in zip(formats, told, strict=False) if value != "no"}
-    assert len(setting) > 100
-    assert len(known) > 1000
-    assert not setting & {*known}

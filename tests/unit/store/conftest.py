@@ -1,13 +1,10 @@
-"""A database for the tests of PostgreSQL, and the connections to SQLite."""
+"""The connections to SQLite."""
 
 import sqlite3
 
 import pytest
 
 from shoal.store.sqlite import connect
-from tests.postgres import postgres_database
-
-__all__ = ["postgres_database"]
 
 
 @pytest.fixture

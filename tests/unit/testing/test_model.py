@@ -1,15 +1,11 @@
 """The scripted model itself: directives, strictness, caches, pacing, and its command line."""
 
 import asyncio
-import signal
-import sys
 
 import pytest
 
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
-from shoal.kernel.settings import ProviderSettings
-from shoal.models.catalog import build_provider
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer, collect, failure, request
 from shoal.testing.model import FakeModel, FakeSettings, Gate, Reply, Seen, SeenMessage, follow_directive
@@ -124,16 +120,3 @@ def test_marked_prefixes_alone_are_cached() -> None:
 @pytest.mark.parametrize("text", ["", "one", "  one  two \n", "é" * 17])
 def test_pieces_lose_nothing(text: str, chunks: int) -> None:
     assert "".join(pieces_of(text, chunks)) == text
-
-
-@pytest.mark.slow
-async def test_the_command_serves_until_it_is_told_to_stop() -> None:
-    command = (sys.executable, "-m", "shoal.testing.model", "--port", "0", "--key", "k", "--model", "m-9")
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    url = (await process.stdout.readline()).decode().strip()
-    provider = build_provider("p", ProviderSettings(kind="openai", base_url=f"{url}/v1"), ManualClock(), {})
-    assert (await failure(provider, request(UserMessage("hi")))).kind == "auth"
-    await provider.close()
-    process.send_signal(signal.SIGTERM)
-    assert await process.wait() == 0

@@ -2,10 +2,8 @@
 
 import os
 import random
-import signal
 import socket
 import stat
-import subprocess
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
-from tests.forks import fork_server
-from tests.unit.tools.restore_life import Restoration
 
 from shoal.features.undo.restore import restore
 from shoal.kernel.checkpoints import CheckpointsSettings, shown_path
@@ -88,20 +83,6 @@ def test_pipes_sockets_and_links_are_not_opened(stand: Stand, tmp_path: Path) ->
     assert os.readlink(stand.root / "link") == str(tmp_path / "outside")
     assert stat.S_ISFIFO((stand.root / "pipe").lstat().st_mode)
     assert (tmp_path / "outside").read_text() == "secret"
-
-
-def test_what_git_keeps_there_is_restored_too(stand: Stand) -> None:
-    (stand.root / ".gitignore").write_text("*.db\n")
-    (stand.root / "inner").mkdir()
-    for folder in (stand.root, stand.root / "inner"):
-        subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    (stand.root / "ignored.db").write_text("rows")
-    before = stand.scan()
-    (stand.root / "ignored.db").unlink()
-    (stand.root / "inner" / ".git" / "HEAD").write_text("ref: refs/heads/other\n")
-    assert stand.becomes(before.tree) == []
-    assert (stand.root / "ignored.db").read_text() == "rows"
-    assert "other" not in (stand.root / "inner" / ".git" / "HEAD").read_text()
 
 
 def test_a_file_turned_folder_and_back(stand: Stand) -> None:
@@ -266,36 +247,3 @@ def test_any_state_becomes_any_other(first: int, second: int) -> None:
 
 
 # ---- killed anywhere ----
-
-
-@pytest.mark.slow
-def test_a_restoration_that_is_killed_anywhere_is_done_again(tmp_path: Path) -> None:
-    def states(place: Path) -> tuple[Stand, Restoration]:
-        place.mkdir()
-        stand = Stand(place)
-        (stand.root / "gone").mkdir()
-        (stand.root / "gone" / "x").write_text("x")
-        (stand.root / "kind").write_text("file")
-        (stand.root / "text").write_text("one")
-        (stand.root / "link").symlink_to("text")
-        before = stand.scan().tree
-        (stand.root / "gone" / "x").unlink()
-        (stand.root / "gone").rmdir()
-        (stand.root / "kind").unlink()
-        (stand.root / "kind").mkdir()
-        (stand.root / "kind" / "y").write_text("y")
-        (stand.root / "text").write_text("two")
-        (stand.root / "link").unlink()
-        (stand.root / "new").mkdir(0o755)
-        return stand, Restoration(str(stand.root), str(place / "kept"), stand.scan().tree, before)
-
-    with fork_server("tests.unit.tools.restore_life", Restoration) as server:
-        whole = server.run(states(tmp_path / "whole")[1])
-        assert whole.status == 0
-        assert whole.writes > 8
-        for at in range(1, whole.writes + 1):
-            stand, restoration = states(tmp_path / str(at))
-            assert server.run(replace(restoration, killed_at=at)).status == -signal.SIGKILL
-            assert server.run(restoration).status == 0
-            assert stand.changed(stand.scan().tree, restoration.then) == [], f"killed at step {at}"
-            assert not [path for path in stand.root.rglob("*") if path.name.startswith(".undo-")]

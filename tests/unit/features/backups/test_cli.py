@@ -4,11 +4,8 @@ import contextlib
 import io
 import json
 import os
-import re
-import shlex
 import sqlite3
 import stat
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -246,20 +243,6 @@ def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home:
 def is_one_sentence(ran: Ran) -> bool:
     """Whether a command was refused, and said so in one sentence on one line."""
     return (ran.code, ran.out, ran.err.count("\n"), ran.err.count(". ")) == (2, "", 1, 0)
-
-
-def test_a_backup_from_before_the_first_release_says_how_to_start_over(shoal: Shoal, home: Path, file: Path) -> None:
-    backup_with_schema(shoal, home, file, 17)
-    ran = restored(shoal, home, file)
-    assert is_one_sentence(ran), ran
-    told = re.search(r"'(tar -xzf .+)' into an empty home directory; Shoal then starts with your agents", ran.err)
-    assert told is not None, ran.err
-    assert not home.exists()
-    home.mkdir()
-    subprocess.run(shlex.split(told[1].replace(file.name, str(file))), cwd=home, check=True)
-    assert (home / "agents/main/workspace/notes.txt").read_text() == "tea"
-    assert shoal("migrate").code == 0
-    assert "terminal:ask:mine" not in shoal("threads", "list").out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.surfaces.cli.conftest import Shoal, running
+from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.config import load_config
 from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
@@ -74,14 +74,6 @@ def test_what_does_not_wait_is_told(shoal: Shoal) -> None:
     for name in ("bash", "mcp_odd_none"):
         assert "There is no tool" in shoal("mcp", "allow", name, "0" * 12).err
     assert "There is no tool" in shoal("mcp", "show", "bash").err
-
-
-def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
-    digest = digest_of(shoal, "mcp_odd_echo")
-    with running(home):
-        assert shoal("mcp", "allow", "mcp_odd_echo", digest).code == 0
-        rows = json.loads(shoal("mcp", "list", "--json").out)
-    assert {row["name"]: row["state"] for row in rows}["mcp_odd_echo"] == "allowed"
 
 
 def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:

@@ -1,16 +1,14 @@
 """No call of a tool runs unasked unless the owner confirmed what kind it is, for exactly what the server offers."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.features.mcp.stand import connected, odd
 
 from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.features.mcp.kinds import KINDS, TRAITS, UNCONFIRMED, Kind, hints_of
+from shoal.features.mcp.kinds import KINDS, Kind, hints_of
 from shoal.features.mcp.pins import CHAIN, InForce, Pins, ServerPins
 from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import Conflict, NotFound
@@ -229,27 +227,3 @@ async def test_a_kind_is_in_force_only_for_what_the_owner_confirmed(steps: list[
                     yes[str(about)] = (pin.offered.digest, pin.offered.hints.kind)
             case _:
                 pass
-
-
-async def test_over_a_pipe_tools_get_their_traits_with_the_confirmation(tmp_path: Path, store: Store) -> None:
-    """A real server whose tools say that they read; then one of them says otherwise while it runs."""
-    server = odd(tmp_path, tools=("echo", "grow", "where"))
-    pins = Pins(store.settings, store.audit, ManualClock(), {"odd": server.settings})
-    server.folder.mkdir(parents=True)
-    more = server.folder / "more.json"
-    more.write_text(json.dumps({"where": {"annotations": {"destructiveHint": True}}, "grow": {"annotations": READS}}))
-    async with connected(tmp_path, server, pins=pins) as stand:
-        state = await stand.becomes("up")
-        assert state.unconfirmed == 3
-        assert {stand.registry.traits.of(name).effect for name in state.tools} == {"unknown"}
-        assert len(stand.asked) == 1
-        await pins.confirm("odd", (await known(pins)).digest, {}, OWNER)
-        assert (await stand.becomes("up")).unconfirmed == 0
-        traits = {name: stand.registry.traits.of(f"mcp_odd_{name}") for name in ("echo", "grow", "where")}
-        assert (traits["echo"], traits["grow"]) == (TRAITS["read_outside"], TRAITS["read"])
-        assert traits["where"] == TRAITS["write"]
-        await stand.call("mcp_odd_grow")
-        state = await stand.becomes("up")
-        assert state.waiting == 2, "the file that it wrote has none of the annotations above"
-        assert stand.registry.traits.of("mcp_odd_grow") == UNCONFIRMED
-        assert stand.registry.traits.of("mcp_odd_echo") == TRAITS["read_outside"]

@@ -1,8 +1,6 @@
 """Writers of memory files lose no line, and nothing is remembered twice."""
 
 import fcntl
-import subprocess
-import sys
 import tempfile
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -27,14 +25,6 @@ from shoal.kernel.home import (
 )
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.memory_files import entry_lines
-
-WRITER = """
-import sys
-from pathlib import Path
-from shoal.features.memory.files import MemoryEdit, apply_edit
-for number in range(200):
-    apply_edit(MemoryEdit(Path(sys.argv[1]), added=(f"- {sys.argv[2]} {number}",), once=True))
-"""
 
 
 def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
@@ -91,14 +81,6 @@ def test_threads_of_one_process_lose_no_line(tmp_path: Path) -> None:
     assert sorted(path.read_text("utf-8").splitlines()) == sorted(f"- fact {number}" for number in range(200))
 
 
-def test_processes_lose_no_line(tmp_path: Path) -> None:
-    path = tmp_path / "MEMORY.md"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("a", "b", "c")]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    lines = path.read_text("utf-8").splitlines()
-    assert sorted(lines) == sorted(f"- {name} {number}" for name in "abc" for number in range(200))
-
-
 def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, replacement = tmp_path / "MEMORY.md", tmp_path / "new"
     path.write_text("- old\n", "utf-8")
@@ -113,13 +95,6 @@ def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monk
     monkeypatch.setattr(fcntl, "flock", replaced_then_locked)
     assert append_entry(path, "- late")
     assert path.read_text("utf-8") == "- new\n- late\n"
-
-
-def test_writers_of_the_same_facts_add_each_once(tmp_path: Path) -> None:
-    path = tmp_path / "MEMORY.md"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), "same"]) for _ in range(3)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert path.read_text("utf-8").splitlines() == [f"- same {number}" for number in range(200)]
 
 
 def test_nobody_learns_from_a_file_what_it_holds_for_others(tmp_path: Path) -> None:

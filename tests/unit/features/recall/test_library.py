@@ -5,13 +5,11 @@ import io
 import math
 import os
 import random
-import subprocess
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.tidy.source import ROOT
 
 from shoal.features.recall.library import Library
 from shoal.features.recall.settings import RecallSettings
@@ -153,23 +151,6 @@ def test_only_what_is_closer_than_any_two_texts_are_is_close(common: float) -> N
 
 def code_of_signed(vector: list[float]) -> list[int]:
     return [number - 256 if number > 127 else number for number in code_of(vector)]
-
-
-@pytest.mark.slow
-async def test_a_real_model_finds_nine_of_ten_paraphrases_among_1000_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the weights that a package carries; how long it takes is told by `python -m bench.recall`."""
-    made = subprocess.run(  # noqa: ASYNC221 (nothing else waits)
-        [ROOT / "scripts" / "recall-model.sh"], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(made.stderr)
-    monkeypatch.syspath_prepend(str(ROOT / "build" / "recall-model" / "python"))
-    from bench.recall import MODEL, measure
-
-    found = await measure(ROOT / MODEL)
-    assert found["paraphrases found first, of 50"] >= 45
-    assert found["of 50 questions unlike any note, those that find something"] <= 5
-    assert found["found first, of 90"] == found["the same by comparing all vectors as they came"]
 
 
 class Flat:

@@ -2,25 +2,17 @@
 
 import io
 import logging
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from anyio.from_thread import start_blocking_portal
+from tests.variables import VARIABLES
 
-from shoal.config import load_config
 from shoal.surfaces.cli import main
-
-PROGRAM = str(Path(sys.executable).with_name("shoal"))
-VARIABLES = (
-    "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY",
-    "OPENROUTER_API_KEY", "BRAVE_API_KEY", "TELEGRAM_BOT_TOKEN", "DISCORD_TOKEN", "DATABASE_URL", "SHOAL_HOME",
-)  # fmt: skip
-"""Settings of whoever runs the tests, which must not reach them."""
+from shoal.testing.model import FakeModel, FakeSettings
 
 
 class Ran(NamedTuple):
@@ -71,50 +63,9 @@ def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     root.setLevel(level)
 
 
-class Server(NamedTuple):
-    """A Shoal that runs in a process of its own."""
-
-    process: subprocess.Popen[str]
-    address: str
-    token: str
-
-
-@contextmanager
-def running(home: Path, *arguments: str) -> Generator[Server]:
-    """`shoal run` on a free port until the block ends."""
-    command = [PROGRAM, "--home", str(home), "run", "--port", "0", *arguments]
-    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
-        assert process.stdout is not None
-        try:
-            ready = process.stdout.readline().split()
-            assert ready[:1] == ["ready"], process.communicate()
-            assert process.stdout.readline().startswith("token ")
-            token = load_config(home, {}).web.token.reveal() or (home / "token").read_text().strip()
-            yield Server(process, ready[1].rstrip("/"), token)
-        finally:
-            process.terminate()
-            process.communicate()
-
-
 @pytest.fixture
 def model() -> Generator[str]:
-    """The address of a scripted model that takes the key `right` only."""
-    command = [sys.executable, "-m", "shoal.testing.model", "--key", "right", "--model", "fake-1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
-@pytest.fixture
-def slow_model(tmp_path: Path) -> Generator[tuple[str, Path]]:
-    """The address of a model that answers after an hour, and the file that it logs requests to."""
-    log = tmp_path / "requests.log"
-    command = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", "3600000", "--log", log]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip(), log
-        process.terminate()
+    """The address of a scripted model that takes the key `right` only; it runs in a thread of its own."""
+    fake = FakeModel(settings=FakeSettings(api_key="right", models=("fake-1",)))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(fake.serve()) as address:
+        yield address

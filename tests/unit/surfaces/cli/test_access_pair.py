@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.surfaces.cli.conftest import Shoal, running
+from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.messages import Author
@@ -50,18 +50,6 @@ def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
     assert [(one["user"], one["by"]) for one in people["paired"]] == [("ada", "web:owner")]
     assert [one["user"] for one in people["waiting"]] == ["eve"]
     assert "telegram:ada" in shoal("pair", "list").out
-
-
-def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
-    (ada,) = given(home, "ada")
-    with running(home):
-        assert json.loads(shoal("pair", ada, "--json").out) == {"platform": "telegram", "user": "ada"}
-        assert [one["by"] for one in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
-        again = shoal("pair", ada)
-        assert (again.code, again.err.count("\n")) == (1, 1)
-        assert "no such pairing code" in again.err
-        assert shoal("pair", "remove", "telegram:ada").code == 0
-        assert json.loads(shoal("pair", "list", "--json").out) == {"paired": [], "waiting": []}
 
 
 def test_who_was_let_in_can_be_shut_out(shoal: Shoal, home: Path) -> None:

@@ -1,17 +1,12 @@
 """`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.processes import until
-from tests.terminal import Terminal
-from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
+from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.markdown.tables import width_of
 from shoal.surfaces.cli.ask import INPUT_CHARS_MAX, WholeWords
@@ -47,12 +42,6 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[st
     not_text = shoal("ask", *named, stdin="\udcff\udcfe")
     told = "shoal: Standard input is not UTF-8 text. Name the file to read instead.\n"
     assert (not_text.code, not_text.err) == (1, told)
-
-
-def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
-    terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
-    terminal.sees("There is nothing to ask: give a text, or pipe one in.")
-    assert terminal.ends() == 2
 
 
 def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:
@@ -122,18 +111,6 @@ def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as
     assert not as_json or json.loads(ran.out)["outcome"] == "limit"
 
 
-def test_a_failed_turn_is_one_line_on_stderr(home: Path) -> None:
-    home.mkdir()
-    (home / "shoal.toml").write_text(
-        "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
-        "[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\napi_key = 'k'\n"
-    )
-    ran = subprocess.run([PROGRAM, "--home", home, "ask", "hello"], check=False, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert ran.stderr.startswith("shoal: I cannot reach the model")
-    assert "http://127.0.0.1:1" in ran.stderr
-
-
 def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, model: str) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
@@ -157,22 +134,6 @@ def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Pat
     assert "Traceback" not in ran.err
 
 
-def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
-    address, log = slow_model
-    home.mkdir()
-    (home / "shoal.toml").write_text(
-        "[model]\nname = 'openai/fake-1'\n[engine]\ndrain_seconds = 60\n"
-        f"[providers.openai]\nbase_url = '{address}/v1'\n"
-    )
-    command = [PROGRAM, "--home", home, "ask", "--thread", "terminal:ask:mine", "hello"]
-    with subprocess.Popen(command) as asking:
-        until(log.exists)
-        asking.send_signal(signal.SIGINT)
-        assert asking.wait(30) == 130
-    events = json.loads(shoal("threads", "log", "--json", "terminal:ask:mine").out)
-    assert (events[-1]["type"], events[-1]["data"]["outcome"]) == ("turn_finished", "aborted")
-
-
 @given(st.text("abc 鱈\n", max_size=200), st.integers(1, 7), st.integers(10, 40))
 def test_words_are_not_broken_at_the_edge_of_the_screen(text: str, size: int, columns: int) -> None:
     words = WholeWords(columns)
@@ -187,26 +148,3 @@ def test_code_is_not_wrapped_and_a_pipe_gets_what_was_said() -> None:
     code = "```\ncp one/long/path another/long/path\n```\n"
     assert WholeWords(20).take(code) == code
     assert WholeWords(0).take("as it ") == "as it "
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome", "runs"),
-    [("y", "Accepted.", True), ("yes", "Accepted.", True), ("n", "Discarded.", False), ("", "Discarded.", False)],
-)
-def test_staged_calls_are_decided_at_the_terminal(
-    home: Path, tmp_path: Path, answer: str, outcome: str, runs: bool
-) -> None:
-    home.mkdir()
-    (home / "shoal.toml").write_text("[model]\nname = 'demo'\n[sandbox]\nkind = 'host'\n")
-    command = [PROGRAM, "--home", str(home), "ask", "--thread", "terminal:ask:mine", "run git push nowhere"]
-    terminal = Terminal(command, {**os.environ, "TERM": "dumb"}, tmp_path)
-    shown = terminal.sees("anything else discards it: ")
-    assert "? Not done yet, 1 of 1: bash" in shown
-    terminal.types(answer)
-    terminal.sees(outcome)
-    if runs:
-        terminal.sees("✗ bash")
-        terminal.sees("exit code 128")
-    assert terminal.ends() == 0
-    assert "chose to say nothing" not in terminal.screen
-    assert ("✗ bash" in terminal.screen) is runs

@@ -1,14 +1,11 @@
 """`shoal doctor`: a line for everything that was looked at, what to do about it, exit 1 when something fails."""
 
 import json
-import logging
 import os
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
-from tests.tidy.source import ROOT
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
@@ -169,22 +166,6 @@ def test_broken_agents_and_skills_are_told(shoal: Shoal, home: Path) -> None:
     found = findings(shoal)
     assert found["agent main"]["status"] == "fail"
     assert found["skills"]["status"] == "warn"
-
-
-def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
-    pytest.importorskip("mcp", reason="the extra mcp is not installed")
-    shoal("init")
-    odd = ROOT / "tests" / "unit" / "features" / "mcp" / "odd_server.py"
-    (home / "shoal.toml").write_text(
-        f"[mcp.odd]\ncommand = '{sys.executable}'\nargs = ['{odd}']\ntools = ['echo']\n"
-        "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
-    )
-    found = findings(shoal)
-    assert found["mcp odd"]["message"] == "1 tool (not pinned: its first start allows them all): mcp_odd_echo."
-    assert found["mcp gone"]["status"] == "fail"
-    assert "[mcp.gone]" in found["mcp gone"]["todo"]
-    assert "mcp off" not in found
-    assert logging.getLogger("shoal.features.mcp.connection").level == logging.NOTSET, "it is quiet for that look alone"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`shoal init` creates what is missing and changes nothing that is there."""
 
 import stat
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -53,17 +52,6 @@ def test_a_table_of_the_docs_can_be_pasted_below_what_it_makes(shoal: Shoal, hom
     with (home / "shoal.toml").open("a") as file:
         file.write('[model]\nname = "demo"\n[budget]\nusd_per_day = 3.0\n[sandbox]\n[permissions]\n')
     assert load_config(home, {}).budget.usd_per_day == 3.0
-
-
-def test_the_workspace_is_a_repository_of_its_own(shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", str(home.parent / "other.git"))
-    shoal("init")
-    monkeypatch.delenv("GIT_DIR")
-    workspace = home / "agents/main/workspace"
-    top = subprocess.run(
-        ["git", "rev-parse", "--show-toplevel"], cwd=workspace, check=True, capture_output=True, text=True
-    )
-    assert Path(top.stdout.strip()) == workspace.resolve()
 
 
 def test_without_git_there_is_still_a_workspace(

@@ -1,9 +1,6 @@
 """The command line as a whole: help, exit codes, one line for every failure, nothing slow imported."""
 
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -13,8 +10,6 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.surfaces.cli import main
 
-PROGRAM = str(Path(sys.executable).with_name("shoal"))
-HELP_MODULES_MAX = 250
 HELP_COLUMNS = 78
 
 
@@ -66,35 +61,6 @@ def test_home_may_stand_behind_the_command(shoal: Shoal, tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} >= {"a", "b"}
     assert "--home needs the path of a directory" in shoal("init", "--home").err
     assert "No such option" in shoal("init", "--bogus").err
-
-
-def test_help_imports_little() -> None:
-    code = (
-        "import sys\nfrom shoal.surfaces.cli import main\n"
-        "assert main.run(['--help']) == 0\nprint(len(sys.modules), 'asyncio' in sys.modules, file=sys.stderr)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    count, has_asyncio = ran.stderr.split()
-    assert int(count) <= HELP_MODULES_MAX
-    assert has_asyncio == "False"
-
-
-def test_the_running_system_imports_nothing_for_rare_work() -> None:
-    rare = ("configparser", "cronsim", "importlib.resources", "shoal_hardware", "zoneinfo")
-    code = f"import sys, shoal.app\nprint(*(name for name in {rare} if name in sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout.split() == []
-
-
-def test_a_command_ends_when_all_is_said_and_its_interpreter_is_left_as_it_is() -> None:
-    code = (
-        "import atexit, sys\nfrom shoal.surfaces.cli import main\n"
-        "class Late:\n    def __del__(self): print('taken apart')\n"
-        "late = Late()\nsys.argv = ['shoal', 'nothing']\n"
-        "main.run = lambda *_: [atexit.register(print, 'registered'), print('done'), 7][-1]\nmain.main()"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["done", "registered"], "", 7)
 
 
 def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
@@ -184,30 +150,6 @@ def test_every_mistake_of_the_configuration_has_its_line(shoal: Shoal, home: Pat
     ran = shoal("threads", "list")
     assert ran.code == 1
     assert [line.split(": ")[2].split(" ")[0] for line in ran.err.splitlines()] == ["turns.steps_max", "modle"]
-
-
-def test_debug_shows_the_traceback(home: Path) -> None:
-    environ = {**os.environ, "SHOAL_HOME": str(home)}
-    ran = subprocess.run([PROGRAM, "--debug", "usage"], check=False, capture_output=True, text=True, env=environ)
-    assert ran.returncode == 1
-    assert "Traceback" in ran.stderr
-    assert "shoal.kernel.errors.NotFound" in ran.stderr
-
-
-def test_shoal_home_names_the_home_directory(home: Path) -> None:
-    environ = {**os.environ, "SHOAL_HOME": str(home)}
-    ran = subprocess.run([PROGRAM, "init"], check=True, capture_output=True, text=True, env=environ)
-    assert ran.stdout.startswith(f"Made {home}:")
-    assert (home / "shoal.toml").exists()
-
-
-def test_a_closed_pipe_is_no_traceback(home: Path, shoal: Shoal) -> None:
-    shoal("init")
-    ran = subprocess.run(
-        ["bash", "-c", f"'{PROGRAM}' --home '{home}' skills list --json | head -c 1"],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert "Traceback" not in ran.stderr
 
 
 def test_the_errors_of_a_group_are_told_one_by_one(

@@ -1,0 +1,62 @@
+"""Control groups hold what a command starts."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+from tests.waiting import until
+
+from shoal.sandbox.limits import (
+    ENDING_MAX,
+    CommandLimits,
+    ControlGroups,
+    find_groups,
+)
+
+
+@pytest.fixture
+def groups() -> Iterator[ControlGroups]:
+    """Control groups of this machine that take threads; none of them is left."""
+    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
+        pytest.skip("there are no control groups of version 1 here, or no right to make them")
+    yield found
+    until(found.close)  # the kernel takes a moment to end a thread
+
+
+def group_of(starter: Executor | None) -> str:
+    """The groups of a process that the thread starts, one a line."""
+    assert starter is not None
+    cat = starter.submit(subprocess.check_output, ["cat", "/proc/self/cgroup"], text=True).result()
+    return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)
+
+
+def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: ControlGroups) -> None:
+    with groups.membership() as member:
+        assert sorted(line.split(":")[1] for line in group_of(member.starter).splitlines()) == ["memory", "pids"]
+    assert f"/shoal-{os.getpid()}-" not in Path("/proc/self/cgroup").read_text()
+
+
+def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: ControlGroups) -> None:
+    with groups.membership() as first, groups.membership() as second:
+        used = group_of(first.starter)
+        assert group_of(second.starter) != used
+    with groups.membership() as third, groups.membership() as fourth:
+        assert used in {group_of(third.starter), group_of(fourth.starter)}
+
+
+def test_groups_in_which_many_are_left_serve_no_other(groups: ControlGroups) -> None:
+    with groups.membership() as first:
+        used = group_of(first.starter)
+        assert first.starter is not None
+        argv = ["sleep", "60"]
+        left = [first.starter.submit(subprocess.Popen[bytes], argv).result() for _ in range(ENDING_MAX + 1)]
+    try:
+        with groups.membership() as second:
+            assert group_of(second.starter) != used
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()

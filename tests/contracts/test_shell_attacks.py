@@ -1,0 +1,89 @@
+"""Some 1,300 commands that do harm in a workspace full of traps: none runs unasked after untrusted text was read."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from tests.contracts.shell_attacks import HARMFUL, HIDDEN
+from tests.fuzz.foreseen import did_harm
+from tests.fuzz.fuzz_shell import Ground, ground
+from tests.fuzz.ground import make_ground
+from tests.fuzz.target import Missing
+from tests.known_tools import TRAITS
+
+from shoal.kernel.permissions import Action, Decision
+from shoal.kernel.ports import Mount
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.profiles import Profiles, decide_all
+from shoal.permissions.taint import Source, TaintState, gate
+
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
+
+GUARDED = Profiles(TRAITS).get("guarded")
+TAINTED = TaintState((Source(1, "a page"),), active=True)
+ALL = HIDDEN | HARMFUL
+REAL_MIN = {
+    "a file's name becomes an option": 0.5,
+    "options in other spellings": 0.3,
+    "bash evaluates": 0.3,
+    "programs by another name": 0.3,
+    "bash and the grammar differ": 0.5,
+    "a file that something executes is written": 0.5,
+    "a secret is read": 0.5,
+    "a repository decides what runs": 0.5,
+}
+"""The least share of a group's commands that must be seen to do harm here; others need programs that are missing, or
+fail in the end."""
+FEW = 8
+"""Commands at a time, until that share is reached."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace full of traps."""
+    folder = tmp_path_factory.mktemp("traps").resolve()
+    make_ground(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def jail() -> Generator[Ground]:
+    """Where commands are run for real."""
+    try:
+        with ground() as made:
+            yield made
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def actions(workspace: Path, command: str) -> tuple[Action, ...]:
+    return shell_actions("bash", command, cwd=workspace, mounts=(Mount(workspace, "/workspace", writable=True),))
+
+
+def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
+    """What `guarded` decides."""
+    found = actions(workspace, command)
+    return gate(decide_all(GUARDED, found)[0], found, taint, GUARDED)[0]
+
+
+@pytest.mark.parametrize("group", ALL)
+def test_nothing_harmful_runs_unasked_under_taint(workspace: Path, group: str) -> None:
+    assert [one for one in ALL[group] if decided(workspace, one, TAINTED) == "allow"] == []
+
+
+@pytest.mark.parametrize("group", HIDDEN)
+def test_what_hides_what_it_runs_is_asked_for_without_taint_too(workspace: Path, group: str) -> None:
+    assert [one for one in HIDDEN[group] if decided(workspace, one, TaintState()) == "allow"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", REAL_MIN)
+def test_the_attacks_do_harm_where_nothing_stops_them(jail: Ground, group: str) -> None:
+    commands, harmful, tame = ALL[group], list[str](), list[str]()
+    for at in range(0, len(commands), FEW):
+        few = commands[at : at + FEW]
+        for command, ran in zip(few, jail.run(few), strict=True):
+            (harmful if did_harm(ran, jail.code) else tame).append(command)
+        if len(harmful) >= len(commands) * REAL_MIN[group]:
+            return
+    assert not tame, "too few of them do harm"

@@ -1,0 +1,34 @@
+"""No git command that runs unasked under taint runs anything that a repository or a home of a stranger's names.
+
+Each is run for real, in the sandbox and with the environment of the tool `bash`.
+"""
+
+from functools import partial
+
+import pytest
+from tests.contracts.hostile_repositories import HOSTILE, LOOKS, PLACE, SPRINGS_NOT_HERE, make_hostile
+from tests.fuzz.foreseen import runs_unasked, sprang
+from tests.fuzz.fuzz_shell import ground
+from tests.fuzz.target import Missing
+
+FEW = 6
+"""Commands at a time, until one springs the trap."""
+
+
+def _commands(begin: str) -> list[str]:
+    return [f"{begin} {look}" for look in LOOKS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_looking_at_a_hostile_repository_runs_nothing_unasked(name: str) -> None:
+    asked = _commands(f"cd {PLACE} && git")
+    try:
+        with ground(partial(make_hostile, name=name)) as made:
+            unasked = [one for one in (*asked, *_commands(f"git -C {PLACE}")) if runs_unasked(made.actions(one))]
+            assert made.unforeseen(unasked) == []
+            few = (asked[at : at + FEW] for at in range(0, len(asked), FEW))
+            springs = any(sprang(ran) for commands in few for ran in made.run(commands))
+            assert springs is (name not in SPRINGS_NOT_HERE), "the trap is none" if not springs else "it springs now"
+    except Missing as missing:
+        pytest.skip(str(missing))

@@ -1,0 +1,107 @@
+"""What is shown is what runs: commands are run by bash among the real programs, and all they do was foreseen."""
+
+import random
+from collections.abc import Generator
+
+import pytest
+from tests.fuzz.commands import SEGMENTS, random_command
+from tests.fuzz.foreseen import is_opaque, runs_unasked, unforeseen
+from tests.fuzz.fuzz_shell import Ground, ground
+from tests.fuzz.target import Missing
+
+from shoal.kernel.permissions import Action
+
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
+
+COMMANDS = 1_000
+"""Random commands, in all; the target `shell` of `make fuzz` runs many more."""
+SEEDS = 4
+FOUND_BEFORE = [
+    "seq >&'q'\\EOF\n",
+    '>&x$\'"${X:-"}"}"E\raa <<"E"\n$(tac)\nE\n\'^done>f',
+    "rev\ntac && rev 21 rev 0>f9 >&f10",
+    "r\\ev & cd .. && { rev; } >f5 2>&1 #c\n",
+    "rev >&'$(tac)'",
+    'rev "$\\\n(tac)"',
+    "rev$X'tac'",
+    "rev \\{x,y}",
+    "rev {x\\,y}",
+    "rev '{x',y} {x",
+    "rev {1\\..3}",
+]
+
+
+@pytest.fixture(scope="module")
+def made() -> Generator[Ground]:
+    """Where commands are run."""
+    try:
+        with ground() as made:
+            yield made
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def test_pieces_and_cases_that_were_found_do_what_was_foreseen(made: Ground) -> None:
+    readable = [command for command in (*SEGMENTS, *FOUND_BEFORE) if not is_opaque(made.actions(command))]
+    assert made.unforeseen(readable) == []
+
+
+def test_the_pieces_are_mostly_readable(made: Ground) -> None:
+    opaque = [piece for piece in SEGMENTS if is_opaque(made.actions(piece))]
+    assert opaque == ["A=1 tac", "$(echo rev)", "f() { rev; }; f", "rev >$X", "rev <>f11"]
+
+
+PLAIN = Action("tool:bash:id", harmless=True, reads=())
+
+
+@pytest.mark.parametrize(
+    ("command", "noticed"),
+    [
+        ("id; tac x", "['tac', 'x'] (/usr/bin/tac) was run and is not named"),
+        ("id 1", "['id', '1'] (/usr/bin/id) was run and is not named"),
+        ("id > /dev/shm/f", "/dev/shm/f outside the workspace was written by ['bash'"),
+        ("id > .git/config", "/workspace/.git/config in a repository was written by"),
+        ("id > x.sh", "/workspace/x.sh, which something may execute, was written by"),
+        ("id > p", "/workspace/p, which something may execute, was written by"),
+        ("id < .env", "the secret /workspace/.env was read by"),
+        ("id < a.txt", "/workspace/a.txt was read by"),
+        ("id < link", "/workspace/a.txt was read by"),
+        ("id 3<> /dev/tcp/127.0.0.1/1", "it connected to"),
+        ("./p", "was run and is not named"),
+    ],
+)
+def test_what_was_not_foreseen_is_noticed(made: Ground, command: str, noticed: str) -> None:
+    assert noticed in unforeseen([PLAIN], made.run([command])[0], made.code)
+
+
+def test_a_program_of_the_workspace_is_noticed_although_it_is_named(made: Ground) -> None:
+    named = [Action(f"tool:bash:{text}", harmless=True, reads=()) for text in ("./p", "factor 7")]
+    assert "/workspace/p of the workspace was run" in unforeseen(named, made.run(["./p"])[0], made.code)
+
+
+def test_a_command_finds_the_workspace_as_it_was(made: Ground) -> None:
+    changing = "rm -r sub; echo x > a.txt; mkdir -p y/z; mv b.txt y; chmod 0 notes.md; ln -s x z; echo x > /tmp/x"
+    looking = "test -e sub/d/e.md -a -e b.txt -a -r notes.md -a ! -e y -a ! -L z -a ! -e /tmp/x && cat a.txt && id"
+    ran = made.run([changing, looking])[1]
+    assert [execution.argv[0] for execution in ran.executed] == ["bash", "cat", "id"]
+    assert not ran.written.keys() - {"/tmp/output"}
+
+
+def test_processes_that_go_on_are_ended_and_noticed(made: Ground) -> None:
+    late, after = made.run(["(trap '' TERM; sleep 60) & disown; id", "id"])
+    assert late.is_late
+    assert not after.is_late
+    assert [execution.argv[0] for execution in after.executed] == ["bash", "id"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_commands_do_nothing_unforeseen(made: Ground, seed: int) -> None:
+    source = random.Random(seed)
+    commands: list[str] = []
+    while len(commands) < COMMANDS // SEEDS:
+        command = random_command(source)
+        if not is_opaque(made.actions(command)):
+            commands.append(command)
+    assert made.unforeseen(commands) == []
+    assert any(runs_unasked(made.actions(command)) for command in commands)

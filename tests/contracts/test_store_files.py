@@ -1,0 +1,161 @@
+"""Content by digest: kept once, checked when read, over a folder and over an S3-compatible server."""
+
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import obstore
+import pytest
+from msgspec.structs import replace
+from tests import s3
+
+from shoal.kernel.files import Files, digest_of
+from shoal.net.connections import default_tls
+from shoal.store.files import GRACE_SECONDS, LocalFiles
+from shoal.store.s3 import S3Files, S3Settings, open_s3
+
+BIG = 12_000_000
+
+
+class FilesRules:
+    """What both promise; a subclass gives the fixture `files`."""
+
+    def test_what_is_kept_is_read(self, files: Files) -> None:
+        digest = files.keep(b"hello")
+        assert digest == digest_of(b"hello")
+        assert files.read(digest) == b"hello"
+        assert files.has(digest)
+        assert files.keep(b"hello") == digest
+        assert files.read(files.keep(b"")) == b""
+
+    def test_large_files_go_in_and_out(self, files: Files, tmp_path: Path) -> None:
+        content = os.urandom(BIG)
+        (tmp_path / "in").write_bytes(content)
+        digest = files.keep_file(tmp_path / "in")
+        files.fetch(digest, tmp_path / "deep" / "out")
+        assert digest == digest_of(content)
+        assert (tmp_path / "deep" / "out").read_bytes() == content
+
+    def test_what_is_not_there_is_told(self, files: Files, tmp_path: Path) -> None:
+        absent = digest_of(b"absent")
+        assert not files.has(absent)
+        with pytest.raises(FileNotFoundError):
+            files.read(absent)
+        with pytest.raises(FileNotFoundError):
+            files.fetch(absent, tmp_path / "out")
+        assert list(tmp_path.glob("*out*")) == []
+        assert files.remove(absent)
+
+    def test_a_place_of_its_own_shares_nothing(self, files: Files) -> None:
+        inner = files.below("a%2Fb")
+        digest = inner.keep(b"inside")
+        assert inner.read(digest) == b"inside"
+        assert not files.has(digest)
+        assert files.below("a%2Fb").has(digest)
+        assert not files.below("other").has(digest)
+
+    def test_a_sweep_leaves_the_young(self, files: Files) -> None:
+        digest = files.keep(b"young")
+        assert files.sweep(()) == 0
+        assert files.has(digest)
+
+    def test_what_was_asked_for_lately_stays(self, files: Files) -> None:
+        digest = files.keep(b"young")
+        assert not files.remove(digest)
+        assert files.read(digest) == b"young"
+
+
+class TestLocalFiles(FilesRules):
+    """A folder."""
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> LocalFiles:
+        """An empty one."""
+        return LocalFiles(tmp_path / "files")
+
+    def test_what_is_old_is_removed_and_what_is_kept_again_is_young(self, files: LocalFiles) -> None:
+        old = time.time() - GRACE_SECONDS - 1
+        digests = [files.keep(b"a"), files.keep(b"b")]
+        for digest in digests:
+            os.utime(files.path(digest), (old, old))
+        files.keep(b"b")
+        assert [files.remove(digest) for digest in digests] == [True, False]
+        assert [files.has(digest) for digest in digests] == [False, True]
+
+    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, files: LocalFiles) -> None:
+        old = time.time() - GRACE_SECONDS - 1
+        inner = files.below("inner")
+        digests = [files.keep(b"a"), files.keep(b"b")]
+        other = inner.keep(b"a")
+        for path in (files.path(digests[0]), files.path(digests[1]), inner.path(other)):
+            os.utime(path, (old, old))
+        assert files.sweep({digests[1]}) == 1
+        assert [files.has(digest) for digest in digests] == [False, True]
+        assert inner.has(other)
+
+    def test_damaged_content_is_not_handed_out(self, files: LocalFiles, tmp_path: Path) -> None:
+        digest = files.keep(b"hello")
+        files.path(digest).write_bytes(b"hollo")
+        with pytest.raises(OSError, match="damaged"):
+            files.read(digest)
+        with pytest.raises(OSError, match="damaged"):
+            files.fetch(digest, tmp_path / "out")
+        assert list(tmp_path.glob("*out*")) == []
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Generator[str]:
+    """The address of an S3-compatible server."""
+    with s3.server() as address:
+        yield address
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("s3")
+class TestS3Files(FilesRules):
+    """A bucket."""
+
+    @pytest.fixture
+    def settings(self, s3_server: str) -> S3Settings:
+        """A bucket on the server."""
+        assert httpx2.put(f"{s3_server}/shoal", verify=default_tls()).status_code == 200
+        return S3Settings("shoal", "some/prefix", s3_server, "us-east-1", "key", "secret")
+
+    @pytest.fixture
+    def files(self, settings: S3Settings) -> S3Files:
+        """Files in it."""
+        return S3Files(settings)
+
+    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, settings: S3Settings) -> None:
+        files = S3Files(settings, grace_seconds=0.0)
+        digests = [files.keep(b"x1"), files.keep(b"x2")]
+        other = files.below("inner").keep(b"x1")
+        assert files.sweep({digests[1]}) >= 1
+        assert [files.has(digest) for digest in digests] == [False, True]
+        assert files.below("inner").has(other)
+        assert files.below("inner").sweep(()) == 1
+        assert not files.below("inner").has(other)
+
+    def test_what_is_wrong_is_told_in_a_sentence(self, settings: S3Settings) -> None:
+        with pytest.raises(OSError, match=r"^The object store has no such bucket\. Check files\.\* in the "):
+            S3Files(replace(settings, bucket="elsewhere")).keep(b"lost")
+        for endpoint in ("http://127.0.0.1:99999", "http://xn--☃.example"):
+            with pytest.raises(OSError, match=r"^files\.endpoint is no address: its host must be ASCII"):
+                S3Files(replace(settings, endpoint=endpoint)).keep(b"lost")
+        with pytest.raises(FileNotFoundError, match=r"^Object at location \S+ not found$"):
+            S3Files(settings).read(digest_of(b"absent"))
+
+    def test_machines_share_it(self, files: S3Files, settings: S3Settings) -> None:
+        assert S3Files(settings).read(files.keep(b"shared")) == b"shared"
+
+    def test_a_missing_server_is_told(self, s3_server: str) -> None:
+        with pytest.raises(OSError, match=r"^The object store failed: .*\. Check files\.\* in the configuration\.$"):
+            S3Files(S3Settings("shoal", "", "http://127.0.0.1:1", "us-east-1", "key", "secret")).keep(b"x")
+
+    def test_damaged_content_is_not_handed_out(self, files: S3Files) -> None:
+        digest = files.keep(b"hello")
+        obstore.put(open_s3(files.settings), f"{digest[:2]}/{digest}", b"hollo")
+        with pytest.raises(OSError, match="damaged"):
+            files.read(digest)

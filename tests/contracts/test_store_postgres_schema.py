@@ -1,0 +1,96 @@
+"""Whose database it is: what a role without all rights may do, and what is refused before anything is made."""
+
+import uuid
+from collections.abc import Generator
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from tests.postgres import database, server
+
+from shoal.kernel.errors import StoreError, StoreNewer, StoreReadOnly
+from shoal.store.driver import query
+from shoal.store.postgres import answering, open_postgres
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+class Guest(NamedTuple):
+    """A role that is nobody in its database; `url` is how it comes in, `owner` how its owner does."""
+
+    name: str
+    url: str
+    owner: str
+
+    def sql(self, *statements: str) -> None:
+        """What the owner does; ROLE and DB stand for the names."""
+        with psycopg.connect(self.owner, autocommit=True) as connection:
+            for statement in statements:
+                named = statement.replace("ROLE", self.name).replace("DB", connection.info.dbname)
+                connection.execute(named.encode())
+
+
+@pytest.fixture
+def guest() -> Generator[Guest]:
+    """One without rights in a database of its own."""
+    with database() as owner:
+        guest = Guest(f"guest_{uuid.uuid4().hex[:12]}", "", owner)
+        guest.sql("create role ROLE login")
+        try:
+            yield guest._replace(url=make_conninfo(owner, user=guest.name))
+        finally:
+            guest.sql("drop owned by ROLE cascade", "drop role ROLE")
+
+
+async def test_a_role_that_may_not_make_the_schema_is_told_what_its_owner_does(guest: Guest) -> None:
+    for start in (open_postgres, answering):
+        with pytest.raises(StoreReadOnly, match=f"`create schema shoal authorization {guest.name}`"):
+            await start(guest.url)
+    guest.sql("create schema shoal authorization ROLE")
+    await (await open_postgres(guest.url)).close()
+    assert (await answering(guest.url))[1] == 0
+
+
+async def test_a_role_that_may_make_a_schema_needs_nothing_else(guest: Guest) -> None:
+    guest.sql("grant create on database DB to ROLE")
+    assert (await answering(guest.url))[1] > 0, "nothing is made yet"
+    await (await open_postgres(guest.url)).close()
+
+
+async def test_a_role_that_may_only_write_what_another_made_works_and_one_that_may_not_is_told(guest: Guest) -> None:
+    await (await open_postgres(guest.owner)).close()
+    with pytest.raises(StoreReadOnly, match=r"may not use the schema shoal"):
+        await open_postgres(guest.url)
+    guest.sql(
+        "grant usage on schema shoal to ROLE",
+        "grant select, insert, update, delete on all tables in schema shoal to ROLE",
+        "grant usage on all sequences in schema shoal to ROLE",
+    )
+    driver = await open_postgres(guest.url)
+    await driver.write(query("setting_put", scope="s", key="k", value="v"))
+    await driver.close()
+    guest.sql("revoke insert on shoal.events from ROLE")
+    for start in (open_postgres, answering):
+        with pytest.raises(StoreReadOnly, match=r"may not use the table shoal\.events"):
+            await start(guest.url)
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused() -> None:
+    name = f"shoal_test_{uuid.uuid4().hex[:12]}"
+    with server() as address, psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0".encode())
+        try:
+            with pytest.raises(StoreError, match="encoding is SQL_ASCII"):
+                await open_postgres(make_conninfo(address, dbname=name))
+        finally:
+            connection.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.mark.parametrize(("part", "name"), [("store", "9999"), ("procrastinate", "99.00.00_01_later.sql")])
+async def test_what_a_newer_program_made_is_left_alone(guest: Guest, part: str, name: str) -> None:
+    await (await open_postgres(guest.owner)).close()
+    guest.sql(f"insert into shoal.migrations (part, name) values ('{part}', '{name}')")
+    for start in (open_postgres, answering):
+        with pytest.raises(StoreNewer, match=name):
+            await start(guest.owner)

@@ -1,0 +1,70 @@
+"""`shoal ask` at a terminal, on failure and when interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.processes import PROGRAM
+from tests.terminal import Terminal
+from tests.unit.surfaces.cli.conftest import Shoal
+from tests.waiting import until
+
+
+def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
+    terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
+    terminal.sees("There is nothing to ask: give a text, or pipe one in.")
+    assert terminal.ends() == 2
+
+
+def test_a_failed_turn_is_one_line_on_stderr(home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
+        "[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\napi_key = 'k'\n"
+    )
+    ran = subprocess.run([PROGRAM, "--home", home, "ask", "hello"], check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith("shoal: I cannot reach the model")
+    assert "http://127.0.0.1:1" in ran.stderr
+
+
+def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
+    address, log = slow_model
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[model]\nname = 'openai/fake-1'\n[engine]\ndrain_seconds = 60\n"
+        f"[providers.openai]\nbase_url = '{address}/v1'\n"
+    )
+    command = [PROGRAM, "--home", home, "ask", "--thread", "terminal:ask:mine", "hello"]
+    with subprocess.Popen(command) as asking:
+        until(log.exists)
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait(30) == 130
+    events = json.loads(shoal("threads", "log", "--json", "terminal:ask:mine").out)
+    assert (events[-1]["type"], events[-1]["data"]["outcome"]) == ("turn_finished", "aborted")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "runs"),
+    [("y", "Accepted.", True), ("yes", "Accepted.", True), ("n", "Discarded.", False), ("", "Discarded.", False)],
+)
+def test_staged_calls_are_decided_at_the_terminal(
+    home: Path, tmp_path: Path, answer: str, outcome: str, runs: bool
+) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[model]\nname = 'demo'\n[sandbox]\nkind = 'host'\n")
+    command = [PROGRAM, "--home", str(home), "ask", "--thread", "terminal:ask:mine", "run git push nowhere"]
+    terminal = Terminal(command, {**os.environ, "TERM": "dumb"}, tmp_path)
+    shown = terminal.sees("anything else discards it: ")
+    assert "? Not done yet, 1 of 1: bash" in shown
+    terminal.types(answer)
+    terminal.sees(outcome)
+    if runs:
+        terminal.sees("✗ bash")
+        terminal.sees("exit code 128")
+    assert terminal.ends() == 0
+    assert "chose to say nothing" not in terminal.screen
+    assert ("✗ bash" in terminal.screen) is runs

@@ -1,0 +1,64 @@
+"""The program `shoal`: its imports, its end, its variables and pipes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import PROGRAM
+from tests.unit.surfaces.cli.conftest import Shoal
+
+HELP_MODULES_MAX = 250
+
+
+def test_help_imports_little() -> None:
+    code = (
+        "import sys\nfrom shoal.surfaces.cli import main\n"
+        "assert main.run(['--help']) == 0\nprint(len(sys.modules), 'asyncio' in sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    count, has_asyncio = ran.stderr.split()
+    assert int(count) <= HELP_MODULES_MAX
+    assert has_asyncio == "False"
+
+
+def test_the_running_system_imports_nothing_for_rare_work() -> None:
+    rare = ("configparser", "cronsim", "importlib.resources", "shoal_hardware", "zoneinfo")
+    code = f"import sys, shoal.app\nprint(*(name for name in {rare} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == []
+
+
+def test_a_command_ends_when_all_is_said_and_its_interpreter_is_left_as_it_is() -> None:
+    code = (
+        "import atexit, sys\nfrom shoal.surfaces.cli import main\n"
+        "class Late:\n    def __del__(self): print('taken apart')\n"
+        "late = Late()\nsys.argv = ['shoal', 'nothing']\n"
+        "main.run = lambda *_: [atexit.register(print, 'registered'), print('done'), 7][-1]\nmain.main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["done", "registered"], "", 7)
+
+
+def test_debug_shows_the_traceback(home: Path) -> None:
+    environ = {**os.environ, "SHOAL_HOME": str(home)}
+    ran = subprocess.run([PROGRAM, "--debug", "usage"], check=False, capture_output=True, text=True, env=environ)
+    assert ran.returncode == 1
+    assert "Traceback" in ran.stderr
+    assert "shoal.kernel.errors.NotFound" in ran.stderr
+
+
+def test_shoal_home_names_the_home_directory(home: Path) -> None:
+    environ = {**os.environ, "SHOAL_HOME": str(home)}
+    ran = subprocess.run([PROGRAM, "init"], check=True, capture_output=True, text=True, env=environ)
+    assert ran.stdout.startswith(f"Made {home}:")
+    assert (home / "shoal.toml").exists()
+
+
+def test_a_closed_pipe_is_no_traceback(home: Path, shoal: Shoal) -> None:
+    shoal("init")
+    ran = subprocess.run(
+        ["bash", "-c", f"'{PROGRAM}' --home '{home}' skills list --json | head -c 1"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr

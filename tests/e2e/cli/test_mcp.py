@@ -1,0 +1,16 @@
+"""`shoal mcp` asks a running Shoal."""
+
+import json
+from pathlib import Path
+
+from tests.processes import running
+from tests.unit.features.mcp.test_cli import digest_of
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
+    digest = digest_of(shoal, "mcp_odd_echo")
+    with running(home):
+        assert shoal("mcp", "allow", "mcp_odd_echo", digest).code == 0
+        rows = json.loads(shoal("mcp", "list", "--json").out)
+    assert {row["name"]: row["state"] for row in rows}["mcp_odd_echo"] == "allowed"

@@ -1,0 +1,20 @@
+"""`shoal pair` asks a running Shoal."""
+
+import json
+from pathlib import Path
+
+from tests.processes import running
+from tests.unit.surfaces.cli.conftest import Shoal
+from tests.unit.surfaces.cli.test_access_pair import given
+
+
+def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
+    (ada,) = given(home, "ada")
+    with running(home):
+        assert json.loads(shoal("pair", ada, "--json").out) == {"platform": "telegram", "user": "ada"}
+        assert [one["by"] for one in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
+        again = shoal("pair", ada)
+        assert (again.code, again.err.count("\n")) == (1, 1)
+        assert "no such pairing code" in again.err
+        assert shoal("pair", "remove", "telegram:ada").code == 0
+        assert json.loads(shoal("pair", "list", "--json").out) == {"paired": [], "waiting": []}

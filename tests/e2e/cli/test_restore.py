@@ -1,0 +1,30 @@
+"""The command that a refused restore names works."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.unit.features.backups.test_cli import backup_with_schema, is_one_sentence, restored
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the backup goes."""
+    return tmp_path / "backup.tar.gz"
+
+
+def test_a_backup_from_before_the_first_release_says_how_to_start_over(shoal: Shoal, home: Path, file: Path) -> None:
+    backup_with_schema(shoal, home, file, 17)
+    ran = restored(shoal, home, file)
+    assert is_one_sentence(ran), ran
+    told = re.search(r"'(tar -xzf .+)' into an empty home directory; Shoal then starts with your agents", ran.err)
+    assert told is not None, ran.err
+    assert not home.exists()
+    home.mkdir()
+    subprocess.run(shlex.split(told[1].replace(file.name, str(file))), cwd=home, check=True)
+    assert (home / "agents/main/workspace/notes.txt").read_text() == "tea"
+    assert shoal("migrate").code == 0
+    assert "terminal:ask:mine" not in shoal("threads", "list").out

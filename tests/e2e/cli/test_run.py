@@ -1,0 +1,196 @@
+"""`shoal run`: the ready line, the token, one process a home, how signals end it, and other commands meanwhile."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.processes import PROGRAM, running
+from tests.unit.surfaces.cli.conftest import Shoal
+
+pytestmark = pytest.mark.slow
+
+
+def status(address: str, token: str = "") -> int:
+    """What the API answers to a listing of threads."""
+    request = urllib.request.Request(f"{address}/api/threads", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@contextmanager
+def started(home: Path, output: int) -> Generator[subprocess.Popen[bytes]]:
+    """`shoal run`, writing to `output`."""
+    command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
+    with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_the_token_is_shown_to_a_terminal(home: Path) -> None:
+    ours, theirs = pty.openpty()
+    with started(home, theirs):
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as terminal:
+            line = terminal.readline().decode().strip()
+    token = (home / "token").read_text().strip()
+    assert re.fullmatch(rf"ready http://127\.0\.0\.1:\d+/\?token={token}", line)
+
+
+def test_elsewhere_the_ready_line_says_only_where_the_token_is(home: Path) -> None:
+    with started(home, subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().decode().strip() for _ in range(2)]
+        process.terminate()
+        lines += process.stdout.read().decode().splitlines()
+    assert re.fullmatch(r"ready http://127\.0\.0\.1:\d+/", lines[0])
+    assert lines[1:] == [f"token {home / 'token'}"]
+
+
+def test_the_address_it_prints_serves(home: Path) -> None:
+    with running(home) as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.address)
+        assert server.token == (home / "token").read_text().strip()
+        assert status(server.address, server.token) == 200
+        assert status(server.address, "wrong") == 401
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it(home: Path, number: signal.Signals, code: int) -> None:
+    with running(home) as server:
+        server.process.send_signal(number)
+        out, err = server.process.communicate()
+        assert server.process.returncode == code
+    assert out == ""
+    assert "sandbox " in err
+    assert "Traceback" not in err
+
+
+def test_start_up_says_what_is_up(home: Path) -> None:
+    with running(home) as server:
+        server.process.terminate()
+        _, err = server.process.communicate()
+    lines = {line.split()[0]: line for line in err.splitlines()[:7]}
+    assert list(lines) == ["home", "agents", "tools", "skills", "model", "platforms", "sandbox"]
+    assert lines["agents"].endswith("1: main")
+    assert "bash" in lines["tools"]
+    assert "demo" in lines["model"]
+
+
+def test_a_second_one_is_refused_and_told_of_the_first(home: Path) -> None:
+    with running(home) as server:
+        command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
+        second = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (second.returncode, second.stdout) == (1, "")
+        assert second.stderr.startswith(
+            f"shoal: Another Shoal works on {home} (process {server.process.pid} at http://"
+        )
+        assert len(second.stderr.splitlines()) == 1
+
+
+def test_a_port_in_use_is_told(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [PROGRAM, "--home", str(home), "run", "--port", port]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"shoal: Cannot listen on 127.0.0.1:{port}")
+
+
+def test_a_wrong_configuration_is_told_before_anything_starts(home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[web]\nport = 'x'\n")
+    ran = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
+
+
+def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
+        assert (answer["outcome"], answer["reply"][:6]) == ("done", "Hello!")
+        (found,) = json.loads(shoal("threads", "list", "--json").out)
+        assert found["thread"] == "terminal:ask:mine"
+        assert shoal("audit", "verify").code == 0
+
+
+def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> None:
+    """Its process id may belong to another process by now, here to this one."""
+    shoal("init")
+    (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
+    ran = shoal("ask", "hello")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run touch .git").out)
+        allowed = shoal("approvals", "allow", asked["approvals"][0]["id"])
+        assert allowed.out == "Allowed. The turn continues.\n"
+        assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
+        again = shoal("approvals", "allow", asked["approvals"][0]["id"])
+        assert again.code == 1
+        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: There is no approval nonsense")
+
+
+def test_chat_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home) as server:
+        ran = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
+        assert ran.code == 0
+        assert ran.out.index("Hello!") < ran.out.index("allowed by owner") < ran.out.index("✓ bash")
+        assert f"the Shoal at {server.address}" in ran.out
+
+
+def test_triggers_reach_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        added = shoal("triggers", "add", "in 3 hours", "say hi", "--name", "greet")
+        assert (added.code, added.err) == (0, "")
+        (trigger,) = json.loads(shoal("triggers", "list", "--json").out)
+        assert (trigger["name"], trigger["text"]) == ("greet", "say hi")
+        assert shoal("triggers", "remove", trigger["id"]).code == 0
+        assert shoal("triggers", "remove", trigger["id"]).code == 1
+        assert json.loads(shoal("triggers", "list", "--json").out) == []
+
+
+def test_what_changes_the_database_by_itself_is_refused_meanwhile(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        ran = shoal("migrate")
+        assert ran.code == 1
+        assert ran.err.startswith("shoal: Another Shoal works on")
+
+
+def test_a_backup_can_be_taken_meanwhile(home: Path, shoal: Shoal, tmp_path: Path) -> None:
+    with running(home):
+        shoal("ask", "--thread", "terminal:ask:mine", "hello")
+        assert shoal("backup", str(tmp_path / "b.tar.gz")).code == 0
+    assert (tmp_path / "b.tar.gz").stat().st_size > 1000
+
+
+def test_a_default_model_that_its_provider_lacks_is_told_at_the_start(shoal: Shoal, home: Path, model: str) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/other'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+    )
+    shoal("models", "refresh")
+    with running(home) as server:
+        asked = urllib.request.Request(
+            f"{server.address}/api/info", headers={"Authorization": f"Bearer {server.token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            notes = json.loads(answer.read())["notes"]
+    assert any("openai does not offer the model 'other'" in note and "shoal setup model`" in note for note in notes)

@@ -1,0 +1,42 @@
+"""`shoal tokens` works on a running Shoal."""
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.processes import Server, running
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+def status(server: Server, token: str, path: str = "/api/threads") -> int:
+    """What the API answers to somebody with this token."""
+    request = urllib.request.Request(f"{server.address}{path}", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.slow
+def test_a_running_shoal_makes_knows_and_forgets_it(shoal: Shoal, home: Path) -> None:
+    before = shoal("token", "create", "early", "--scope", "read").out.strip()
+    with running(home) as server:
+        made = json.loads(shoal("token", "create", "ben", "--scope", "chat", "--expires", "2d", "--json").out)
+        assert (made["token"]["person"], made["token"]["created_by"]) == ("web:ben", "web:owner")
+        assert status(server, before) == status(server, made["secret"]) == 200
+        assert status(server, made["secret"], "/api/audit") == 403
+        used = {one["name"]: bool(one["used_on"]) for one in json.loads(shoal("token", "list", "--json").out)}
+        assert used == {"ben": True, "early": True}
+        assert shoal("token", "revoke", "ben").out == "ben is revoked.\n"
+        assert (status(server, before), status(server, made["secret"])) == (200, 401)
+        again = shoal("token", "revoke", "ben")
+        assert (again.code, again.err) == (
+            1,
+            "shoal: There is no token 'ben'; 'shoal token list' shows those there are.\n",
+        )
+    assert shoal("token", "revoke", "early").code == 0
+    assert json.loads(shoal("token", "list", "--json").out) == []

@@ -1,0 +1,46 @@
+"""Restores trees in processes that are killed at a step of it: `python -m tests.scenarios.restore_life`."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from shoal.features.undo.restore import restore
+from shoal.store.files import LocalFiles
+from shoal.testing.crash import serve_forked
+from shoal.tools.trees import Trees
+
+WATCHED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.chmod", "open"}
+
+
+class Restoration(msgspec.Struct, frozen=True):
+    """A workspace that is at the tree `now` and is to be at `then`; killed before the step `killed_at`, 0 is never."""
+
+    root: str
+    kept: str
+    now: str
+    then: str
+    killed_at: int = 0
+
+
+async def live(order: Restoration) -> int:
+    """Restore it all, and count the steps."""
+    steps = 0
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal steps
+        if event in WATCHED and not str(arguments[0]).startswith("/"):
+            steps += 1
+            if steps == order.killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    trees = Trees(LocalFiles(Path(order.kept)))
+    sys.addaudithook(watch)
+    assert restore(Path(order.root), trees, order.now, order.then, "undo") == {}
+    return steps
+
+
+if __name__ == "__main__":
+    serve_forked(Restoration, live)
