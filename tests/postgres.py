@@ -66,9 +66,16 @@ def postgres_database() -> Generator[str]:
         yield address
 
 
+LEFT = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state like %s"
+
+
 def empty(address: str) -> None:
-    """Delete every row of Shoal's schema, where it exists."""
-    with psycopg.connect(address, autocommit=True) as connection:
+    """Delete every row of Shoal's schema, where it exists.
+
+    Transactions that an interrupted test left open end first; otherwise their locks would hold up all tests after it.
+    """
+    with psycopg.connect(address, autocommit=True, options="-c lock_timeout=60s") as connection:
+        connection.execute(LEFT, ["idle in transaction%"])
         found = connection.execute(
             "select tablename from pg_tables where schemaname = 'shoal' and tablename <> 'migrations'"
         ).fetchall()
