@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TypeVar
 
+import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from shoal.assembly.overrides import Overrides
@@ -37,13 +38,14 @@ class SetupCalls:
         return self.wait_for(call)
 
     def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`. Ctrl-C ends it."""
+        """Return the result of `work`. Ctrl-C cancels it and raises click.Abort."""
         future = self._portal.start_task_soon(work)
         try:
             return future.result()
-        except BaseException:
+        except KeyboardInterrupt:  # in a context manager of the portal, it would end the portal's event loop
+            raise click.Abort from None
+        finally:
             future.cancel()
-            raise
 
     def hearing(self, platform: str) -> AbstractContextManager[Hearing]:
         """Receive messages from people who write to a bot, inside the context. Raises PlatformError, ConfigError."""
