@@ -11,7 +11,8 @@ from tests.scenarios.restore_life import Restoration
 from tests.unit.tools.test_trees import Stand
 
 
-def test_what_git_keeps_there_is_restored_too(stand: Stand) -> None:
+def test_what_git_keeps_there_is_restored_too(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
     (stand.root / ".gitignore").write_text("*.db\n")
     (stand.root / "inner").mkdir()
     for folder in (stand.root, stand.root / "inner"):

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from tests.processes import running
 from tests.unit.surfaces.cli.conftest import Shoal
-from tests.unit.surfaces.cli.test_access_pair import given
+from tests.unit.surfaces.cli.test_access_pair import given, make_home
 
 
 def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
+    make_home(shoal, home)
     (ada,) = given(home, "ada")
     with running(home):
         assert json.loads(shoal("pair", ada, "--json").out) == {"platform": "telegram", "user": "ada"}

@@ -5,18 +5,15 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import pytest
-from tests.unit.features.backups.test_cli import backup_with_schema, is_one_sentence, restored
+from tests.unit.features.backups.test_cli import backup_with_schema, is_one_sentence, make_home, restored
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where the backup goes."""
-    return tmp_path / "backup.tar.gz"
-
-
-def test_a_backup_from_before_the_first_release_says_how_to_start_over(shoal: Shoal, home: Path, file: Path) -> None:
+def test_a_backup_from_before_the_first_release_says_how_to_start_over(
+    shoal: Shoal, home: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup.tar.gz"
+    make_home(shoal, home)
     backup_with_schema(shoal, home, file, 17)
     ran = restored(shoal, home, file)
     assert is_one_sentence(ran), ran

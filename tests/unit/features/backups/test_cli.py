@@ -41,7 +41,11 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def worked(shoal: Shoal, home: Path) -> None:
-    """A home directory with a conversation, a workspace with links, and secrets."""
+    make_home(shoal, home)
+
+
+def make_home(shoal: Shoal, home: Path) -> None:
+    """Make a home directory with a conversation, a workspace with links, and secrets."""
     shoal("ask", "--thread", "terminal:ask:mine", "hello")
     workspace = home / "agents/main/workspace"
     (workspace / "notes.txt").write_text("tea")

@@ -23,7 +23,11 @@ SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
 
 @pytest.fixture(autouse=True)
 def configured(shoal: Shoal, home: Path) -> None:
-    """A home with an MCP server that changed a tool and has a new one."""
+    make_home(shoal, home)
+
+
+def make_home(shoal: Shoal, home: Path) -> None:
+    """Make a home with an MCP server that changed a tool and has a new one."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
     assert sees(home, echo="a") == {"echo": "a"}

@@ -22,7 +22,11 @@ api_base = "http://127.0.0.1:1"
 
 @pytest.fixture(autouse=True)
 def configured(shoal: Shoal, home: Path) -> None:
-    """A home with a platform that people write on."""
+    make_home(shoal, home)
+
+
+def make_home(shoal: Shoal, home: Path) -> None:
+    """Make a home with a platform that people write on."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
 
