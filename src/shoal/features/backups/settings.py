@@ -12,7 +12,13 @@ class BackupSettings(Section, frozen=True, kw_only=True):
 
     live = frozenset({"to", "every_hours"})
 
-    to: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$|^(?!s3:).+$")] = ""
+    to: Annotated[
+        str,
+        Meta(
+            pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$|^(?!s3:).+$",
+            description="a directory, s3://BUCKET/PREFIX, or empty",
+        ),
+    ] = ""
     """Destination: a directory, relative to the home directory, or s3://BUCKET/PREFIX in the store of [files]. Empty
     makes no scheduled backups."""
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0

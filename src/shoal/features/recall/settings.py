@@ -10,7 +10,7 @@ from shoal.kernel.section import Section
 class RecallSettings(Section, frozen=True, kw_only=True):
     """Search by meaning in memory, notes, documents and conversations; see docs/recall.md."""
 
-    model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$")] = ""
+    model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$", description="a model, PROVIDER/MODEL, or empty")] = ""
     """Embedding model, PROVIDER/MODEL. It receives every text that can be recalled. Empty searches by words."""
     history: bool = True
     """Whether messages of conversations are embedded too. Otherwise they are searched by words."""

@@ -14,10 +14,14 @@ VOICE_MODES: tuple[VoiceMode, ...] = ("on", "off", "auto")
 class SpeechSettings(Section, frozen=True, kw_only=True):
     """Speech recognition of voice messages and spoken answers; see docs/voice.md."""
 
-    recognition: Annotated[str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$")] = ""
+    recognition: Annotated[
+        str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$", description="moonshine, PROVIDER/MODEL, or empty")
+    ] = ""
     """Recognizes voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, local and English only (extra
     `voice`). Empty: they stay files."""
-    speaking: Annotated[str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$")] = ""
+    speaking: Annotated[
+        str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$", description="espeak-ng, PROVIDER/MODEL, or empty")
+    ] = ""
     """Speaks answers: a model, PROVIDER/MODEL, or espeak-ng, a local program. Empty: answers are only written."""
     voice: str = ""
     """Name of the voice. Empty takes the default."""

@@ -33,7 +33,13 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     """E-mail address of the account that calls for a Google Workspace add-on. Without it, add-on events are refused."""
     push_account: str = ""
     """E-mail address of the service account that Pub/Sub pushes as. Without it, pushes are refused."""
-    subscription: Annotated[str, Meta(pattern=r"^$|^projects/[^/\s]+/subscriptions/[^/\s]+$")] = ""
+    subscription: Annotated[
+        str,
+        Meta(
+            pattern=r"^$|^projects/[^/\s]+/subscriptions/[^/\s]+$",
+            description="projects/NAME/subscriptions/NAME, or empty",
+        ),
+    ] = ""
     """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, if Google cannot call this server."""
     pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
     """Address of the Pub/Sub API."""
