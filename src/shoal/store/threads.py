@@ -122,7 +122,7 @@ class ThreadStore(StorePart):
 
     async def check_rest(self, thread: ThreadId) -> None:
         """Raise NotFound, or Conflict while the thread or one of its subagents is active."""
-        await self._driver.read(_at_rest(thread))
+        await self._driver.write(_at_rest(thread))  # it locks
 
     @writes_at
     def delete(self, at: datetime, thread: ThreadId, by: str, token: str) -> Script[DeletedThread]:

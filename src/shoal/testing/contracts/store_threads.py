@@ -94,8 +94,11 @@ class ThreadRules:
         """A turn that is open, or a message that waits."""
         lease = await opened(store)
         with pytest.raises(Conflict):
+            await store.threads.check_rest(THREAD)
+        with pytest.raises(Conflict):
             await store.threads.delete(THREAD, "web:owner", "")
         await closed(store, lease)
+        await store.threads.check_rest(THREAD)
         await store.inbox.accept(prompt("m9"), 100)
         with pytest.raises(Conflict):
             await store.threads.delete(THREAD, "web:owner", "")
