@@ -179,7 +179,7 @@ class Approvals(StorePart):
         for verdicts in due.values():
             try:
                 settlements += await self.settle_all(verdicts, "once", "clock", "untrusted")
-            except (Conflict, *UNREADABLE):  # decided meanwhile, or unreadable
+            except (Conflict, Gone, NotFound, *UNREADABLE):  # decided, expired or deleted meanwhile, or unreadable
                 continue
         return settlements
 

@@ -112,6 +112,13 @@ class ApprovalRules:
         with pytest.raises(NotFound):
             await store.approvals.choose(CardId("C2"), [1], "post", "")
 
+    async def test_two_processes_expire_a_card_once(self, store: Store, clock: ManualClock) -> None:
+        lease = await opened(store)
+        await store.journal.commit(lease, card(clock))
+        await clock.advance(EXPIRES_SECONDS + 1)
+        settlements = await asyncio.gather(*(store.approvals.expire() for _ in range(RACERS)))
+        assert sum(map(len, settlements)) == 3
+
     async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
         """With what will run."""
         await asked(store, clock)
