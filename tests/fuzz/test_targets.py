@@ -6,7 +6,7 @@ from tests.fuzz.target import Broken, Missing, make, names, opened
 
 SEED = 1
 ATTEMPTS = 800
-SLOWER = {"shell": 6, "config": 200, "event_files": 150, "http": 6, "markup": 200, "people": 3}
+SLOWER = {"shell": 6, "config": 200, "event_files": 150, "http": 6, "markup": 200, "people": 3, "staged": 30}
 """Attempts at targets where one takes more than a few milliseconds: of `shell` 25 commands, of `people` 16 talks."""
 
 
