@@ -125,8 +125,8 @@ async def test_stop_lets_nothing_begin_that_was_accepted(tmp_path: Path, setting
         assert slow.begun == ["one"]
         assert slow.sent == []
         assert [one.outcome for one in await approvals(world)] == ["stopped", "not_run", "not_run"]
-        assert "it was stopped while it ran" in card.markdown
-        assert card.markdown.count("it did not run: it was stopped before") == 2
+        assert "Accepted; it was stopped while it ran" in card.markdown
+        assert card.markdown.count("it did not happen: it was stopped before") == 2
         await world.ada.says("well")
         await world.ada.sees("I see.")
         assert model.requests[-1].messages[-1].text.count("- failed: ") == 3

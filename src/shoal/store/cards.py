@@ -34,7 +34,7 @@ TRUTHS: dict[CardState, str] = {
     "no_access": "⚠️ Allowed, but it did not run: the person who asked for it has no access any more.",
 }
 STAGED_TRUTHS: dict[CardState, str] = {
-    **TRUTHS,
+    **{state: text.replace("Allowed", "Accepted") for state, text in TRUTHS.items()},
     "pending": "⏳ Has not happened. Waits for an answer.",
     "allow": "✅ Accepted{by}.",
     "thread": "✅ Accepted{by}, also when it comes again in this thread.",
