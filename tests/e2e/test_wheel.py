@@ -61,7 +61,7 @@ def test_every_module_of_the_shipped_tests_can_be_imported(python: Path, tmp_pat
 
 
 def test_the_documentation_is_in_it(python: Path, tmp_path: Path) -> None:
-    assert run(python.with_name("shoal"), "docs", "import", cwd=tmp_path).startswith("# Coming from another product")
+    assert run(python.with_name("shoal"), "docs", "import", cwd=tmp_path).startswith("# Import from another product")
 
 
 def test_a_contract_suite_runs_against_an_adapter(python: Path, tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from shoal.surfaces.cli.docs import matches
 
 
 def test_a_page_is_printed(shoal: Shoal) -> None:
-    assert shoal("docs", "import").out.startswith("# Coming from another product")
+    assert shoal("docs", "import").out.startswith("# Import from another product")
     assert shoal("docs", "docs/platforms/slack.md").out.startswith("# ")
     assert "import.md" in shoal("docs").out
 
 
 def test_a_word_prints_the_page_of_its_job(shoal: Shoal) -> None:
-    assert shoal("docs", "ollama").out.startswith("# Models on your own machine")
+    assert shoal("docs", "ollama").out.startswith("# Use Ollama or another model on your own machine")
     assert shoal("docs", "home", "assistant").out.startswith("# Add an MCP server")
     assert shoal("docs", "backup").out.startswith("# Back up every night")
 
