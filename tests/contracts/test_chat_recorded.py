@@ -34,12 +34,13 @@ from shoal.kernel.clock import iso
 from shoal.kernel.messages import Deletion, Edit, Prompt, Reaction
 from shoal.kernel.secret import Secret
 from shoal.kernel.webhooks import HttpAnswer
-from shoal.platforms.account import GREETING
+from shoal.platforms.account import GREETING, ChatAccount
 from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, serving
 from shoal.testing.platforms.discord import FakeDiscord
 from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.google_chat import PUSH_ACCOUNT, FakeGoogleChat
 from shoal.testing.platforms.matrix import FakeMatrix
 from shoal.testing.platforms.matrix_world import ADA as MATRIX_ADA
@@ -85,9 +86,10 @@ def filled(content: object, peer: Peer, **names: str) -> bytes:
 
 # ---- the platforms ----
 
+Stand = tuple[FakePlatform, Peer, Send]
 
-@asynccontextmanager
-async def telegram(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+
+async def telegram(home: Path) -> Stand:
     """By webhook."""
     server = FakeTelegram()
     server.add_chat(7)
@@ -105,15 +107,10 @@ async def telegram(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
     async def send(one: Recorded) -> object:
         return await peer.adapter.receive({"x-telegram-bot-api-secret-token": secret}, filled(one.payload, peer))
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
-@asynccontextmanager
-async def slack(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+async def slack(home: Path) -> Stand:
     """By signed calls."""
     server = slack_peer.workspace()
     await server.start()
@@ -134,15 +131,10 @@ async def slack(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
             kind, body = "application/x-www-form-urlencoded", urlencode(texts).encode()
         return await peer.adapter.receive(server.signed(body, kind), body)
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
-@asynccontextmanager
-async def teams(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+async def teams(home: Path) -> Stand:
     """By signed calls."""
     clock = ManualClock()
     server = FakeTeams(clock)
@@ -161,15 +153,10 @@ async def teams(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
         body = filled(one.payload, peer, **names, known=known)
         return await peer.adapter.receive(server.signed(service_url=server.service_url), body)
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
-@asynccontextmanager
-async def google_chat(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+async def google_chat(home: Path) -> Stand:
     """By signed calls, of an app and of an add-on."""
     clock = ManualClock()
     server = FakeGoogleChat(clock)
@@ -183,15 +170,10 @@ async def google_chat(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
         body = filled(one.payload, peer, direct=DIRECT, space=HARBOUR)
         return await peer.adapter.receive(server.signed(push="commonEventObject" in one.payload), body)
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
-@asynccontextmanager
-async def discord(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+async def discord(home: Path) -> Stand:
     """By the gateway."""
     clock = ManualClock()
     server = FakeDiscord(clock)
@@ -208,15 +190,10 @@ async def discord(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
         await server.happens(one.event, msgspec.json.decode(filled(one.payload, peer, **names, **ids, known=known)))
         return None
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
-@asynccontextmanager
-async def matrix(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
+async def matrix(home: Path) -> Stand:
     """By syncing. An event comes once, as a homeserver has it."""
     clock = ManualClock()
     server = FakeMatrix(clock)
@@ -231,11 +208,7 @@ async def matrix(home: Path) -> AsyncGenerator[tuple[Peer, Send]]:
         await server.happens(peer.room, MATRIX_ADA, one.event, content, redacts=str(content.get("redacts", "")))
         return None
 
-    try:
-        yield peer, send
-    finally:
-        await peer.adapter.close()
-        await server.stop()
+    return server, peer, send
 
 
 STANDS = {
@@ -243,6 +216,19 @@ STANDS = {
     "matrix": matrix,
 }  # fmt: skip
 _inboxes: dict[int, Inbox] = {}
+
+
+@asynccontextmanager
+async def standing(platform: str, home: Path) -> AsyncGenerator[tuple[Peer, Send, Inbox]]:
+    """A platform, how it delivers, and where what comes of that goes."""
+    server, peer, send = await STANDS[platform](home)
+    assert isinstance(peer.adapter, ChatAccount)
+    inbox = _inboxes[id(peer)] = Inbox()
+    try:
+        yield peer, send, inbox
+    finally:
+        await peer.adapter.close()
+        await server.stop()
 
 
 def inbox_of(peer: Peer) -> Inbox:
@@ -293,8 +279,7 @@ async def test_nothing_is_met_with_silence(
     platform: str, one: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with STANDS[platform](tmp_path) as (peer, send):
-        inbox = _inboxes[id(peer)] = Inbox()
+    async with standing(platform, tmp_path) as (peer, send, inbox):
         async with serving(peer.adapter, inbox):
             begun = await peer.says("begin")
             (first,) = await inbox.prompts(1)
@@ -390,32 +375,30 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
     told, part = Told(), "form" if one.form else "payload"
 
     async def attempt(home: Path) -> int:
-        async with STANDS[platform](home) as (peer, send):
-            inbox = _inboxes[id(peer)] = Inbox()
-            async with serving(peer.adapter, inbox):
-                begun = await peer.says("begin")
-                (first,) = await inbox.prompts(1)
-                for known in ("55", "1767603600.000055", begun, first.key, "D00000001/1767603600.000101"):
-                    inbox.threads[known] = first.thread
-                told.kinds.clear()
-                answer = await send(msgspec.structs.replace(one, **{part: content}))
-                assert isinstance(answer, HttpAnswer)
-                await peer.says("end")
-                await inbox.until(lambda: inbox.said()[-1].text == "end")
-                if answer.status == 401:
-                    return 401
-                assert answer.status == 200 or (answer.status == 501 and one.payload["type"] == "invoke")
+        async with standing(platform, home) as (peer, send, inbox), serving(peer.adapter, inbox):
+            begun = await peer.says("begin")
+            (first,) = await inbox.prompts(1)
+            for known in ("55", "1767603600.000055", begun, first.key, "D00000001/1767603600.000101"):
+                inbox.threads[known] = first.thread
+            told.kinds.clear()
+            answer = await send(msgspec.structs.replace(one, **{part: content}))
+            assert isinstance(answer, HttpAnswer)
+            await peer.says("end")
+            await inbox.until(lambda: inbox.said()[-1].text == "end")
+            if answer.status == 401:
+                return 401
+            assert answer.status == 200 or (answer.status == 501 and one.payload["type"] == "invoke")
 
-                def came() -> list[object]:
-                    alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # which one person sees
-                    shown = [answer.body] if answer.body.strip(b"{}") else []  # to whoever pressed a button
-                    posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
-                    return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *told.kinds]
+            def came() -> list[object]:
+                alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # which one person sees
+                shown = [answer.body] if answer.body.strip(b"{}") else []  # to whoever pressed a button
+                posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
+                return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *told.kinds]
 
-                if put is not None and answer.status != 501:
-                    await until_some(came)
-                    assert came(), "silence"
-                return answer.status
+            if put is not None and answer.status != 501:
+                await until_some(came)
+                assert came(), "silence"
+            return answer.status
 
     logging.getLogger().addHandler(told)
     try:
