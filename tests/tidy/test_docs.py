@@ -8,6 +8,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -15,8 +16,10 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from shoal.surfaces.cli import main
 from shoal.surfaces.cli.docs import matches
 from tests.tidy.source import GROUP, PACKAGE, ROOT, nodes, package_files, project_files, text, tree, where
 
@@ -95,6 +98,23 @@ def test_a_block_that_says_so_runs(block: Block, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    said = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", said, re.MULTILINE))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_to_headings_lead_to_one() -> None:
+    broken = [
+        where(path, name=f"{target}#{heading}")
+        for path in documents()
+        for target, heading in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
+        if (page := path.parent / target if target else path).suffix == ".md" and heading not in anchors(page)
+    ]
+    assert broken == []
+
+
 def test_links_lead_somewhere() -> None:
     broken = [
         where(path, name=found["target"])
@@ -163,3 +183,43 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
     )
     assert index == names[1:]
     assert [int(name[:3]) for name in names] == list(range(len(names)))
+
+
+COMMAND = re.compile(r"^(?:\w+=\S+ )*(?:\.venv/bin/)?shoal (.+)$", re.MULTILINE)
+TYPED = [
+    (block.place, line)
+    for block in BLOCKS
+    if block.language == "bash"
+    for line in COMMAND.findall(block.code.replace("\\\n", ""))
+]
+
+
+@pytest.mark.parametrize(("place", "line"), TYPED)
+def test_a_command_to_type_parses(place: str, line: str) -> None:
+    """Its options and arguments too; nothing runs."""
+    words = shlex.split(line.partition(" && ")[0], comments=True)
+    assert words == ["--version"] or parse_command(words), place
+
+
+def test_commands_within_sentences_exist() -> None:
+    broken = list[str]()
+    for path in documents():
+        for line in re.findall(r"(?<!`)`(?:\.venv/bin/)?shoal ([a-z][^`\n…|<]*)`", path.read_text(encoding="utf-8")):
+            words = [word for word in re.sub(r"\[.*?\]", "", line).split() if not word.startswith("-")]
+            try:
+                command: click.Command | None = main.shoal
+                while isinstance(command, click.Group) and words:
+                    _, command, words = command.resolve_command(click.Context(command), words)
+            except click.UsageError as error:
+                broken.append(f"{where(path)}: shoal {line}: {error.format_message()}")
+    assert [line for line in broken if not line.startswith("docs/extending.md: shoal tides")] == []
+
+
+def parse_command(words: list[str]) -> bool:
+    """Parse a command line down to its subcommand; raises click.UsageError for one that is wrong."""
+    parsed = main.shoal.make_context("shoal", words)
+    while isinstance(parsed.command, click.Group) and (left := [*parsed._protected_args, *parsed.args]):
+        name, command, rest = parsed.command.resolve_command(parsed, left)
+        assert command is not None, left
+        parsed = command.make_context(name, rest, parent=parsed)
+    return True
