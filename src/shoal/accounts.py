@@ -64,8 +64,8 @@ def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
     of platforms that take the place of the configuration's."""
     owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
     persons = (
-        Person(one.identities, one.roles, name, one.usd_per_day, one.tokens_per_day, one.timezone)
-        for name, one in config.access.people.items()
+        Person(person.identities, person.roles, name, person.usd_per_day, person.tokens_per_day, person.timezone)
+        for name, person in config.access.people.items()
     )
     return People(persons, (*OWNERS, *platform_owners(config), *owners))
 

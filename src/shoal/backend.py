@@ -87,7 +87,7 @@ class Backend:
 
     def begin(self, name: str, *serve: Service) -> None:
         """Run all of `serve` as services in this process until `end` is called with this name."""
-        self._named[name] = [partial(_outlast, self.health, one) for one in serve]
+        self._named[name] = [partial(_outlast, self.health, service) for service in serve]
         if self._tasks is not None:
             self._tasks.start_soon(self._run_named, name)
 
@@ -162,7 +162,7 @@ class ClusterBackend(Backend):
 
     def add_single(self, name: str, *serve: Service) -> None:
         """Run the services under an advisory lock with this name."""
-        self._holder.want(name, partial(_together, [partial(_outlast, self.health, one) for one in serve]))
+        self._holder.want(name, partial(_together, [partial(_outlast, self.health, service) for service in serve]))
 
 
 async def _together(services: Sequence[Service]) -> None:

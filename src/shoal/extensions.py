@@ -45,12 +45,12 @@ HARDWARE: Literal["shoal.tools.hardware"] = "shoal.tools.hardware"
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
     """Return the entry points of a group by name. Raises ConfigError if two packages use the same name."""
-    found: dict[str, EntryPoint] = {}
+    entry_points: dict[str, EntryPoint] = {}
     path = tuple(sys.path)
     for entry in _offered(path) if group in _groups(path) else ():
         if entry.group != group:
             continue
-        other = found.get(entry.name)
+        other = entry_points.get(entry.name)
         if other is not None and other.value != entry.value:
             raise ConfigError(
                 [
@@ -58,16 +58,16 @@ def extensions(group: Group) -> dict[str, "EntryPoint"]:
                     "Uninstall one of them."
                 ]
             )
-        found[entry.name] = entry
-    return found
+        entry_points[entry.name] = entry
+    return entry_points
 
 
 def load_extension(group: Group, name: str) -> object:
     """Import the entry point with a name. Raises ConfigError if it does not exist or cannot be imported."""
-    found = extensions(group)
-    entry = found.get(name)
+    entry_points = extensions(group)
+    entry = entry_points.get(name)
     if entry is None:
-        known = ", ".join(sorted(found)) or "none"
+        known = ", ".join(sorted(entry_points)) or "none"
         raise ConfigError([f"No installed package offers {name!r} in {group}; offered: {known}."])
     try:
         loaded: object = entry.load()

@@ -91,7 +91,7 @@ def features() -> Sequence[Feature]:
 def command_named(name: str) -> object | None:
     """Load a feature's subcommand of `shoal`, or return None if no feature has it."""
     entries = ((feature, one) for feature in features() for one in feature.cli if one.name == name and not one.group)
-    return next((feature.load(one.entry) for feature, one in entries), None)
+    return next((feature.load(command.entry) for feature, command in entries), None)
 
 
 def tool_modules() -> Iterator[ModuleType]:

@@ -32,11 +32,11 @@ def source() -> tuple[str, bool]:
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        found = msgspec.json.decode(distribution("shoal").read_text("direct_url.json") or "{}", type=_Source)
+        origin = msgspec.json.decode(distribution("shoal").read_text("direct_url.json") or "{}", type=_Source)
     except (PackageNotFoundError, *UNREADABLE):
-        found = _Source()
-    parts = urlsplit(found.url)
-    return (unquote(parts.path) if parts.scheme == "file" else "shoal"), found.dir_info.editable
+        origin = _Source()
+    parts = urlsplit(origin.url)
+    return (unquote(parts.path) if parts.scheme == "file" else "shoal"), origin.dir_info.editable
 
 
 def install_command(extra: str) -> list[str]:
@@ -68,8 +68,12 @@ def program() -> str:
     called = sys.argv[0]
     if Path(called).name != "shoal":
         return "shoal"
-    found = shutil.which("shoal")
-    return "shoal" if found and os.path.exists(called) and os.path.samefile(found, called) else shlex.quote(called)
+    executable = shutil.which("shoal")
+    return (
+        "shoal"
+        if executable and os.path.exists(called) and os.path.samefile(executable, called)
+        else shlex.quote(called)
+    )
 
 
 def as_typed(text: str) -> str:

@@ -156,12 +156,12 @@ async def watch_set_aside(
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
-            told = f"I set aside a message of {aside.platform}: I ended twice while working on it."
-            note(f"{told} It is from {aside.lane}. Please report this as a bug.")
+            notice = f"I set aside a message of {aside.platform}: I ended twice while working on it."
+            note(f"{notice} It is from {aside.lane}. Please report this as a bug.")
             if not aside.told:
                 noted = _encode(msgspec.structs.replace(aside, told=True)).decode()
                 if await settings.swap(SET_ASIDE, key, stored, noted):
-                    await tell(f"{told} `shoal doctor` lists it; please report this as a bug.")
+                    await tell(f"{notice} `shoal doctor` lists it; please report this as a bug.")
         await clock.sleep(SET_ASIDE_SECONDS)
 
 
@@ -254,19 +254,21 @@ def _rules_of(home: Home, name: str) -> bytes:
 
 def _rules(config: Config) -> dict[str, bytes]:
     """Return all access settings in parts, without secrets."""
-    found = {
+    rules = {
         "permissions": _encode(config.permissions),
         "access": _encode(config.access),
         "budget": _encode(config.budget),
         "sandbox": _encode(config.sandbox),
         "web.allow": _encode(config.web.allow),
     }
-    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
+    accounts: dict[str, AccountSettings] = {
+        f"webhook {name}": account for name, account in config.platforms.webhook.items()
+    }
     for platform, listed in config.platforms.accounts.items():
-        accounts |= {f"{platform} {one.account}": one for one in listed}
-    for name, one in accounts.items():
-        found[f"platforms.{name}"] = _encode([one.enabled, one.owner, one.allow, one.channels])
-    return found
+        accounts |= {f"{platform} {account.account}": account for account in listed}
+    for name, account in accounts.items():
+        rules[f"platforms.{name}"] = _encode([account.enabled, account.owner, account.allow, account.channels])
+    return rules
 
 
 async def tell_completions(hub: Hub, on_complete: Completion) -> None:
@@ -278,8 +280,8 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
     with hub.subscribe() as coming:
         async for item in coming:
             if isinstance(item, Event) and isinstance(item.data, TurnFinished):
-                told = tell(item.thread, item.turn, item.data.reply)
-                (failure,) = await asyncio.gather(told, return_exceptions=True)  # as a value: it is a foreign program's
+                post = tell(item.thread, item.turn, item.data.reply)
+                (failure,) = await asyncio.gather(post, return_exceptions=True)  # as a value: it is a foreign program's
                 if failure is not None:
                     fields = {"thread_id": item.thread, "turn": item.turn}
                     log.error("the completion callback failed for a turn", extra=fields, exc_info=failure)

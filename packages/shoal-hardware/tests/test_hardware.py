@@ -105,8 +105,8 @@ async def test_a_transfer_sends_and_gets(tmp_path: Path) -> None:
 
 def test_actions_name_the_device_and_the_bytes(tmp_path: Path) -> None:
     def action(name: str, **arguments: object) -> str:
-        (found,) = prepare(tmp_path, name, FakePackages().load, **arguments).actions
-        return found.text
+        (action,) = prepare(tmp_path, name, FakePackages().load, **arguments).actions
+        return action.text
 
     assert action("i2c_scan", bus=1) == "tool:i2c_scan:1"
     assert action("i2c_read", bus=1, address=32, length=4) == "tool:i2c_read:1 0x20 4"
@@ -183,8 +183,8 @@ async def test_they_are_hidden_unless_switched_on_and_allowed(tmp_path: Path, pr
         await world.ada.says("hi")
         await world.ada.sees("Hello.")
         asked = world.model.requests[0]
-        told = {spec.name for spec in (*asked.tools, *asked.further)}
-    assert ("i2c_write" in told) == (is_on and profile == "open")
+        names = {spec.name for spec in (*asked.tools, *asked.further)}
+    assert ("i2c_write" in names) == (is_on and profile == "open")
 
 
 async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
         await world.ada.says("switch it on")
         await world.ada.sees("Done.")
         asked = world.model.requests[0]
-        told = {spec.name for spec in (*asked.tools, *asked.further)}
+        names = {spec.name for spec in (*asked.tools, *asked.further)}
         event = await world.happens(world.ada.thread, "tool_result")
-    assert "i2c_write" in told
-    assert "spi_transfer" not in told
+    assert "i2c_write" in names
+    assert "spi_transfer" not in names
     assert "Permission denied: tool:i2c_write:1 0x20 00fe" in event.data.text  # pyrefly: ignore[missing-attribute]
 
 

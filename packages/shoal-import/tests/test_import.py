@@ -29,7 +29,7 @@ def bring(shoal: Shoal, tmp_path: Path) -> Callable[..., list[Line]]:
         ran = shoal("import", product, str(root), "--json", *options)
         assert ran.code == 0, ran.err
         assert not [secret for secret in SECRETS if secret in ran.out]
-        return [Line(one["became"], one["what"], one["detail"]) for one in json.loads(ran.out)]
+        return [Line(load["became"], load["what"], load["detail"]) for load in json.loads(ran.out)]
 
     return run
 
@@ -178,7 +178,7 @@ def test_nothing_that_came_acts_by_itself(
     assert not any(account.enabled for account in (*platforms.of("telegram"), *platforms.of("discord")))
     triggers = json.loads(shoal("triggers", "list", "--json").out)
     assert triggers
-    assert {one["state"] for one in triggers} == {"paused"}
+    assert {trigger["state"] for trigger in triggers} == {"paused"}
     skills = json.loads(shoal("skills", "list", "--json").out)
     assert "tide-table" not in json.dumps(skills)
 

@@ -32,7 +32,7 @@ def bring(shoal: Shoal) -> Bring:
     def run(product: str, root: Path, *options: str) -> list[Line]:
         ran = shoal("import", product, str(root), "--json", *options)
         assert ran.code == 0, ran.err
-        return [Line(one["became"], one["what"], one["detail"]) for one in json.loads(ran.out)]
+        return [Line(load["became"], load["what"], load["detail"]) for load in json.loads(ran.out)]
 
     return run
 
@@ -44,7 +44,7 @@ def left(lines: list[Line]) -> dict[str, str]:
 def texts(shoal: Shoal, title: str) -> list[str]:
     """What was said in the conversation of a title."""
     threads = json.loads(shoal("threads", "list", "--json").out)
-    (thread,) = [one["thread"] for one in threads if one["title"].startswith(title)]
+    (thread,) = [thread["thread"] for thread in threads if thread["title"].startswith(title)]
     events = json.loads(shoal("threads", "show", "--json", thread).out)["events"]
     return [event["data"]["text"] for event in events if event["type"] in ("user_message", "assistant_message")]
 
@@ -281,8 +281,8 @@ def test_schedules_keep_the_hour_they_had(
     (roots["nanobot"] / "config.json").write_text(json.dumps(config))
     for product, root in roots.items():
         bring(product, root)
-    for one in json.loads(shoal("triggers", "list", "--json").out):
-        zones[one["name"]] = (one["timezone"], one["schedule"])
+    for load in json.loads(shoal("triggers", "list", "--json").out):
+        zones[load["name"]] = (load["timezone"], load["schedule"])
     assert zones["local (openclaw)"][0] == "America/Lima"
     assert zones["own (openclaw)"][0] == "Asia/Tokyo"
     assert zones["at (openclaw)"][1] == "2199-02-01T16:00:00+00:00"

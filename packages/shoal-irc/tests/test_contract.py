@@ -38,14 +38,14 @@ class Irc(Counterpart[IrcAdapter, FakeIrc]):
         self.kept.values["nicks:irc", PEOPLE["ada"].account] = "ada"
 
     def shown(self) -> Sequence[Shown]:
-        found: list[Shown] = []
-        for one in self.server.said:
-            message_id, _, number = one.token.partition(".")
-            if one.target == "ada" and number == "0":
-                found.append(Shown(message_id, plain(one.text)))
-            elif one.target == "ada":
-                found[-1].text += f"\n{plain(one.text)}"
-        return found
+        shown: list[Shown] = []
+        for message in self.server.said:
+            message_id, _, number = message.token.partition(".")
+            if message.target == "ada" and number == "0":
+                shown.append(Shown(message_id, plain(message.text)))
+            elif message.target == "ada":
+                shown[-1].text += f"\n{plain(message.text)}"
+        return shown
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
         return await self._writes("", text, author)

@@ -79,7 +79,7 @@ async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIr
         for text in ("just talk", "shoaling is fun", "Shoal, what is the tide?", "ask shoal", "shoal: !status"):
             await server.says("#Harbour", text)
         await inbox.until(lambda: bool(inbox.requests))
-    assert [(one.text, one.thread) for one in inbox.said()] == [
+    assert [(message.text, message.thread) for message in inbox.said()] == [
         ("what is the tide?", "irc:#harbour:0"),
         ("ask shoal", "irc:#harbour:0"),
     ]

@@ -98,7 +98,7 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
     try:
         own = decode_toml(decode_settings(_settings(folder / FILE)))
         budgets = shared.get("budget"), own.get("budget")
-        if all(isinstance(one, dict) for one in budgets):
+        if all(isinstance(budget, dict) for budget in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
             own["budget"] = {**ceilings, **its_own}
         return _checked(msgspec.convert({**shared, **own}, AgentFile), folder)

@@ -95,7 +95,7 @@ class Checks(msgspec.Struct, frozen=True):
     def tool(self, name: str) -> None:
         """Raise InvalidInput for an unknown tool. `*` in a known name matches any text."""
         known = sorted(self.tools())
-        if not any(fnmatchcase(name, one) for one in known):
+        if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
             raise InvalidInput(f"There is no tool {name[:80]!r}. {hint}")
@@ -144,7 +144,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         works = await self.store.registry.at_work(limit=1000, within=within)
         cards: list[AgentCard] = []
         for name in self.agents.names():
-            places: dict[str, Listen] = {one.place: one.listen for one in bindings if one.agent == name}
+            places: dict[str, Listen] = {binding.place: binding.listen for binding in bindings if binding.agent == name}
             is_default = name == self.agents.defaults.agent
             at_work = sum(bool(work.turn) and work.agent == name for work in works)
             try:
@@ -163,7 +163,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         await self._check_destroyable(name)
         folder = self.home.agent(name)
         files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
-        places = sorted(one.place for one in await self.store.registry.bindings() if one.agent == name)
+        places = sorted(binding.place for binding in await self.store.registry.bindings() if binding.agent == name)
         at_work = sum(bool(work.turn) for work in await self.store.registry.at_work(name))
         digest = hashlib.sha256(f"{name} {digest} {' '.join(places)}".encode()).hexdigest()
         is_more = files > FILES_COUNTED_MAX
@@ -271,8 +271,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
                 await self.clock.sleep(LOOK_SECONDS)
         where = ""
         if self.home.agent(name).is_dir():
-            found = await asyncio.to_thread(remove_folder, self.home, name, self.clock.now(), keep=keep)
-            where = str(found.relative_to(self.home.root)) if keep else ""
+            removed = await asyncio.to_thread(remove_folder, self.home, name, self.clock.now(), keep=keep)
+            where = str(removed.relative_to(self.home.root)) if keep else ""
         await self._record("destroy", name, by, where)
         return where
 
@@ -294,17 +294,18 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             row, digest = rows.get(name), digest_of(self.home.agent(name))
             if row is None or (row.state, row.digest) != ("active", digest):
                 await self.store.registry.put(name, digest)
-        told = [
+        notices = [
             f"The agent {name} is known, but agents/{name}/ is gone. Put it back, or `shoal agents destroy {name}`."
             for name, row in rows.items()
             if row.state == "active" and name not in present
         ]
-        told += [
-            f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it to another agent, or unbind it."
-            for one in bindings
-            if not self.agents.exists(one.agent)
+        notices += [
+            f"{binding.place} is bound to the agent {binding.agent}, which is gone. Bind it to another agent, "
+            "or unbind it."
+            for binding in bindings
+            if not self.agents.exists(binding.agent)
         ]
-        told += [
+        notices += [
             f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
             f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
             for account, name in self._bindings.accounts.items()
@@ -314,25 +315,25 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             try:
                 read_agent(self.home.agent(name)) if name else read_shared(self.home)
             except InvalidInput as error:
-                told.append(str(error))
-        for line in told:
+                notices.append(str(error))
+        for line in notices:
             log.warning("%s", line)
-        return told
+        return notices
 
     async def lost_channels(self) -> list[str]:
         """Return one sentence per bound channel that its platform reports as gone.
 
         Raises PlatformError if the platform cannot answer now, StoreError.
         """
-        told: list[str] = []
-        for one in await self.store.registry.bindings():
-            adapter = self.adapters.get(one.platform)
-            if isinstance(adapter, ChannelHost) and not await adapter.has_channel(one.channel):
-                told.append(
-                    f"The channel {one.place} of the agent {one.agent} is gone, or I may not write there. "
-                    f"`shoal agents unbind {one.place}` forgets it."
+        notices: list[str] = []
+        for binding in await self.store.registry.bindings():
+            adapter = self.adapters.get(binding.platform)
+            if isinstance(adapter, ChannelHost) and not await adapter.has_channel(binding.channel):
+                notices.append(
+                    f"The channel {binding.place} of the agent {binding.agent} is gone, or I may not write there. "
+                    f"`shoal agents unbind {binding.place}` forgets it."
                 )
-        return told
+        return notices
 
     # ---- inside ----
 
@@ -363,13 +364,13 @@ def _contents(folder: Path) -> tuple[int, int, str]:
     names, sizes and times."""
     digest, count, size_bytes = hashlib.sha256(), 0, 0
     for place, folders, names in walk(folder):
-        folders[:] = sorted(one for one in folders if one != ".git")
+        folders[:] = sorted(folder for folder in folders if folder != ".git")
         for name in sorted(names):
             path = os.path.join(place, name)
             with contextlib.suppress(OSError):
-                found = os.lstat(path)
-                count, size_bytes = count + 1, size_bytes + found.st_size
-                digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+                status = os.lstat(path)
+                count, size_bytes = count + 1, size_bytes + status.st_size
+                digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
             if count > FILES_COUNTED_MAX:
                 return count, size_bytes, digest.hexdigest()
     return count, size_bytes, digest.hexdigest()
@@ -383,10 +384,10 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
     name, _, rest = text.partition(" ")
     listen: Listen = "all"
     chosen: dict[str, str] = {}
-    while found := _CHOICE.match(rest):
-        key, value, rest = found[1].lower(), found[2], found[3]
+    while choice := _CHOICE.match(rest):
+        key, value, rest = choice[1].lower(), choice[2], choice[3]
         if key == "listen":
-            known: dict[str, Listen] = {one: one for one in LISTENS}
+            known: dict[str, Listen] = {listen: listen for listen in LISTENS}
             if value.lower() not in known:
                 raise InvalidInput(f"`listen=` takes {', '.join(LISTENS[:-1])} or {LISTENS[-1]}.")
             listen = known[value.lower()]
@@ -406,7 +407,7 @@ def listed(key: str, value: str) -> str:
     """Return the value. For a list key, convert names separated by commas into a list."""
     if key not in LISTS or not value or value.startswith("["):
         return value
-    return msgspec.json.encode([one.strip() for one in value.split(",") if one.strip()]).decode()
+    return msgspec.json.encode([part.strip() for part in value.split(",") if part.strip()]).decode()
 
 
 def _names_in(value: str) -> tuple[str, ...]:

@@ -112,9 +112,9 @@ class ChannelBindings:
     async def unbind(self, thread: ThreadId) -> bool:
         """Remove the binding of the thread's channel. Returns False if there is none. Raises StoreError."""
         address = thread_address(thread)
-        found = await self._registry.unbind(address.platform, address.channel)
+        row = await self._registry.unbind(address.platform, address.channel)
         self.changed()
-        return found
+        return row
 
     def changed(self) -> None:
         """Read the bindings again on the next access."""
@@ -125,7 +125,7 @@ class ChannelBindings:
         now, changes = self._clock.monotonic(), self._changes
         if self._read_at is not None and now - self._read_at < SECONDS:
             return
-        bound = {one.place: one for one in await self._registry.bindings()}
+        bound = {binding.place: binding for binding in await self._registry.bindings()}
         chosen: dict[str, ChannelChoices] = {}
         for place, value in (await self._registry.choices()).items():
             try:
@@ -194,10 +194,10 @@ class AgentRegistry:
 
     def names(self) -> list[str]:
         """Return all agents that have a directory, and always the default agent."""
-        folder, found = self._home.root / "agents", set[str]()
+        folder, names = self._home.root / "agents", set[str]()
         with suppress(OSError):
-            found = {entry.name for entry in folder.iterdir() if entry.is_dir()}
-        return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent}, key=natural)
+            names = {entry.name for entry in folder.iterdir() if entry.is_dir()}
+        return sorted({name for name in names if NAME.fullmatch(name)} | {self.defaults.agent}, key=natural)
 
     def exists(self, name: str) -> bool:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
@@ -210,15 +210,17 @@ class AgentRegistry:
         """Return the named agent, or the one bound to the thread's channel, or the default agent, with the choices for
         the channel. Raises InvalidInput for a broken file, StoreError."""
         name = name or await self.meant(thread, "")
-        kept = self._ready(name if name and self.exists(name) else self.defaults.agent)
+        loaded = self._ready(name if name and self.exists(name) else self.defaults.agent)
         if self.bindings is None:
-            return kept.spec
+            return loaded.spec
         wide, narrow = await self.bindings.chosen(thread)
-        model = narrow.model or (kept.spec.model if kept.file.model else wide.model or kept.spec.model)
-        profile = narrow.profile or (kept.spec.profile if kept.file.profile else wide.profile or kept.spec.profile)
-        if (model, profile) == (kept.spec.model, kept.spec.profile):
-            return kept.spec
-        return msgspec.structs.replace(kept.spec, model=model, profile=profile)
+        model = narrow.model or (loaded.spec.model if loaded.file.model else wide.model or loaded.spec.model)
+        profile = narrow.profile or (
+            loaded.spec.profile if loaded.file.profile else wide.profile or loaded.spec.profile
+        )
+        if (model, profile) == (loaded.spec.model, loaded.spec.profile):
+            return loaded.spec
+        return msgspec.structs.replace(loaded.spec, model=model, profile=profile)
 
     async def zone_of(self, name: str, place: ThreadId | None) -> str:
         """Return the time zone of the named agent, or of the agent that answers in a place.
@@ -259,23 +261,23 @@ class AgentRegistry:
 
     def _ready(self, name: str) -> _LoadedAgent:
         """Load the agent's current file and create its workspace."""
-        found = self._current(name)
-        ensure_folder(found.spec.workspace)
-        return found
+        loaded = self._current(name)
+        ensure_folder(loaded.spec.workspace)
+        return loaded
 
     def _current(self, name: str) -> _LoadedAgent:
-        kept = self._read.get(name)
-        path = kept.path if kept is not None else self._home.agent(name) / FILE
+        cached = self._read.get(name)
+        path = cached.path if cached is not None else self._home.agent(name) / FILE
         stamp: tuple[int, ...] = ()
         for file in (path, self._shared):
             try:
-                found = file.stat()
-                stamp += (found.st_mtime_ns, found.st_size)
+                status = file.stat()
+                stamp += (status.st_mtime_ns, status.st_size)
             except FileNotFoundError:
                 stamp += (0, 0)
             except OSError as error:
                 raise unusable(file, error) from error
-        if kept is None or kept.stamp != stamp:
+        if cached is None or cached.stamp != stamp:
             own = read_agent(path.parent)
             file = read_agent(path.parent, read_shared(self._home))
             defaults = self.defaults
@@ -296,9 +298,9 @@ class AgentRegistry:
                 budget=file.budget,
                 timezone=zone_named(file.timezone).key if file.timezone else defaults.timezone,
             )
-            kept = _LoadedAgent(path, stamp, own, spec)
-            self._read[name] = kept
-        return kept
+            cached = _LoadedAgent(path, stamp, own, spec)
+            self._read[name] = cached
+        return cached
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):

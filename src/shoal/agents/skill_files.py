@@ -43,16 +43,16 @@ FETCH_SECONDS_MAX = 20.0
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
     """Download an archive of skills, or a single SKILL.md, from an https address. Raises InvalidInput."""
     try:
-        found = await fetcher.fetch(
+        response = await fetcher.fetch(
             FetchRequest(url, bytes_max=ARCHIVE_BYTES_MAX, seconds_max=FETCH_SECONDS_MAX, tls_only=True)
         )
     except FetchError as error:
         raise InvalidInput(f"{error} Download the archive yourself and install the file.") from error
-    if found.status != 200:
-        raise InvalidInput(f"{url[:200]} answered with status {found.status}. Check the address.")
-    if found.cut:
+    if response.status != 200:
+        raise InvalidInput(f"{url[:200]} answered with status {response.status}. Check the address.")
+    if response.cut:
         raise InvalidInput(f"The file at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
-    return found.body
+    return response.body
 
 
 async def install_skills(
@@ -64,12 +64,12 @@ async def install_skills(
     everything that `put_skill` raises.
     """
     if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):  # as skills do, and no archive
-        found = {"": {SKILL_FILE: archive}}
+        folders = {"": {SKILL_FILE: archive}}
     else:
-        found = await in_thread(lambda: unpack_skills(archive))
+        folders = await in_thread(lambda: unpack_skills(archive))
     texts: dict[str, str] = {}
     files_of: dict[str, Mapping[str, bytes]] = {}
-    for folder, files in found.items():
+    for folder, files in folders.items():
         _check_size(files[SKILL_FILE])
         try:
             text = files[SKILL_FILE].decode("utf-8-sig")
@@ -105,27 +105,27 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
             files = _files(opened)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise InvalidInput("This is not a readable zip archive. Create it again.") from error
-    folders = sorted((path.parent for path in files if is_skill_file(path.name)), key=lambda one: len(one.parts))
-    found: dict[str, dict[str, bytes]] = {}
+    folders = sorted((path.parent for path in files if is_skill_file(path.name)), key=lambda folder: len(folder.parts))
+    skills: dict[str, dict[str, bytes]] = {}
     taken: list[PurePosixPath] = []
     for folder in folders:
         if any(folder.is_relative_to(other) for other in taken):
             continue  # it belongs to a skill around it
         taken.append(folder)
         below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
-        if folder.name in found:
+        if folder.name in skills:
             raise InvalidInput(f"The archive has two skills {folder.name[:80]!r}.")
-        found[folder.name] = {
+        skills[folder.name] = {
             SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
-    if not found:
+    if not skills:
         raise InvalidInput(f"The archive has no {SKILL_FILE}. A skill is a folder with one.")
-    return found
+    return skills
 
 
 def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
     """Return the files of an archive by path. Raises InvalidInput for an entry that is not allowed."""
-    entries = [one for one in archive.infolist() if not one.is_dir()]
+    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > FILES_MAX:
         raise InvalidInput(f"The archive has {len(entries):,} files. The maximum is {FILES_MAX}.")
     files: dict[PurePosixPath, bytes] = {}
@@ -138,9 +138,11 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
             raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself there.")
         if path.is_absolute() or ".." in path.parts or any(char in entry.filename for char in "\\:\0"):
             raise InvalidInput(f"{shown}, which points outside the archive. Create the archive from inside its folder.")
-        if len(path.parts) > DEPTH_MAX or any(len(one) > PART_CHARS_MAX or not one.isprintable() for one in path.parts):
+        if len(path.parts) > DEPTH_MAX or any(
+            len(part) > PART_CHARS_MAX or not part.isprintable() for part in path.parts
+        ):
             raise InvalidInput(f"{shown}, whose name is too long, too deep or not printable.")
-        if any(one.startswith(".") or one == "__MACOSX" for one in path.parts):
+        if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise InvalidInput(f"{shown} compressed in an unusual way. Make an ordinary zip archive.")
@@ -167,8 +169,8 @@ def _check_size(text: bytes) -> None:
 
 def _file_of(root: SkillRoot, name: str) -> Path:
     """Return the path of a skill below a root, whether it exists or not. Blocks briefly."""
-    found = SkillReader(FileCache()).read((root,)).found
-    return next((one.path for one in found if one.name == name), root.path / name / SKILL_FILE)
+    skills = SkillReader(FileCache()).read((root,)).found
+    return next((skill.path for skill in skills if skill.name == name), root.path / name / SKILL_FILE)
 
 
 async def put_skill(
@@ -183,11 +185,11 @@ async def put_skill(
     path = await in_thread(lambda: _file_of(root, name))
     if text is not None:
         _check_size(text.encode())
-        found = parse_skill(path, text, root.scope)
-        if isinstance(found, SkillProblem):
-            raise InvalidInput(found.text)
-        if found.name != name:
-            raise InvalidInput(f"The text names itself {found.name!r}, not {name[:80]!r}. Use one name.")
+        skill = parse_skill(path, text, root.scope)
+        if isinstance(skill, SkillProblem):
+            raise InvalidInput(skill.text)
+        if skill.name != name:
+            raise InvalidInput(f"The text names itself {skill.name!r}, not {name[:80]!r}. Use one name.")
     new = None if text is None else text.encode()
     what = f"{'write' if text is not None else 'delete'} skill {name}"
 

@@ -162,8 +162,8 @@ class History:
                 env=environ, check=True, capture_output=True, timeout=GIT_SECONDS_MAX, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            said = (error.stderr or b"").decode("utf-8", "replace").strip()
-            raise ToolError(f"git could not keep the change: {said[-300:] or error}") from error
+            reason = (error.stderr or b"").decode("utf-8", "replace").strip()
+            raise ToolError(f"git could not keep the change: {reason[-300:] or error}") from error
 
 
 def read_file(path: Path) -> bytes | None:

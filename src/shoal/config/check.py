@@ -66,9 +66,9 @@ def check(config: Config) -> Iterator[Problem]:
         if isinstance(section, Section):
             yield from (((name, *keys), problem) for keys, problem in section.problems())
         elif isinstance(section, dict):
-            for table, one in cast("dict[str, object]", section).items():
-                if isinstance(one, Section):
-                    yield from (((name, table, *keys), problem) for keys, problem in one.problems(table))
+            for table, entry in cast("dict[str, object]", section).items():
+                if isinstance(entry, Section):
+                    yield from (((name, table, *keys), problem) for keys, problem in entry.problems(table))
     yield from _platforms(config)
 
 

@@ -132,8 +132,8 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
     writer.close()
     from shoal.models.catalog import build_provider
 
-    found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
-    provider = build_provider("ollama", found, SystemClock(), environ)
+    settings = ProviderSettings(kind="openai", base_url=f"{address}/v1")
+    provider = build_provider("ollama", settings, SystemClock(), environ)
     try:
         async with asyncio.timeout(OLLAMA_LIST_SECONDS):
             models = tuple(model.id for model in await provider.models())
@@ -143,5 +143,5 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
         await provider.close()
     if not models:
         return config
-    ollama = msgspec.structs.replace(found, models=models)
+    ollama = msgspec.structs.replace(settings, models=models)
     return msgspec.structs.replace(config, providers={**config.providers, "ollama": ollama})

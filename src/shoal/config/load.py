@@ -83,7 +83,7 @@ class Draft:
             return
         self._seen.add(path)
         around = (path[:end] for end in range(len(path), 0, -1))
-        origin = next((self.origins[one] for one in around if one in self.origins), str(self.file))
+        origin = next((self.origins[key] for key in around if key in self.origins), str(self.file))
         self.problems.append(f"{origin}: {'.'.join(path)} {text}{'' if text.endswith('?') else '.'}")
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
@@ -93,10 +93,10 @@ class Draft:
         for depth, name in enumerate(path[:-1], 1):
             if name not in table:
                 self.origins[path[:depth]] = origin
-            found, following = table.setdefault(name, {}), path[depth]
-            items = as_list(found)
+            existing, following = table.setdefault(name, {}), path[depth]
+            items = as_list(existing)
             if items is None:
-                table = as_table(found)
+                table = as_table(existing)
             elif following.isdigit():  # of several accounts the one with this number
                 table = {str(number): item for number, item in enumerate(items[: int(following) + 1])}
                 table = table if following in table else None
@@ -122,11 +122,15 @@ class Draft:
     def list_named_accounts(self) -> None:
         """Convert tables of one account each, [platforms.NAME.ACCOUNT], to the list of a platform's accounts."""
         platforms = self.inner("platforms")
-        for name, found in platforms.items():
-            table, kind = as_table(found) or {}, list_of(hint_at(("platforms", name)))
-            named = {account: one for account, value in table.items() if (one := as_table(value)) is not None}
+        for name, value in platforms.items():
+            table, kind = as_table(value) or {}, list_of(hint_at(("platforms", name)))
+            named = {
+                account: account_table
+                for account, value in table.items()
+                if (account_table := as_table(value)) is not None
+            }
             if named and is_section(kind) and named.keys() == table.keys() and not named.keys() & keys(kind).keys():
-                platforms[name] = [{"account": account, **one} for account, one in named.items()]
+                platforms[name] = [{"account": account, **account_table} for account, account_table in named.items()]
 
     def inner(self, name: str) -> Table:
         """Return the table of that name, or an empty one."""
@@ -290,8 +294,8 @@ class _Salvage:
         for name, value in table.items():
             here = (*path, name)
             if name in known:
-                if (kept := self.value(value, known[name].hint, here)) is not None:
-                    sound[name] = kept
+                if (converted := self.value(value, known[name].hint, here)) is not None:
+                    sound[name] = converted
                 continue
             self.draft.complain(here, f"is not a known key; {_near(name, known)}")
         for key in known.values():
@@ -326,8 +330,8 @@ class _Salvage:
             return {name: item for name, item in by_name.items() if item is not None}
         if is_section(account) and items is not None and all(isinstance(item, dict) for item in items):
             here = [(*path, str(number)) for number in range(len(items))] if len(items) > 1 else [path]
-            kept = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
-            return [item for item in kept if item is not None]
+            accounts = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
+            return [item for item in accounts if item is not None]
         if plain is Secret and isinstance(found, str) and (odd := odd_character(trimmed_secret(found))):
             self.draft.complain(path, f"has {odd} in it, which no key has; copy it again")
             return None

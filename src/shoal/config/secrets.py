@@ -145,15 +145,15 @@ def without_secrets(text: str) -> str | None:
     None if that cannot be done reliably: the file is not TOML, or a secret is written with escapes.
     """
     try:
-        found = set(_secrets(decode_toml(text)))
-        for secret in sorted(found, key=len, reverse=True):
+        secrets = set(_secrets(decode_toml(text)))
+        for secret in sorted(secrets, key=len, reverse=True):
             for quote in ('"""', "'''", '"', "'"):
                 text = text.replace(f"{quote}{secret}{quote}", '""')
         text = _REMARK.sub(_without_value, text)
         left = any(_secrets(decode_toml(text)))
     except BAD_TOML:
         return None
-    return None if left or any(secret in text for secret in found) else text
+    return None if left or any(secret in text for secret in secrets) else text
 
 
 def _without_value(remark: re.Match[str]) -> str:

@@ -78,7 +78,7 @@ class _StreamedCall:
             pieces.append(ThinkingStreamed("".join(self.thoughts), self.step, 0, self.after))
         if self.texts:
             pieces.append(TextStreamed("".join(self.texts), self.step, 0, self.after))
-        return [LiveEvent(thread, self.turn, one) for one in pieces]
+        return [LiveEvent(thread, self.turn, piece) for piece in pieces]
 
 
 class Hub:

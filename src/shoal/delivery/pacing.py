@@ -107,19 +107,19 @@ class Pacer:
         """Return the routes of a post: its thread if threads have a window, its channel if channels have one or threads
         have none, and the account."""
         group = self._is_group(thread)
-        found: list[_Route] = []
+        routes: list[_Route] = []
         for key in (("thread", thread), ("channel", channel_of(thread)), ("account", ACCOUNT)):
             route = self._routes.get(key)
             if route is None:
-                windows = [one for one in self._limits.windows if one.scope == key[0]]
-                if not windows and (key[0] == "thread" or (key[0] == "channel" and found)):
+                windows = [window for window in self._limits.windows if window.scope == key[0]]
+                if not windows and (key[0] == "thread" or (key[0] == "channel" and routes)):
                     continue
-                route = self._routes[key] = _Route([one for one in windows if group or not one.groups_only])
+                route = self._routes[key] = _Route([window for window in windows if group or not window.groups_only])
             self._routes.move_to_end(key)
-            found.append(route)
+            routes.append(route)
         while len(self._routes) > ROUTES_KEPT_MAX and not next(iter(self._routes.values())).queue.locked():
             self._routes.popitem(last=False)
-        return found
+        return routes
 
     def _is_group(self, thread: ThreadId) -> bool:
         prefix = self._limits.group_prefix

@@ -167,8 +167,8 @@ class Previews:
                 if preview.doubtful is False:
                     await self._outbox.unpreviewed(row.thread, preview.turn)
                     return ""
-        kept = await self._outbox.posted_ids(preview_key(turn))
-        return kept[0] or None if kept else ""
+        posted = await self._outbox.posted_ids(preview_key(turn))
+        return posted[0] or None if posted else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
         """Process an event of this platform."""
@@ -250,9 +250,9 @@ class Previews:
             return
         try:
             if preview.doubtful is None:
-                kept = await self._outbox.posted_ids(preview_key(turn))
-                preview.message_id = kept[0] if kept else ""
-                preview.doubtful = bool(kept)
+                posted = await self._outbox.posted_ids(preview_key(turn))
+                preview.message_id = posted[0] if posted else ""
+                preview.doubtful = bool(posted)
             if preview.message_id:
                 if pacer.barred(thread):
                     return

@@ -312,7 +312,7 @@ class LiveBridge:
 
     def _put(self, item: _Item) -> None:
         if len(self._outgoing) >= OUTGOING_MAX:
-            self._outgoing = deque(one for one in self._outgoing if isinstance(one, _Journaled))
+            self._outgoing = deque(item for item in self._outgoing if isinstance(item, _Journaled))
         if len(self._outgoing) < OUTGOING_MAX or isinstance(item, _Journaled):
             self._outgoing.append(item)
 

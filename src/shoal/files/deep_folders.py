@@ -54,8 +54,8 @@ def remove_tree(top: Path) -> None:
         while left:
             folder = left.pop()
             with os.scandir(folder) as entries:
-                found = list(entries)
-            for entry in found:
+                children = list(entries)
+            for entry in children:
                 path = Path(entry.path)
                 if not entry.is_dir(follow_symlinks=False):
                     path.unlink(missing_ok=True)

@@ -39,17 +39,17 @@ def without_damaged_extras(content: bytes) -> bytes:
     """
     if not content.startswith(_PNG_START):
         return content
-    kept, begin, at = list[bytes](), 0, len(_PNG_START)
+    chunks, begin, at = list[bytes](), 0, len(_PNG_START)
     for _ in range(SEGMENTS_MAX):
         end = at + 12 + int.from_bytes(content[at : at + 4], "big")
         if end > len(content):
             break
         is_optional = content[at + 4] & 0x20
         if is_optional and zlib.crc32(content[at + 4 : end - 4]) != int.from_bytes(content[end - 4 : end], "big"):
-            kept.append(content[begin:at])
+            chunks.append(content[begin:at])
             begin = end
         at = end
-    return b"".join((*kept, content[begin:])) if kept else content
+    return b"".join((*chunks, content[begin:])) if chunks else content
 
 
 def _head(media_type: str, width: int, height: int, is_whole: bool) -> ImageHead | None:

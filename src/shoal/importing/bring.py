@@ -128,8 +128,8 @@ class Bringing:
         for thread in self._found.threads:
             await self._thread(thread)
         await self._schedules()
-        for one in self._found.left:
-            self._tell("left", one.what, one.why)
+        for item in self._found.left:
+            self._tell("left", item.what, item.why)
         if not self._dry:
             detail = ", ".join(
                 f"{sum(line.became == became for line in self.lines)} {became}" for became in ("came", "off")
@@ -145,13 +145,13 @@ class Bringing:
     # ---- agents ----
 
     async def _agent(self, agent: FoundAgent) -> None:
-        folder, kept = self._home.agent(agent.name), list[str]()
+        folder, different = self._home.agent(agent.name), list[str]()
         is_new, came = not folder.exists(), list[str]()
         files = {**agent.files, **{f"docs/{name}": text for name, text in agent.documents.items()}}
         for name, text in files.items():
             content = f"{text.strip()}\n".encode()
             if (folder / name).exists():
-                kept += [name] if (folder / name).read_bytes() != content else []
+                different += [name] if (folder / name).read_bytes() != content else []
                 continue
             came.append(name)
             if not self._dry:
@@ -168,8 +168,10 @@ class Bringing:
             self._tell("came", what, f"{where}: {', '.join(came) or prompt}")
         else:
             self._tell("there", what, where)
-        if kept:
-            self._tell("left", f"agent {agent.name}: {', '.join(kept)}", "the file here says something else and stays")
+        if different:
+            self._tell(
+                "left", f"agent {agent.name}: {', '.join(different)}", "the file here says something else and stays"
+            )
         for skill in agent.skills:
             off, on = folder / OFF / skill.name, folder / "skills" / skill.name
             what = f"skill {_titled(skill)}"
@@ -220,37 +222,37 @@ class Bringing:
 
     def _providers(self, providers: Sequence[FoundProvider]) -> None:
         """Collect the keys of providers that are not configured."""
-        for one in providers:
-            table, what = f"providers.{one.name}", f"provider {one.name}"
-            if one.name in self._config.providers:
+        for provider in providers:
+            table, what = f"providers.{provider.name}", f"provider {provider.name}"
+            if provider.name in self._config.providers:
                 self._tell("there", what, "it is configured already")
                 continue
-            if (one.key and not self._keys) or not (one.key or one.base_url):
+            if (provider.key and not self._keys) or not (provider.key or provider.base_url):
                 self._tell("left", what, "its key was not asked for: --keys brings it, or `shoal setup model`")
                 continue
-            values: dict[str, Value] = {f"{table}.kind": one.kind, f"{table}.base_url": one.base_url}
-            if one.name in KNOWN_PROVIDERS:
+            values: dict[str, Value] = {f"{table}.kind": provider.kind, f"{table}.base_url": provider.base_url}
+            if provider.name in KNOWN_PROVIDERS:
                 values[f"{table}.kind"] = ""
-            secrets = {f"{table}.api_key": one.key} if one.key else {}
+            secrets = {f"{table}.api_key": provider.key} if provider.key else {}
             if self._adds(what, {key: value for key, value in values.items() if value}, secrets):
-                self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if one.key else ''}")
+                self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if provider.key else ''}")
 
     def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
         """Collect the keys of accounts on platforms without one. The accounts are disabled."""
-        for one in accounts:
-            table, what = f"platforms.{one.platform}", f"channel {one.platform}"
-            if self._config.platforms.of(one.platform):
+        for account in accounts:
+            table, what = f"platforms.{account.platform}", f"channel {account.platform}"
+            if self._config.platforms.of(account.platform):
                 self._tell("there", what, "an account is configured already; who may speak there was not changed")
                 continue
             values: dict[str, Value] = {f"{table}.enabled": False}
-            values |= {f"{table}.{key}": value for key, value in one.settings.items()}
-            if one.allow:
-                values[f"{table}.allow"] = one.allow
-            secrets = {f"{table}.{key}": value for key, value in one.secrets.items()} if self._keys else {}
+            values |= {f"{table}.{key}": value for key, value in account.settings.items()}
+            if account.allow:
+                values[f"{table}.allow"] = account.allow
+            secrets = {f"{table}.{key}": value for key, value in account.secrets.items()} if self._keys else {}
             if self._adds(what, values, secrets):
                 token = "its token in secrets/" if secrets else "without its token (--keys brings it)"
-                token = token if one.secrets else "without a token, since none was found"
-                people = f"{counted(len(one.allow), 'person', 'people')} may speak"
+                token = token if account.secrets else "without a token, since none was found"
+                people = f"{counted(len(account.allow), 'person', 'people')} may speak"
                 todo = f"stop {self._product}, then `shoal setup chat`, which also finds out which of them you are"
                 self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
@@ -278,7 +280,7 @@ class Bringing:
             became: Became = "there" if wanted == self._config.model.name else "left"
             self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here, and stays")
         elif wanted and wanted.split("/")[0] in have:
-            fallback = [one for one in self._found.fallback if one.split("/")[0] in have]
+            fallback = [model for model in self._found.fallback if model.split("/")[0] in have]
             values: dict[str, Value] = {"model.name": wanted}
             if fallback and not self._config.model.fallback:
                 values["model.fallback"] = fallback
@@ -330,22 +332,22 @@ class Bringing:
         from shoal.features.triggers.store import TriggerStore
 
         now, triggers = datetime.now(UTC), TriggerStore(self._store.driver, SystemClock())
-        known = {(one.spec.name, one.spec.text) for one in await triggers.all()}
-        for one in self._found.schedules:
-            name, what = f"{one.name} ({self._found.product})", f"schedule {one.name}"
-            key = hashlib.sha256(f"{one.name}\0{one.text}".encode()).hexdigest()[:16]
+        known = {(trigger.spec.name, trigger.spec.text) for trigger in await triggers.all()}
+        for schedule in self._found.schedules:
+            name, what = f"{schedule.name} ({self._found.product})", f"schedule {schedule.name}"
+            key = hashlib.sha256(f"{schedule.name}\0{schedule.text}".encode()).hexdigest()[:16]
             spec = NewTrigger(
-                one.kind,
-                one.schedule,
-                one.text,
+                schedule.kind,
+                schedule.schedule,
+                schedule.text,
                 Author(OWNER, trusted=self._trust),
                 self._source,
                 thread=make_thread_id("web", self._found.product, f"schedule-{key}"),
-                timezone=one.timezone,
-                agent=one.agent,
+                timezone=schedule.timezone,
+                agent=schedule.agent,
                 name=name,
             )
-            if (name, one.text) in known:
+            if (name, schedule.text) in known:
                 self._tell("there", what, "`shoal triggers list` shows it")
                 continue
             try:
@@ -355,8 +357,10 @@ class Bringing:
             except InvalidInput as error:
                 self._tell("left", what, str(error))
                 continue
-            told = f" It told {one.told} there; here its answers stand on the page." if one.told else ""
-            self._tell("off", what, f"it rests until `shoal triggers resume {identity or 'ID'}`.{told}")
+            destination = (
+                f" It told {schedule.told} there; here its answers stand on the page." if schedule.told else ""
+            )
+            self._tell("off", what, f"it rests until `shoal triggers resume {identity or 'ID'}`.{destination}")
 
 
 def _titled(one: FoundAgent | FoundSkill) -> str:

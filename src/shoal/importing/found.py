@@ -67,7 +67,7 @@ class FoundAgent(msgspec.Struct):
 
     def add_skill(self, skill: FoundSkill, origin: str) -> None:
         """Add a skill. If its name is in use, append a digest of its origin."""
-        name = distinct(skill.name, origin, {one.name for one in self.skills})
+        name = distinct(skill.name, origin, {skill.name for skill in self.skills})
         self.skills.append(msgspec.structs.replace(skill, name=name))
 
 
@@ -130,7 +130,7 @@ class Found(msgspec.Struct):
 
     def add_agent(self, agent: FoundAgent, origin: str) -> FoundAgent:
         """Add an agent. If its name is in use, append a digest of its original name."""
-        agent.name = distinct(agent.name, origin, {one.name for one in self.agents})
+        agent.name = distinct(agent.name, origin, {agent.name for agent in self.agents})
         self.agents.append(agent)
         return agent
 
@@ -138,7 +138,7 @@ class Found(msgspec.Struct):
         self, platform: str, allow: tuple[str, ...], settings: dict[str, str], secrets: dict[str, str]
     ) -> None:
         """Add an account with its non-empty settings and secrets."""
-        filled = ({key: value for key, value in one.items() if value} for one in (settings, secrets))
+        filled = ({key: value for key, value in setting.items() if value} for setting in (settings, secrets))
         self.accounts.append(FoundAccount(platform, allow, *filled))
 
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
@@ -187,9 +187,9 @@ def slug(name: str) -> str:
 
     If characters are lost, it ends in a digest of the original name, so that different names remain different.
     """
-    kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    is_whole = kept and len(kept) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
-    return kept if is_whole else f"{kept[:39]}-{_digest(name)}".lstrip("-")
+    safe = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    is_whole = safe and len(safe) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
+    return safe if is_whole else f"{safe[:39]}-{_digest(name)}".lstrip("-")
 
 
 def distinct(name: str, origin: str, taken: Container[str]) -> str:
@@ -222,8 +222,8 @@ def clean(value: Json) -> Json:
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {cast("str", clean(key)): clean(one) for key, one in value.items()}
-    return [clean(one) for one in value] if isinstance(value, list) else value
+        return {cast("str", clean(key)): clean(item) for key, item in value.items()}
+    return [clean(item) for item in value] if isinstance(value, list) else value
 
 
 def as_dict(value: object) -> dict[str, Json]:
@@ -252,9 +252,9 @@ def number_of(value: object) -> float:
 
 def day_of(name: str) -> date | None:
     """Return the day in the name of a note."""
-    found = DAY.search(name)
+    match = DAY.search(name)
     try:
-        return date(int(found[1]), int(found[2]), int(found[3])) if found else None
+        return date(int(match[1]), int(match[2]), int(match[3])) if match else None
     except ValueError:
         return None
 
@@ -283,9 +283,13 @@ def said(content: object) -> str:
     if isinstance(content, str):
         plain = content.removeprefix("\0json:")  # how Hermes Agent marks blocks
         return (said(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
-    blocks = [as_dict(one) for one in as_list(content)]
-    texts = [one.get("text") or one.get("content") for one in blocks if one.get("type") in ("text", "input_text", None)]
-    return "\n".join(one for one in texts if isinstance(one, str)).replace("\0", "").strip()
+    blocks = [as_dict(item) for item in as_list(content)]
+    texts = [
+        block.get("text") or block.get("content")
+        for block in blocks
+        if block.get("type") in ("text", "input_text", None)
+    ]
+    return "\n".join(text for text in texts if isinstance(text, str)).replace("\0", "").strip()
 
 
 def cron_of(seconds: float) -> str:

@@ -224,8 +224,8 @@ def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinish
     turn."""
     if caller.mode == "wait":
         return Report(caller.thread)
-    said = f"{finished.reply}\n" if finished.reply else ""
-    text = f"[The subagent {thread} {ENDED[finished.outcome]}.]\n{said}".rstrip()
+    report = f"{finished.reply}\n" if finished.reply else ""
+    text = f"[The subagent {thread} {ENDED[finished.outcome]}.]\n{report}".rstrip()
     trusted = caller.author.trusted and not finished.tainted_by
     if caller.mode == "tell":
         author = Author(f"{SUBAGENTS}:{agent}", agent, is_bot=True, trusted=trusted)

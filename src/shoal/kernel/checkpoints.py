@@ -74,7 +74,7 @@ def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
 def shown_path(path: Parts) -> str:
     """Format a path for people and models on one line. Unprintable and invalid UTF-8 characters are escaped."""
     text = b"/".join(path).decode("utf-8", "backslashreplace")
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):

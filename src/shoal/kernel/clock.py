@@ -153,9 +153,9 @@ def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float
     value.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
-        found = _NUMBERS.fullmatch(headers.get(name, "").strip())
-        if found is not None:
-            asked = max(float(number) for number in found[0].split(","))
+        match = _NUMBERS.fullmatch(headers.get(name, "").strip())
+        if match is not None:
+            asked = max(float(number) for number in match[0].split(","))
             return min(max(0.0, asked * unit_seconds), ASKED_SECONDS_MAX)
     at = _http_date(headers.get("retry-after", ""))
     if at is None:

@@ -29,7 +29,7 @@ _REFUSED: dict[Verdict, str] = {
 
 def dropped_text(why: str, shown: Sequence[str]) -> str:
     """Say which staged calls did not happen, and why."""
-    named = "; ".join(short_line(one, WHAT_CHARS_MAX) for one in shown[:DROPPED_NAMED_MAX])
+    named = "; ".join(short_line(effect, WHAT_CHARS_MAX) for effect in shown[:DROPPED_NAMED_MAX])
     more = f"; and {len(shown) - DROPPED_NAMED_MAX} more" if len(shown) > DROPPED_NAMED_MAX else ""
     return f"{why}. It did not happen: {named}{more}. Ask for it again if you still want it."
 

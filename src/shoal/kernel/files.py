@@ -106,11 +106,12 @@ def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
     match data:
         case UserSaid(attachments=attachments) if attachments:
             moved = tuple(
-                msgspec.structs.replace(one, path=here(one.path), shown=here(one.shown)) for one in attachments
+                msgspec.structs.replace(attachment, path=here(attachment.path), shown=here(attachment.shown))
+                for attachment in attachments
             )
             return data if moved == attachments else msgspec.structs.replace(data, attachments=moved)
         case ToolFinished(images=images) if images:
-            shown = tuple(Image(here(one.path), one.media_type) for one in images)
+            shown = tuple(Image(here(image.path), image.media_type) for image in images)
             return data if shown == images else msgspec.structs.replace(data, images=shown)
         case _:
             return data

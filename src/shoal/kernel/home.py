@@ -132,7 +132,7 @@ def only_for(line: str, person: str) -> str:
     if not person:
         return line
     mark = f" {_MARK}{quote(person, safe=':@._')} -->"
-    return "\n".join(f"{one}{mark}" for one in line.split("\n"))
+    return "\n".join(f"{part}{mark}" for part in line.split("\n"))
 
 
 def shown_to(text: str, person: str) -> str:
@@ -144,24 +144,24 @@ def shown_to(text: str, person: str) -> str:
     if _MARK not in text:
         return text
     wanted = quote(person, safe=":@._")
-    kept: list[str] = []
+    visible: list[str] = []
     for line in text.split("\n"):
-        found = _ONLY.search(line)
-        if found is not None and found[1] == wanted and _MARK not in line[: found.start()]:
-            kept.append(line[: found.start()])
+        match = _ONLY.search(line)
+        if match is not None and match[1] == wanted and _MARK not in line[: match.start()]:
+            visible.append(line[: match.start()])
         elif _MARK not in line:
-            kept.append(line)
-    return "\n".join(kept)
+            visible.append(line)
+    return "\n".join(visible)
 
 
 def owner_of(line: str) -> tuple[str, str] | None:
     """Return a line's owner (empty: public) and its text, or None if its comment is invalid."""
     if _MARK not in line:
         return "", line
-    found = _ONLY.search(line)
-    if found is None or _MARK in line[: found.start()]:
+    match = _ONLY.search(line)
+    if match is None or _MARK in line[: match.start()]:
         return None
-    return unquote(found[1]), line[: found.start()]
+    return unquote(match[1]), line[: match.start()]
 
 
 def owned_by(line: str, person: str) -> str | None:
@@ -187,7 +187,7 @@ def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) 
     else:
         at = min(line, len(lines)) if line >= 0 else len(lines)
     lines[at : at + size] = added
-    return "".join(f"{one}\n" for one in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def is_known(existing: str, entry: str) -> bool:

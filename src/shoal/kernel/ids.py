@@ -54,11 +54,11 @@ def encode_part(text: str) -> str:
     """
     if text in (".", ".."):
         return text.replace(".", "%2E")
-    return _UNSAFE.sub(lambda found: f"%{ord(found.group()):02X}", text)
+    return _UNSAFE.sub(lambda match: f"%{ord(match.group()):02X}", text)
 
 
 def decode_part(text: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
+    return _ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), text)
 
 
 @lru_cache(KNOWN_MAX)

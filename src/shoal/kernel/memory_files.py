@@ -14,8 +14,8 @@ NOTES_MAX = 400
 def note_files(home: Home) -> list[tuple[date, Path]]:
     """Return the existing daily notes, newest first, at most NOTES_MAX."""
     paths = sorted((home.data / "memory").glob("[0-9]*/[0-9]*.md"), reverse=True)[:NOTES_MAX]
-    found = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
-    return [(day, path) for day, path in found if note_path(home, day) == path]
+    notes = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
+    return [(day, path) for day, path in notes if note_path(home, day) == path]
 
 
 def note_day(digits: str) -> date | None:
@@ -32,16 +32,16 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
     Lines are numbered separately for each owner, so a number reveals nothing about other people's private lines. Raises
     OSError.
     """
-    found: list[tuple[str, str, str]] = []
+    entries: list[tuple[str, str, str]] = []
     numbers = Counter[str]()
     for line in lines_of(read_memory(path)):
-        person, said = owner_of(line) or (None, "")
+        person, entry = owner_of(line) or (None, "")
         if person is None:
             continue
         numbers[person] += 1
-        if any(map(str.isalnum, said)) and not said.startswith("#"):
-            found.append((f"line {numbers[person]}", said.strip().removeprefix("- "), person))
-    return found
+        if any(map(str.isalnum, entry)) and not entry.startswith("#"):
+            entries.append((f"line {numbers[person]}", entry.strip().removeprefix("- "), person))
+    return entries
 
 
 def read_memory(path: Path) -> str:

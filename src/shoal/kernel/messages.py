@@ -124,12 +124,12 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
     """Return the last REFERENCES_MAX references without duplicates, each cut to its limit."""
-    found: dict[tuple[str, str], Reference] = {}
-    for one in references:
-        chars_max = FORWARD_CHARS_MAX if one.kind == "forward" else REFERENCE_CHARS_MAX
-        text = one.text if len(one.text) <= chars_max else f"{one.text[:chars_max]}…"
-        found[one.message_id or str(len(found)), one.kind] = msgspec.structs.replace(one, text=text)
-    return tuple(found.values())[-REFERENCES_MAX:]
+    by_key: dict[tuple[str, str], Reference] = {}
+    for reference in references:
+        chars_max = FORWARD_CHARS_MAX if reference.kind == "forward" else REFERENCE_CHARS_MAX
+        text = reference.text if len(reference.text) <= chars_max else f"{reference.text[:chars_max]}…"
+        by_key[reference.message_id or str(len(by_key)), reference.kind] = msgspec.structs.replace(reference, text=text)
+    return tuple(by_key.values())[-REFERENCES_MAX:]
 
 
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
@@ -624,7 +624,11 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
     and forwarded messages, because platforms send the pictures and the text of an album separately.
     """
     first = waiting.lines[0]
-    follows = len(waiting.lines) > 1 or bool(first.attachments) or any(one.kind == "forward" for one in first.refers_to)
+    follows = (
+        len(waiting.lines) > 1
+        or bool(first.attachments)
+        or any(reference.kind == "forward" for reference in first.refers_to)
+    )
     if before is not None and before.lines[0].author.id == first.author.id:
         follows = follows or waiting.since - before.until <= pause_seconds * 1_000_000
     is_long = now - waiting.since >= PAUSES_MAX * pause_seconds * 1_000_000
@@ -639,7 +643,7 @@ def turns_of(prompts: Sequence[Prompt]) -> list[list[int]]:
     newest: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
         turn = newest.get(prompt.author.id)
-        if turn is not None and _joins([prompts[one] for one in turn], prompt):
+        if turn is not None and _joins([prompts[number] for number in turn], prompt):
             turn.append(number)
         else:
             newest[prompt.author.id] = [number]
@@ -673,5 +677,5 @@ def joined(lines: Sequence[Prompt]) -> Prompt:
         message_id=lines[-1].message_id or lines[-1].key,
         tainted_by=next((line.tainted_by for line in lines if line.tainted_by), ""),
         joined=tuple(line.message_id or line.key for line in lines[:-1]),
-        refers_to=bounded([one for line in lines for one in line.refers_to]),
+        refers_to=bounded([reference for line in lines for reference in line.refers_to]),
     )

@@ -67,9 +67,9 @@ class MovedChats:
         return False
 
     def _learn(self, first: str, later: tuple[str, ...]) -> None:
-        for one in later:
-            self._first[one] = first
-            self._newest[first] = one
+        for move in later:
+            self._first[move] = first
+            self._newest[first] = move
 
 
 def _decoded(stored: str | None) -> tuple[str, ...]:

@@ -252,18 +252,18 @@ def parse_expiry(text: str, now: datetime) -> datetime:
     span = _SPAN.fullmatch(text)
     try:
         if span is not None:
-            found = now + timedelta(**{_UNITS[span[2]]: int(span[1])})
+            moment = now + timedelta(**{_UNITS[span[2]]: int(span[1])})
         elif re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-            found = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+            moment = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
         else:
-            found = datetime.fromisoformat(text)
-            if found.tzinfo is None:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
                 raise ValueError("no offset")
-        found = found.astimezone(UTC)
+        moment = moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
             f"{text[:40]!r} is not an expiry: write 90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z."
         ) from error
-    if found <= now:
+    if moment <= now:
         raise InvalidInput(f"{text[:40]!r} is in the past. Choose a later time.")
-    return found
+    return moment

@@ -100,16 +100,16 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
     hint: Hint | None = kind
     for name, entry in re.findall(r"([^.\[\]]+)|(\[[^\[\]]*+\])", path):
-        options = [bare(one) for one in choices(bare(hint))]
-        section = next((one for one in options if is_section(one)), None)
-        within = next((get_args(one)[-1] for one in options if get_origin(one) in (list, dict)), None)
-        within = within or next((list_of(one) for one in options if list_of(one)), None)
+        options = [bare(choice) for choice in choices(bare(hint))]
+        section = next((option for option in options if is_section(option)), None)
+        within = next((get_args(option)[-1] for option in options if get_origin(option) in (list, dict)), None)
+        within = within or next((list_of(option) for option in options if list_of(option)), None)
         key = keys(section).get(name) if section is not None else None
         hint = within if entry else key.hint if key else None
     what = f"`{path}`" if path else "it"
     if field := re.search(r"(required|unknown) field (`.+`)", message):
         inside = f"{field[2]} in `{path}`" if path else field[2]
-        sections = [one for one in map(bare, choices(bare(hint))) if is_section(one)]
+        sections = [section for section in map(bare, choices(bare(hint))) if is_section(section)]
         known = ", ".join(key for section in sections for key in keys(section))
         if field[1] == "required":
             return f"{inside} is missing"
@@ -120,7 +120,7 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
         named = re.fullmatch(r"Expected `([^`]++)`((?:[^,]|,(?! got `))*+)(?:, got `(.+)`)?", message)
         if named is None:
             return f"{what} has the wrong form"
-        wanted = ", or ".join(_TYPES.get(one, one) for one in named[1].split(" | "))
+        wanted = ", or ".join(_TYPES.get(type_name, type_name) for type_name in named[1].split(" | "))
         return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
         return f"{what} has to be {table}"
@@ -139,8 +139,8 @@ def _unreadable(error: Exception) -> str:
         what, _, place = str(error).partition(" (at ")
         at = f" at {place.rstrip(')')}" if place else ""
         return f"it is not valid TOML{at}: {_toml_problem(what)}"
-    found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's error for invalid JSON
-    return f"it is not valid JSON at byte {found[1]}" if found else "it is not valid JSON: its end is missing"
+    match = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's error for invalid JSON
+    return f"it is not valid JSON at byte {match[1]}" if match else "it is not valid JSON: its end is missing"
 
 
 _TOML_PROBLEMS = (
@@ -172,7 +172,7 @@ def _toml_problem(what: str) -> str:
 def allowed(hint: Hint) -> str:
     """What may stand at a key, as a phrase: `a whole number, at least 1`."""
     plain = bare(hint)
-    options = [one for one in choices(plain) if one is not types.NoneType]
+    options = [choice for choice in choices(plain) if choice is not types.NoneType]
     if options != [plain]:
         return ", or ".join(allowed(option) for option in options)
     if get_origin(plain) is Literal:

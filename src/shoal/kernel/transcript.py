@@ -199,10 +199,10 @@ class Transcript:
         """Give each open call without a result a substitute, after the end of the turn."""
         if self._open is not None:
             for call in self._open.tool_calls:
-                found = self._results.get(call.id)
-                if found is None:
-                    found = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
-                self.entries.append(TranscriptEntry(self._calls_at, self.turn, found))
+                result = self._results.get(call.id)
+                if result is None:
+                    result = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
+                self.entries.append(TranscriptEntry(self._calls_at, self.turn, result))
             self._open = None
             self._results = {}
             self._put_notes()
@@ -213,11 +213,11 @@ def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
-    said, head, block = message.text.rpartition(CONTEXT_HEAD)
-    kept, found, _ = block.partition(CONTEXT_CHANGES)
-    if not (head and found):
+    text, head, block = message.text.rpartition(CONTEXT_HEAD)
+    kept_part, changes, _ = block.partition(CONTEXT_CHANGES)
+    if not (head and changes):
         return entry
-    return replace(entry, message=replace(message, text=f"{said}{head}{kept}{CONTEXT_TAIL}"))
+    return replace(entry, message=replace(message, text=f"{text}{head}{kept_part}{CONTEXT_TAIL}"))
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
@@ -227,10 +227,10 @@ def summary_message(compacted: Compacted) -> UserMessage:
 
 
 def _by(author: Author, text: str) -> str:
-    said = f"[{author.name}] {text}" if author.name else text
+    text_by = f"[{author.name}] {text}" if author.name else text
     if author.trusted:
-        return said
-    return untrusted_block(author.id, said)
+        return text_by
+    return untrusted_block(author.id, text_by)
 
 
 def _describe(attachment: Attachment, sender: Author) -> str:
@@ -239,25 +239,25 @@ def _describe(attachment: Attachment, sender: Author) -> str:
     is_theirs = attachment.author is None
     note = attachment.error or ("what it says stands above" if attachment.words and is_theirs else "")
     where = ": ".join(part for part in (where, note) if part) or "not downloaded"
-    told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+    description = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
-        told = f"{told}\n{attachment.excerpt}"
+        description = f"{description}\n{attachment.excerpt}"
     if attachment.words and not is_theirs:
-        told = f"{told}\n[Said in it:] {attachment.words}"
+        description = f"{description}\n[Said in it:] {attachment.words}"
     author = attachment.author or sender
     source = attachment.tainted_by if author.trusted else author.id or attachment.tainted_by
-    return told if author.trusted and not source else untrusted_block(source, told)
+    return description if author.trusted and not source else untrusted_block(source, description)
 
 
 def revision_text(revised: Revised) -> str:
     """Describe a changed or deleted message for the model."""
     author = revised.author
     if revised.deleted:
-        told = f"[{author.name or author.id} deleted message {revised.message_id}]"
+        text = f"[{author.name or author.id} deleted message {revised.message_id}]"
     else:
-        said = f"[{author.name}] {revised.text}" if author.name else revised.text
-        told = f"[message {revised.message_id} was changed afterwards; it now says:]\n{said}"
-    return told if author.trusted else untrusted_block(author.id, told)
+        new_text = f"[{author.name}] {revised.text}" if author.name else revised.text
+        text = f"[message {revised.message_id} was changed afterwards; it now says:]\n{new_text}"
+    return text if author.trusted else untrusted_block(author.id, text)
 
 
 _REFERS = {
@@ -272,13 +272,13 @@ _REFERS = {
 def _reference(one: Reference) -> str:
     """Describe a referenced message, in an untrusted block if its author is not trusted."""
     if one.own and one.author.trusted:
-        said = one.text and f"You said: {one.text}"
-        return f"[{_REFERS[one.kind]}: {said or 'a message of yours'}]"
+        quote = one.text and f"You said: {one.text}"
+        return f"[{_REFERS[one.kind]}: {quote or 'a message of yours'}]"
     author = one.author
-    said = f"[{author.name}] {one.text}" if author.name else one.text
+    quote = f"[{author.name}] {one.text}" if author.name else one.text
     if not author.trusted:
-        said = untrusted_block(author.id or one.tainted_by, said)
-    return f"[{_REFERS[one.kind]}:]\n{said}"
+        quote = untrusted_block(author.id or one.tainted_by, quote)
+    return f"[{_REFERS[one.kind]}:]\n{quote}"
 
 
 def _restoration(restored: FilesRestored) -> str:
@@ -287,17 +287,17 @@ def _restoration(restored: FilesRestored) -> str:
     if stayed:
         names = f"{names or 'none'}; not these: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
     undone = "an undo of this" if restored.again else "something that was done to them"
-    told = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
+    text = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
     if restored.tainted_by:
-        return f"{told}]\n{untrusted_block(restored.tainted_by, names)}"
-    return f"{told}{names}. Read them again before you rely on what you know of them.]"
+        return f"{text}]\n{untrusted_block(restored.tainted_by, names)}"
+    return f"{text}{names}. Read them again before you rely on what you know of them.]"
 
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
     by_caller = said.caller.tainted_by if said.caller is not None else ""
     read = said.tainted_by or by_caller  # by the owner, or an agent for them
-    is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
+    is_shown = any(item.tainted_by == read for item in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
     before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
     sender = Author(read, trusted=False) if is_told else said.author  # nor are the files known to be theirs

@@ -74,10 +74,10 @@ REPEATED_CHARS_MIN = 20
 
 def joined_reply(reply: str, text: str) -> str:
     """Join an answer and its continuation without repetition. A model may start again or repeat text."""
-    said, more = reply.strip(), text.strip()
-    if len(said) >= REPEATED_CHARS_MIN and more.startswith(said):
+    first, more = reply.strip(), text.strip()
+    if len(first) >= REPEATED_CHARS_MIN and more.startswith(first):
         return text
-    if said and (more == said or (len(more) >= REPEATED_CHARS_MIN and more in said)):
+    if first and (more == first or (len(more) >= REPEATED_CHARS_MIN and more in first)):
         return reply
     return reply + text
 
@@ -174,9 +174,12 @@ class TurnState(msgspec.Struct):
                 self.author, self.message_id = asked.author, asked.message_id
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
                 self.tainted_by = asked.tainted_by
-                unseen = (one for one in asked.attachments if one.error.startswith(NOT_SHOWN))
-                told = (UNSEEN.format(name=one.name[:80], why=one.error.removeprefix(NOT_SHOWN)) for one in unseen)
-                self.left_out = (*self.left_out, *told)
+                unseen = (attachment for attachment in asked.attachments if attachment.error.startswith(NOT_SHOWN))
+                notes = (
+                    UNSEEN.format(name=outcome.name[:80], why=outcome.error.removeprefix(NOT_SHOWN))
+                    for outcome in unseen
+                )
+                self.left_out = (*self.left_out, *notes)
             case AssistantSaid() as said:
                 self.steps += 1
                 self.retry = None

@@ -99,7 +99,7 @@ def is_text(name: str) -> bool:
 
 def untrusted_block(source: str, text: str) -> str:
     """Wrap `text` in marks that tell the model its source. The text cannot start or end such a block."""
-    name = _UNSAFE_IN_SOURCE.sub(lambda found: f"%{ord(found[0]):02X}", source)[:SOURCE_CHARS_MAX]
+    name = _UNSAFE_IN_SOURCE.sub(lambda match: f"%{ord(match[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
 
 
@@ -122,11 +122,11 @@ def enclosed(text: str, deeper: int = 2) -> str:
     """
     plain = _LINE_ENDS.sub("\n", text)
     plain = _OWN_MARK.sub("‹", plain)
-    plain = _HEADING.sub(lambda found: found[1] + ("#" * deeper + found[2])[:6], plain)
+    plain = _HEADING.sub(lambda match: match[1] + ("#" * deeper + match[2])[:6], plain)
     plain = _UNDERLINE.sub(r"\\\1", plain)
     fence = ""
-    for found in _FENCE.finditer(plain):
-        marks, rest = found[1], found[2].strip()
+    for match in _FENCE.finditer(plain):
+        marks, rest = match[1], match[2].strip()
         if not fence:
             fence = marks
         elif marks[0] == fence[0] and len(marks) >= len(fence) and not rest:

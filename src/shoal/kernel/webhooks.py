@@ -81,20 +81,20 @@ def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) 
     """
     if len(secret) < SECRET_CHARS_MIN:
         return ()
-    found: list[Proof] = []
+    proofs: list[Proof] = []
     timed = _SIGNED.fullmatch(headers.get("x-shoal-signature", "").strip())
     if timed and abs(now.timestamp() - int(timed[1])) <= AGE_SECONDS_MAX:
         expected = signature(secret, f"{timed[1]}.".encode() + body)
         if hmac.compare_digest(expected, timed[2]):
-            found.append(Proof("timed", _identity(expected)))
+            proofs.append(Proof("timed", _identity(expected)))
     expected = signature(secret, body)
     signed = headers.get("x-hub-signature-256", "").strip().lower()
     if hmac.compare_digest(f"sha256={expected}".encode(), signed.encode()) and not _TIMED_BODY.match(body):
-        found.append(Proof("signed", _identity(expected)))
+        proofs.append(Proof("signed", _identity(expected)))
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
-        found.append(Proof("bearer", _identity(expected)))
-    return tuple(found)
+        proofs.append(Proof("bearer", _identity(expected)))
+    return tuple(proofs)
 
 
 def _identity(signed: str) -> str:
@@ -158,9 +158,9 @@ async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_secon
         known = await settings.get(scope, name)
         if known is not None:
             micros, identity, place = known.split(" ", 2)
-            found = Delivery(identity, place, from_micros(int(micros)))
-            if repeat_seconds is None or abs((fresh.at - found.at).total_seconds()) < repeat_seconds:
-                return found
+            delivery = Delivery(identity, place, from_micros(int(micros)))
+            if repeat_seconds is None or abs((fresh.at - delivery.at).total_seconds()) < repeat_seconds:
+                return delivery
         value = f"{to_micros(fresh.at)} {fresh.identity} {fresh.place}"
         if await settings.swap(scope, name, known, value):
             return fresh

@@ -72,7 +72,7 @@ def nearest(name: str) -> list[str]:
     by_city = {known.rpartition("/")[2]: known for known in by_lower}
     close = get_close_matches(words.lower(), by_lower, n=3, cutoff=0.6)
     close += [by_city[city] for city in get_close_matches(words.lower(), by_city, n=3, cutoff=0.7)]
-    return [by_lower[found] for found in dict.fromkeys(close)][:3]
+    return [by_lower[folded_name] for folded_name in dict.fromkeys(close)][:3]
 
 
 @lru_cache(maxsize=64)
@@ -93,11 +93,11 @@ def _find(name: str) -> "ZoneInfo | None":
         if hours.isdigit() and len(hours) <= 2 and f"Etc/GMT{sign}{int(hours)}" in _names():
             return ZoneInfo(f"Etc/GMT{sign}{int(hours)}")
         return None
-    found = [known for known in _names() if known.lower() == folded]
-    if not found and "/" not in wanted:
-        found = [known for known in _names() if known.lower().endswith(f"/{folded}")]
+    matches = [known for known in _names() if known.lower() == folded]
+    if not matches and "/" not in wanted:
+        matches = [known for known in _names() if known.lower().endswith(f"/{folded}")]
     # "Berlin" is one place; "Louisville" has two names, one of them shorter.
-    return ZoneInfo(min(found, key=lambda known: (len(known), known))) if found else None
+    return ZoneInfo(min(matches, key=lambda known: (len(known), known))) if matches else None
 
 
 @lru_cache(maxsize=1)
@@ -126,13 +126,13 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
     link = root / "etc/localtime"
     with suppress(OSError):
         yield _below_zoneinfo(str(link.resolve(strict=True)))
-    said = ""
+    zone = ""
     with suppress(OSError, ValueError):
-        said = (root / "etc/timezone").read_text("ascii").strip()
+        zone = (root / "etc/timezone").read_text("ascii").strip()
     # A container's /etc/timezone is often the image's, while /etc/localtime is mounted from the machine.
     with suppress(OSError):
-        yield _by_content(link.read_bytes(), said)
-    yield said
+        yield _by_content(link.read_bytes(), zone)
+    yield zone
 
 
 def _below_zoneinfo(path: str) -> str:

@@ -83,14 +83,14 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
     at = 0
     marks_seen = ""
     looked_at = 0
-    while (found := TOKENS.search(text, at)) is not None:
-        start, end = found.span()
+    while (match := TOKENS.search(text, at)) is not None:
+        start, end = match.span()
         for mark in "*_~":
             if mark not in marks_seen and text.find(mark, looked_at, start) >= 0:
                 marks_seen += mark
         looked_at = start
         at = end
-        match found.lastindex:
+        match match.lastindex:
             case 2:
                 end = _url_end(text, start, end, marks_seen)
                 at = end
@@ -104,7 +104,7 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
                     at = inner[1]
                     yield TokenSpan(*inner, text[inner[0] : inner[1]])
             case _:
-                yield TokenSpan(start, end, found[0])
+                yield TokenSpan(start, end, match[0])
 
 
 def _next_word(text: str, start: int, end: int) -> int:
@@ -168,9 +168,9 @@ def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
     if "\\" in word or "~~" in word:
         return None
     is_path = "/" in word and all(
-        (found.start() == 0 or word[found.start() - 1] == "/")
-        and (found.end() == len(word) or word[found.end()] in "/.")
-        for found in _GLOB.finditer(word)
+        (match.start() == 0 or word[match.start() - 1] == "/")
+        and (match.end() == len(word) or word[match.end()] in "/.")
+        for match in _GLOB.finditer(word)
     )
     is_name = _DOTTED.search(word) is not None or (is_called and bool(word.strip("_")))
     is_dunder = "__" in word and "*" not in word and is_name
@@ -304,27 +304,27 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
     if "](" not in src and not definitions:
         return {}
     runs: dict[int, list[int]] = {}
-    for found in re.finditer(r"`+", src):
-        runs.setdefault(len(found[0]), []).append(found.start())
+    for match in re.finditer(r"`+", src):
+        runs.setdefault(len(match[0]), []).append(match.start())
     links: dict[int, _Link] = {}
     opened: list[int] = []
     pictures = set[int]()
     inactive = 0
     escaped_at = -1
     at = 0
-    while (found := _BRACKETS.search(src, at)) is not None:
-        at = found.end()
-        if found[0][0] == "\\":
+    while (match := _BRACKETS.search(src, at)) is not None:
+        at = match.end()
+        if match[0][0] == "\\":
             escaped_at = at - 1
-        elif found[0][0] == "`":
-            ends = runs.get(len(found[0]), ())  # after an escaped backtick, a run is shorter than any opener
+        elif match[0][0] == "`":
+            ends = runs.get(len(match[0]), ())  # after an escaped backtick, a run is shorter than any opener
             following = bisect_left(ends, at)
-            at = ends[following] + len(found[0]) if following < len(ends) else at
-        elif found[0] == "[":
-            opened.append(found.start())
-            if src[max(0, found.start() - 1)] == "!" and found.start() - 1 not in (-1, escaped_at):
-                pictures.add(found.start())
-        elif found[0] == "]" and opened:
+            at = ends[following] + len(match[0]) if following < len(ends) else at
+        elif match[0] == "[":
+            opened.append(match.start())
+            if src[max(0, match.start() - 1)] == "!" and match.start() - 1 not in (-1, escaped_at):
+                pictures.add(match.start())
+        elif match[0] == "]" and opened:
             start = opened.pop()
             is_image = start in pictures
             is_active = is_image or len(opened) >= inactive
@@ -345,11 +345,11 @@ def _destination(state: "StateInline", at: int) -> _Link | None:
     label_end, at = at - 1, _skip_blank(src, at + 1)
     if at >= last:
         return None
-    found = helpers.parseLinkDestination(src, at, last)
+    destination = helpers.parseLinkDestination(src, at, last)
     url = title = ""
-    if found.ok:
-        url = state.md.normalizeLink(found.str)
-        url, at = (url, found.pos) if state.md.validateLink(url) else ("", at)
+    if destination.ok:
+        url = state.md.normalizeLink(destination.str)
+        url, at = (url, destination.pos) if state.md.validateLink(url) else ("", at)
         behind = _skip_blank(src, at)
         quoted = (
             helpers.parseLinkTitle(src, behind, last) if behind != at and src[behind : behind + 1] in "\"'(" else None
@@ -381,10 +381,10 @@ def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
     from markdown_it.common.utils import normalizeReference
 
     src, first, last = state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
-    found = None if silent or state.is_code_block(start) else _LABEL.match(src, first, last)
-    if found is None or found[1].startswith("^") or not found[1].strip() or not src.startswith(":", found.end()):
+    match = None if silent or state.is_code_block(start) else _LABEL.match(src, first, last)
+    if match is None or match[1].startswith("^") or not match[1].strip() or not src.startswith(":", match.end()):
         return False
-    helpers, at = state.md.helpers, _skip_blank(src, found.end() + 1)
+    helpers, at = state.md.helpers, _skip_blank(src, match.end() + 1)
     address = helpers.parseLinkDestination(src, at, last) if at < last else None
     if address is None or not address.ok or not address.str:
         return False
@@ -396,7 +396,7 @@ def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
         title = quoted.str
     if not state.md.validateLink(url):
         return False
-    key = normalizeReference(found[1])
+    key = normalizeReference(match[1])
     state.env.setdefault("definitions", {}).setdefault(key, LabelledLink(url, title, start))
     token = state.push("definition", "", 0)
     token.content = src[first:last]
@@ -406,12 +406,12 @@ def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
 
 
 def _line_break(state: "StateInline", silent: bool) -> bool:
-    found = _LINE_BREAK.match(state.src, state.pos, state.posMax)
-    if found is None:
+    match = _LINE_BREAK.match(state.src, state.pos, state.posMax)
+    if match is None:
         return False
     if not silent:
-        state.push("line_break", "", 0).content = found[0]
-    state.pos = found.end()
+        state.push("line_break", "", 0).content = match[0]
+    state.pos = match.end()
     return True
 
 
@@ -436,8 +436,8 @@ def _text(state: "StateInline", silent: bool) -> bool:
     following = bisect_left(scan.starts, state.pos + 1)
     last = min(scan.starts[following], state.posMax) if following < len(scan.starts) else state.posMax
     end = state.pos
-    while (found := _SPECIAL.search(src, end, last)) is not None:
-        end = found.start()
+    while (match := _SPECIAL.search(src, end, last)) is not None:
+        end = match.start()
         if src[end] not in "![" or end + src.startswith("![", end) in scan.links:
             break
         end += 1
@@ -523,8 +523,8 @@ def math_end(src: str, at: int, last: int) -> int:
             end = src.find(closing, at + 3, min(last, at + INLINE_MATH_CHARS_MAX))
             if end >= 0 and src.find("\n", at, end) < 0:
                 return end + 2
-    found = _MATH.match(src, at, last) if src.startswith("$", at) else None
-    return found.end() if found is not None else 0
+    match = _MATH.match(src, at, last) if src.startswith("$", at) else None
+    return match.end() if match is not None else 0
 
 
 def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool:

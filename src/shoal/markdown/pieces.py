@@ -287,7 +287,7 @@ class _Cutter:
         longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
         length = max(1, _count(longest, lambda number: fits(table([halves(number)[0]]))))
         cells = [_take(cell.children, _end_in_cell(cell.children, length)) for cell in rows[0].children]
-        first, second = (Node("row", [Node("cell", one[side]) for one in cells]) for side in (0, 1))
+        first, second = (Node("row", [Node("cell", cell[side]) for cell in cells]) for side in (0, 1))
         rest = [second, *rows[1:]] if plain_text(second.children) else rows[1:]
         return table([first]), table(rest) if rest else None
 

@@ -167,10 +167,10 @@ class _Renderer:
         for node in nodes if first else reversed(nodes):
             if node.kind in _STYLED:
                 inner = self._edge(node.children, first=first)
-                found = f"{_MARK_OF[node.kind]}{inner}" if inner else ""
+                edge = f"{_MARK_OF[node.kind]}{inner}" if inner else ""
             elif node.kind == "link":
                 inner = self._edge(node.children, first=first)
-                found = (
+                edge = (
                     "["
                     if self._dialect.opens(node.url)
                     else inner or self._dialect.text(node.url)[:1]
@@ -178,12 +178,12 @@ class _Renderer:
                     else ")"
                 )
             elif node.kind == "code":
-                found = "`"
+                edge = "`"
             else:
                 written = self._plain(node)
-                found = written[:1] if first else written[-1:]
-            if found:
-                return found
+                edge = written[:1] if first else written[-1:]
+            if edge:
+                return edge
         return ""
 
     def _edge_within(self, node: Node, *, first: bool) -> str:
@@ -299,6 +299,6 @@ def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
     if not letters:
         return node, ""
     at = letters[0] if first else letters[-1] + 1
-    edge, kept = (text[:at], text[at:]) if first else (text[at:], text[:at])
-    children[0 if first else -1] = Node("text", text=kept)
+    edge, rest = (text[:at], text[at:]) if first else (text[at:], text[:at])
+    children[0 if first else -1] = Node("text", text=rest)
     return msgspec.structs.replace(node, children=children), edge

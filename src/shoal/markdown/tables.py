@@ -44,7 +44,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         ]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
-    is_set_apart = any(len(one) > 1 for one in blocks)  # blocks of several lines are separated
+    is_set_apart = any(len(block) > 1 for block in blocks)  # blocks of several lines are separated
     for number, block in enumerate(blocks):
         if number > 1 and is_set_apart:
             lines.append(rule)

@@ -68,7 +68,7 @@ def settled(text: str) -> str:
     fence = _open_fence(text)
     if fence is not None:
         return _within_fence(text, fence)
-    candidates = [found.start() for found in _MARK.finditer(text)][-ROUNDS_MAX:]
+    candidates = [match.start() for match in _MARK.finditer(text)][-ROUNDS_MAX:]
     for at in [len(text), *reversed(candidates)]:
         begun = text[:at].rstrip("! \t\n")  # an image may begin
         if closed(begun) == begun:
@@ -104,10 +104,10 @@ def _with_marks_closed(block: str) -> str:
 
 def _open_fence(text: str) -> "re.Match[str] | None":
     fence: re.Match[str] | None = None
-    for found in _FENCE.finditer(text):
+    for match in _FENCE.finditer(text):
         if fence is None:
-            fence = found if found[2][0] == "~" or "`" not in found[3] else None
-        elif not found[3].strip() and found[2].startswith(fence[2]):
+            fence = match if match[2][0] == "~" or "`" not in match[3] else None
+        elif not match[3].strip() and match[2].startswith(fence[2]):
             fence = None
     return fence
 
@@ -121,8 +121,8 @@ def _within_fence(text: str, fence: "re.Match[str]") -> str:
 
 def _last_block(text: str) -> int:
     """Return the approximate start of the last block: after a blank line or a fence."""
-    blank = max((found.end() for found in _BLANK_LINE.finditer(text)), default=0)
-    fence = max((found.end() + 1 for found in _FENCE.finditer(text)), default=0)
+    blank = max((match.end() for match in _BLANK_LINE.finditer(text)), default=0)
+    fence = max((match.end() + 1 for match in _FENCE.finditer(text)), default=0)
     return min(max(blank, fence), len(text))
 
 
@@ -130,8 +130,8 @@ def _spans(block: str) -> tuple[str, str]:
     """Drop unfinished links and escapes from a block. Also returns the mark that closes open code."""
     brackets: list[int] = []
     at, last_quote = 0, block.rfind('"')
-    while (found := _OPENING.search(block, at)) is not None:
-        at = found.start()
+    while (match := _OPENING.search(block, at)) is not None:
+        at = match.start()
         character = block[at]
         if character == "\\":
             if at + 1 == len(block):
@@ -139,7 +139,7 @@ def _spans(block: str) -> tuple[str, str]:
             at += 2
             continue
         if character == "`":
-            run = len(found[0])
+            run = len(match[0])
             end = re.compile(rf"(?<!`)`{{{run}}}(?!`)").search(block, at + run)
             if end is None:
                 body = block[at + run :].rstrip("`")
@@ -183,14 +183,14 @@ def _address_end(block: str, at: int, last_quote: int) -> int:
 
 
 def _unlinked(block: str, opened: Sequence[int], end: int) -> str:
-    kept: list[str] = []
+    parts: list[str] = []
     at = 0
     for bracket in opened:
         before = block[at:bracket]
         is_image = before.endswith("!") and (len(before) - len(before[:-1].rstrip("\\"))) % 2 == 1
-        kept.append(before[:-1] if is_image else before)
+        parts.append(before[:-1] if is_image else before)
         at = bracket + 1
-    return "".join((*kept, block[at:end]))
+    return "".join((*parts, block[at:end]))
 
 
 def _inline(block: str) -> "Token | None":
@@ -223,4 +223,8 @@ def _open_marks(block: str) -> "Sequence[str]":
     inline.tokenize(state)
     for rule in inline.ruler2.getRules(""):
         rule(state)
-    return ["~~" if chr(one.marker) == "~" else chr(one.marker) for one in state.delimiters if one.open and one.end < 0]
+    return [
+        "~~" if chr(delimiter.marker) == "~" else chr(delimiter.marker)
+        for delimiter in state.delimiters
+        if delimiter.open and delimiter.end < 0
+    ]

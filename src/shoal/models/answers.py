@@ -256,11 +256,11 @@ class AnswerReader:
             return
         self._is_plain, self._has_halves = False, True
         before = self.unknown
-        found, is_whole = documents(data)
-        if bare and not found:
+        values, is_whole = documents(data)
+        if bare and not values:
             self.unknown = self.unknown or bare
             self.note("not JSON")
-        for document in found:
+        for document in values:
             if self.failure is not None or self.complete:
                 break
             odd: list[str] = []
@@ -282,8 +282,8 @@ class AnswerReader:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
             odd: list[str] = []
-            found, _ = documents(bytes(data))
-            part = read_fields(found[0] if found else {}, kind, odd)
+            values, _ = documents(bytes(data))
+            part = read_fields(values[0] if values else {}, kind, odd)
             for name in odd:
                 self.note(name)
             return part
@@ -386,8 +386,8 @@ class AnswerReader:
             stop = "tool_calls"
         elif stop == "tool_calls" and not calls:
             stop = "end"
-        kept = self.opaque()
-        message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, kept) if kept else None)
+        opaque = self.opaque()
+        message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, opaque) if opaque else None)
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
@@ -397,8 +397,8 @@ class AnswerReader:
         words = redact(self.unknown[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), self.context.secrets)
         is_known_end = self.stop or self.complete or self.ended
         kind = "invalid_request" if is_known_end and is_json(self.unknown) else "dropped"
-        told = f"{self.context.provider} sent something that is not an answer. Check its kind and base_url. It said:"
-        return ModelFailed(kind, f"{told} {words}")
+        message = f"{self.context.provider} sent something that is not an answer. Check its kind and base_url. It said:"
+        return ModelFailed(kind, f"{message} {words}")
 
 
 def _whole_so_far(text: str) -> tuple[str, str]:

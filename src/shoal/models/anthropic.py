@@ -142,9 +142,9 @@ class AnthropicMessages(ApiProtocol):
         native = form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
-            told = {spec.name for spec in request.tools}
-            found = tuple(spec for name, spec in joined.found.items() if name not in told) if native else None
-            parts.append(self.tools(request.tools, self.dialect(form.quirks), found))
+            offered = {spec.name for spec in request.tools}
+            searched = tuple(spec for name, spec in joined.found.items() if name not in offered) if native else None
+            parts.append(self.tools(request.tools, self.dialect(form.quirks), searched))
             # Required while the messages contain calls.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
@@ -166,19 +166,19 @@ class AnthropicMessages(ApiProtocol):
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
                 needs_all = form.quirks.reasoning_needed
-                for kept in _blocks_decoder.decode(opaque.json) if opaque is not None else ():
-                    if kept.type == "text":
-                        blocks.extend(self._text(text[at : at + kept.chars]))
-                        at += kept.chars
-                    elif kept.type != "tool_use":
-                        blocks.extend([encode(kept)] if kept.signature or kept.data or needs_all else ())
+                for block in _blocks_decoder.decode(opaque.json) if opaque is not None else ():
+                    if block.type == "text":
+                        blocks.extend(self._text(text[at : at + block.chars]))
+                        at += block.chars
+                    elif block.type != "tool_use":
+                        blocks.extend([encode(block)] if block.signature or block.data or needs_all else ())
                     elif calls:
                         blocks.append(calls.pop(0))
                 return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*self._text(text), *self.encode_images(shown, images)]
                 if native and message.found:  # which must be alone in their message
-                    blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(one.name) for one in message.found]
+                    blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(tool.name) for tool in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
                 head = b'{"type":"tool_result","tool_use_id":' + encode(portable_call_id(call_id))
@@ -195,8 +195,8 @@ class AnthropicMessages(ApiProtocol):
 
     def models(self, body: bytes) -> list[ModelInfo]:
         return [
-            ModelInfo(found.id, found.max_input_tokens or 0, found.max_tokens or 0)
-            for found in _models_decoder.decode(body).data
+            ModelInfo(model.id, model.max_input_tokens or 0, model.max_tokens or 0)
+            for model in _models_decoder.decode(body).data
         ]
 
     def _text(self, text: str) -> list[bytes]:
@@ -268,8 +268,8 @@ class AnthropicReader(AnswerReader):
         self._last = index
         match block.type:
             case "thinking":
-                kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
-                self._keep(index, kept)
+                kept_block = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
+                self._keep(index, kept_block)
                 if block.thinking:
                     self.think(block.thinking)
             case "redacted_thinking":
@@ -290,17 +290,17 @@ class AnthropicReader(AnswerReader):
                 self._say(index, block.text)
 
     def _add(self, index: int, delta: _BlockDelta) -> None:
-        kept = self._kept_at.get(index)
+        kept_block = self._kept_at.get(index)
         if delta.text:
             self._say(index, delta.text)
         elif delta.partial_json:
             self._open.setdefault(index, CallParts()).arguments.append(delta.partial_json)
         elif delta.thinking:
             self.think(delta.thinking)
-            if kept is not None:
-                kept.thinking = (kept.thinking or "") + delta.thinking
-        elif delta.signature and kept is not None:
-            kept.signature = (kept.signature or "") + delta.signature
+            if kept_block is not None:
+                kept_block.thinking = (kept_block.thinking or "") + delta.thinking
+        elif delta.signature and kept_block is not None:
+            kept_block.signature = (kept_block.signature or "") + delta.signature
 
     def _stop(self, reason: str | None) -> None:
         if reason:
@@ -311,9 +311,9 @@ class AnthropicReader(AnswerReader):
         if not text:
             return
         self.say(text)
-        kept = self._kept_at.get(index)
-        if kept is not None:
-            kept.chars += len(text)
+        kept_block = self._kept_at.get(index)
+        if kept_block is not None:
+            kept_block.chars += len(text)
 
     def _keep(self, index: int, kept: _KeptBlock) -> None:
         self._kept.append(kept)
@@ -343,7 +343,7 @@ class AnthropicReader(AnswerReader):
 
     def opaque(self) -> str:
         """Encode the thinking and its position between text and calls."""
-        thinks = any(kept.type in ("thinking", "redacted_thinking") for kept in self._kept)
+        thinks = any(kept_block.type in ("thinking", "redacted_thinking") for kept_block in self._kept)
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:

@@ -121,8 +121,8 @@ class ApiProtocol:
         ) -> bytes:
             """With `found`, use the provider's native tool search; these tools were found by it."""
             native = found is not None
-            told = [self.encode_tool(spec, dialect, native=native) for spec in specs]
-            return self.tools_template % b",".join((*told, *self.encode_found(found or (), dialect)))
+            encoded = [self.encode_tool(spec, dialect, native=native) for spec in specs]
+            return self.tools_template % b",".join((*encoded, *self.encode_found(found or (), dialect)))
 
         self.conversations = ConversationCache(self)
         self.system = encode_system
@@ -270,12 +270,12 @@ class ConversationCache:
             return []
         start = self._start(self.kept.get(request.cache_key), request.messages, form)
         left_out = form.left_out - _image_count(request.messages[:start]) if form.left_out else 0
-        found = list[Image]()
+        images = list[Image]()
         for message in images_of(request.messages[start:]):
             if message not in self.refused:
-                found.extend(message.images[max(0, left_out) :])
+                images.extend(message.images[max(0, left_out) :])
             left_out -= len(message.images)
-        return found
+        return images
 
     def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
         """Return all messages of the request. The result is valid until the next call."""

@@ -99,8 +99,8 @@ def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -
     if opaque is not None and (opaque.kind != form.origin or is_refused or not quirks.thinking):
         opaque = None
     if calls and not quirks.tools:
-        said = (f"[I call {call.written_name}] {call.written_arguments}" for call in calls)
-        text, calls, opaque = "\n".join((*([text] if text else ()), *said)), (), None
+        lines = (f"[I call {call.written_name}] {call.written_arguments}" for call in calls)
+        text, calls, opaque = "\n".join((*([text] if text else ()), *lines)), (), None
     elif calls and not quirks.parallel_calls:
         calls, opaque = calls[:1], opaque if len(calls) == 1 else None
     if quirks.nine_char_ids:

@@ -224,8 +224,8 @@ async def discover(
         return ModelListing(True, tuple(model.id for model in models), "", at, windows, outputs)
 
     asked = tuple(providers)
-    found = await asyncio.gather(*map(ask, asked))
-    return {provider.name: listing for provider, listing in zip(asked, found, strict=True)}
+    listings = await asyncio.gather(*map(ask, asked))
+    return {provider.name: listing for provider, listing in zip(asked, listings, strict=True)}
 
 
 # ---- the catalogue ----
@@ -283,7 +283,7 @@ class Catalog:
         if (before := self._entries.get(name)) is not None:
             self._replaced.append(before.provider)
         self._put(name, row)
-        self._listings = {other: one for other, one in self._listings.items() if other != name}
+        self._listings = {other: listing for other, listing in self._listings.items() if other != name}
         self._routes.clear()
 
     @property
@@ -310,19 +310,19 @@ class Catalog:
         wanted = name.strip()
         first, slash, rest = wanted.partition("/")
         if slash and rest and first in self._entries:
-            found = self._route(first, rest)
+            route = self._route(first, rest)
         elif wanted == DEMO:
-            found = self._route(DEMO, DEMO)
+            route = self._route(DEMO, DEMO)
         elif wanted and (provider := self._holder(wanted)) is not None:
-            found = self._route(provider, wanted)
+            route = self._route(provider, wanted)
         else:
             known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
             providers = [provider for provider in self._entries if provider != DEMO]
             others = f"Write PROVIDER/MODEL for any other of {', '.join(providers)}."
             todo = others if providers else "`shoal setup model` adds a provider."
             raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
-        self._routes[name] = found
-        return found
+        self._routes[name] = route
+        return route
 
     def usd(self, route: Route, usage: Usage) -> float | None:
         entry = self._entries.get(route.provider.name)
@@ -347,7 +347,10 @@ class Catalog:
         A new home then has models to choose from. An invalid key shows on the first query.
         """
         unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
-        found = {name: await asyncio.to_thread(shipped_models, one.kind, one.base_url) for name, one in unknown}
+        found = {
+            name: await asyncio.to_thread(shipped_models, provider.kind, provider.base_url)
+            for name, provider in unknown
+        }
         shipped = {name: ModelListing(False, names) for name, names in found.items() if names}
         if shipped:
             self._listings = {**shipped, **self._listings}
@@ -356,16 +359,16 @@ class Catalog:
     async def refresh(self) -> Mapping[str, ModelListing]:
         """Ask every provider except `demo` for its models and write the file. Failures are part of the listings."""
         asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
-        found = await discover(asked, self._listings, self._clock)
-        self._listings = {**self._listings, **found}
+        listings = await discover(asked, self._listings, self._clock)
+        self._listings = {**self._listings, **listings}
         self._routes.clear()
-        for name, listing in found.items():
+        for name, listing in listings.items():
             if listing.error:
                 log.warning("provider could not be validated; see `shoal doctor`", extra={"provider": name})
         await self._write()
         if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
             await asyncio.to_thread(load_prices)
-        return found
+        return listings
 
     async def _write(self) -> None:
         try:
@@ -420,11 +423,11 @@ def existing_model(models: Models, name: str) -> None:
     if not isinstance(models, Catalog):
         return
     known = model_names(models)
-    offered = [one for one in known if one.startswith(f"{route.provider.name}/")]
+    offered = [name for name in known if name.startswith(f"{route.provider.name}/")]
     listing = models.listings.get(route.provider.name)
     is_listed = listing is not None and listing.valid and bool(listing.models)
     if is_listed and f"{route.provider.name}/{route.model}" not in offered:
-        near = difflib.get_close_matches(route.model, [one.partition("/")[2] for one in offered], 3)
+        near = difflib.get_close_matches(route.model, [name.partition("/")[2] for name in offered], 3)
         hint = f" Similar names: {', '.join(near)}." if near else " `shoal models list` shows its models."
         raise InvalidInput(f"{route.provider.name} does not offer the model {route.model!r}.{hint}")
 
@@ -438,5 +441,8 @@ async def key_lines(models: Models) -> Sequence[str]:
     """Refresh the listings and describe the validity of each provider's key in one line."""
     if not isinstance(models, Catalog):
         return ()
-    found = await models.refresh()
-    return [f"- {name}: {one.error or 'ok, ' + counted(len(one.models), 'model')}" for name, one in found.items()]
+    listings = await models.refresh()
+    return [
+        f"- {name}: {listing.error or 'ok, ' + counted(len(listing.models), 'model')}"
+        for name, listing in listings.items()
+    ]

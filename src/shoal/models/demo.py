@@ -112,7 +112,7 @@ class DemoProvider:
                     values = _CallValues()
                 lines.append(_outcome(result, values))
             return AssistantMessage("\n\n".join((*lines, LABEL)))
-        asked = next((found for found in reversed(request.messages) if isinstance(found, UserMessage)), None)
+        asked = next((message for message in reversed(request.messages) if isinstance(message, UserMessage)), None)
         intents = understand(asked.text if asked is not None else "")
         kind = intents[0].kind
         if kind in _REPLIES:
@@ -276,8 +276,8 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """Return the intents of a message in order, at least one. Quoted text is never split."""
-    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
-    words = said.strip()
+    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
+    words = spoken.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")
         return [Intent("run", {"command": command}) if verb.lower() in ("run", "execute") else Intent("unknown")]
@@ -290,14 +290,14 @@ def understand(text: str) -> list[Intent]:
         return f"\x00{len(held) - 1}\x00"
 
     def released(value: str) -> str:
-        return re.sub(r"\x00(\d+)\x00", lambda found: held[int(found.group(1))], value).strip()
+        return re.sub(r"\x00(\d+)\x00", lambda match: held[int(match.group(1))], value).strip()
 
     def intent_of(clause: str) -> Intent:
         while (shorter := re.sub(_POLITE, "", clause)) != clause:
             clause = shorter
         for kind, pattern in _PATTERNS:
-            if found := re.search(pattern, clause, re.IGNORECASE | re.DOTALL):
-                return Intent(kind, {name: released(value) for name, value in found.groupdict().items() if value})
+            if match := re.search(pattern, clause, re.IGNORECASE | re.DOTALL):
+                return Intent(kind, {name: released(value) for name, value in match.groupdict().items() if value})
         return Intent("unknown")
 
     masked = re.sub(_QUOTED, hold, words)

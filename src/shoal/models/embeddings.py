@@ -61,16 +61,16 @@ class HttpEmbeddings:
         content, _ = await asks.post(path, body)
         try:
             if asks.is_gemini:
-                found = [one.values for one in _gemini_decoder.decode(content).embeddings]
+                vectors = [embedding.values for embedding in _gemini_decoder.decode(content).embeddings]
             else:
-                found = [
-                    one.embedding for one in sorted(_openai_decoder.decode(content).data, key=lambda one: one.index)
+                vectors = [
+                    item.embedding for item in sorted(_openai_decoder.decode(content).data, key=lambda item: item.index)
                 ]
         except UNREADABLE as error:
             raise asks.nonsense("embeddings") from error
-        if len(found) != len(texts) or not all(found) or len({len(vector) for vector in found}) > 1:
-            raise ProviderDown(f"{asks.provider} answered {len(texts)} texts with {len(found)} embeddings.")
-        return found
+        if len(vectors) != len(texts) or not all(vectors) or len({len(vector) for vector in vectors}) > 1:
+            raise ProviderDown(f"{asks.provider} answered {len(texts)} texts with {len(vectors)} embeddings.")
+        return vectors
 
     async def close(self) -> None:
         await self._endpoint.close()

@@ -66,7 +66,7 @@ class _Whole(_ErrorBody):
 
     @property
     def is_error(self) -> bool:
-        if any(bytes(one) != b"null" for one in (self.error, self.errors)) or bytes(self.object) == b'"error"':
+        if any(bytes(field) != b"null" for field in (self.error, self.errors)) or bytes(self.object) == b'"error"':
             return True
         is_answer = any(map(bytes, (self.choices, self.candidates, self.output, self.content)))
         return not is_answer and (bytes(self.message)[:1] == b'"' or bytes(self.detail) != b"null")
@@ -202,7 +202,7 @@ def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -
     """Convert an error object inside a stream to a failure. Its code counts as a status."""
     complaint = _read_complaint(body)
     known = (int(code) if _STATUS.fullmatch(code) else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
-    status = next((found for found in known if found), 500)
+    status = next((code for code in known if code), 500)
     return _failure(complaint, status, provider, complaint.retry_after_seconds, secrets)
 
 
@@ -249,11 +249,11 @@ def _failure(
     if kind == "invalid_request" and status == 404:
         sentence = "does not know that model or address. Check model.name and base_url; see `shoal models list`."
     words = redact(complaint.words, secrets)
-    told = f" It said: {words}" if words else ""
+    quote = f" It said: {words}" if words else ""
     is_passing = kind in RETRYABLE
-    message = f"{provider} ({status}) {sentence.format(provider=provider)}{told}"
-    found = _WINDOW.search(complaint.words) if kind == "context_overflow" else None
-    window = next((int(number.replace(",", "")[:9]) for number in found.groups() if number), 0) if found else 0
+    message = f"{provider} ({status}) {sentence.format(provider=provider)}{quote}"
+    match = _WINDOW.search(complaint.words) if kind == "context_overflow" else None
+    window = next((int(number.replace(",", "")[:9]) for number in match.groups() if number), 0) if match else 0
     return ModelFailed(kind, message, wait_seconds if is_passing else None, window)
 
 
@@ -275,8 +275,8 @@ def _read_complaint(body: bytes) -> _Complaint:
         error = None
     else:
         whole = b"null" if bytes(document.message) == b"null" else raw
-        found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
-        error = next((one for one in found if one is not None), None)
+        errors = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
+        error = next((error_found for error_found in errors if error_found is not None), None)
     if error is None:
         text = body[:COMPLAINT_CHARS_MAX].decode("utf-8", "replace")
         return _Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
@@ -287,7 +287,7 @@ def _read_complaint(body: bytes) -> _Complaint:
     values = (error.type, error.code, error.status, *(detail.reason for detail in details))
     codes = frozenset(str(value).lower() for value in values if value)
     waits = [detail.retry_delay for detail in details if detail.retry_delay]
-    waits += [found.group(1) for found in _WAIT.finditer(words)][:1]
+    waits += [waits_found.group(1) for waits_found in _WAIT.finditer(words)][:1]
     spans = _SPAN.findall(waits[0]) if waits else ()
     asked = sum(float(number) * _SPAN_SECONDS[unit] for number, unit in spans) if spans else None
     seconds = min(asked, ASKED_SECONDS_MAX) if asked is not None else None
@@ -299,14 +299,14 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
         return None
     for kind in (_ErrorDocument, _LooseError, str):
         try:
-            found = msgspec.json.decode(raw, type=kind)
+            decoded = msgspec.json.decode(raw, type=kind)
         except UNREADABLE:
             continue
-        if isinstance(found, str):
-            return _ErrorDocument(found)
-        if isinstance(found, _LooseError):
-            return _ErrorDocument(found.message, found.type)
-        return found
+        if isinstance(decoded, str):
+            return _ErrorDocument(decoded)
+        if isinstance(decoded, _LooseError):
+            return _ErrorDocument(decoded.message, decoded.type)
+        return decoded
     return _ErrorDocument(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
 
 

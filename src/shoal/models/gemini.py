@@ -159,12 +159,12 @@ class GeminiContents(ApiProtocol):
                 return EncodedMessage("user", body, b",".join(self.encode_images(shown, images)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 is_own = opaque is not None
-                kept = _signatures_decoder.decode(opaque.json) if opaque is not None else _KeptSignatures()
+                signatures = _signatures_decoder.decode(opaque.json) if opaque is not None else _KeptSignatures()
                 parts: list[bytes] = []
                 if text:
-                    parts.append(b'{"text":' + encode(text) + _signature(kept.text) + b"}")
+                    parts.append(b'{"text":' + encode(text) + _signature(signatures.text) + b"}")
                 for index, call in enumerate(calls):
-                    signed = _signature(kept.calls[index] if index < len(kept.calls) else "")
+                    signed = _signature(signatures.calls[index] if index < len(signatures.calls) else "")
                     if not signed and not is_own and index == 0:
                         signed = b',"thoughtSignature":' + NO_SIGNATURE
                     parts.append(b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}' % (*encode_call(call), signed))
@@ -176,9 +176,9 @@ class GeminiContents(ApiProtocol):
     def models(self, body: bytes) -> list[ModelInfo]:
         """List the models that generate content."""
         return [
-            ModelInfo(found.name.removeprefix("models/"), found.input_token_limit, found.output_token_limit)
-            for found in _models_decoder.decode(body).models
-            if "generateContent" in found.supported_generation_methods
+            ModelInfo(model.name.removeprefix("models/"), model.input_token_limit, model.output_token_limit)
+            for model in _models_decoder.decode(body).models
+            if "generateContent" in model.supported_generation_methods
         ]
 
 
@@ -190,38 +190,38 @@ def _says_nothing(event: _GeminiChunk) -> bool:
     if event.usage_metadata is not None or event.prompt_feedback is not None or event.error is not _NOTHING:
         return False
     return all(
-        one.finish_reason is None
+        candidate.finish_reason is None
         and all(
             part.text is None and part.function_call is None and part.thought_signature is None
-            for part in (one.content.parts if one.content is not None else None) or ()
+            for part in (candidate.content.parts if candidate.content is not None else None) or ()
         )
-        for one in event.candidates or ()
+        for candidate in event.candidates or ()
     )
 
 
 def _usual_form(data: bytes) -> bytes | None:
     """Unwrap an event and convert protobuf field names to JSON's, for gateways that send them."""
     try:
-        found = msgspec.json.decode(data, type=dict[str, object])
+        fields = msgspec.json.decode(data, type=dict[str, object])
     except UNREADABLE:
         return None
-    inner = found.get("response")
-    usual = _renamed(cast("object", inner) if isinstance(inner, dict) else found)
-    return raw_json(usual) if usual != found else None
+    inner = fields.get("response")
+    usual = _renamed(cast("object", inner) if isinstance(inner, dict) else fields)
+    return raw_json(usual) if usual != fields else None
 
 
 def _renamed(value: object) -> object:
     if isinstance(value, list):
-        return [_renamed(one) for one in cast("list[object]", value)]
+        return [_renamed(item) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     given = cast("dict[str, object]", value)
-    return {_camel(key): one if key == "args" else _renamed(one) for key, one in given.items()}
+    return {_camel(key): item if key == "args" else _renamed(item) for key, item in given.items()}
 
 
 def _camel(name: str) -> str:
     first, *others = name.split("_")
-    return first + "".join(one.capitalize() for one in others)
+    return first + "".join(other.capitalize() for other in others)
 
 
 class GeminiReader(AnswerReader):
@@ -263,8 +263,8 @@ class GeminiReader(AnswerReader):
         if (usage := event.usage_metadata) is not None:
             thoughts = usage.thoughts_token_count or 0  # counted separately, but still output
             asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
-            said = (usage.candidates_token_count or 0) + thoughts
-            self.usage = Usage(asked, said, usage.cached_content_token_count or 0, 0, thoughts)
+            output = (usage.candidates_token_count or 0) + thoughts
+            self.usage = Usage(asked, output, usage.cached_content_token_count or 0, 0, thoughts)
         if (feedback := event.prompt_feedback) is not None and feedback.block_reason:
             reason = feedback.block_reason_message or feedback.block_reason
             words = f"{self.context.provider} blocked the prompt under its policy: {reason}."
@@ -276,8 +276,8 @@ class GeminiReader(AnswerReader):
 
     def opaque(self) -> str:
         signed = self._text_signature or any(self._call_signatures)
-        kept = _KeptSignatures(self._text_signature, self._call_signatures)
-        return raw_json(msgspec.to_builtins(kept)).decode() if signed else ""
+        signatures = _KeptSignatures(self._text_signature, self._call_signatures)
+        return raw_json(msgspec.to_builtins(signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
         """Return the answer. Raises a temporary failure if it contains only a malformed call."""

@@ -385,7 +385,7 @@ class HttpProvider:
                 pass
         changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
-        if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
+        if is_placed and any(isinstance(message, ToolMessage) for message in pictured):
             changes["images"] = "user"  # supported by more models than images in results
         if changes:
             healing.learns(changes, words)
@@ -424,8 +424,12 @@ class HttpProvider:
 
     def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
         messages, refused, quirks = healing.request.messages, self._protocol.conversations.refused, healing.quirks
-        pictured = [one for one in images_of(messages) if one not in refused] if quirks.images != "none" else []
-        thinking = [one for one in reasoned(messages, healing.origin) if one not in refused] if quirks.thinking else []
+        pictured = [image for image in images_of(messages) if image not in refused] if quirks.images != "none" else []
+        thinking = (
+            [thought for thought in reasoned(messages, healing.origin) if thought not in refused]
+            if quirks.thinking
+            else []
+        )
         return [*pictured], [*thinking]
 
     def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
@@ -449,7 +453,7 @@ class HttpProvider:
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
             ):  # the cause was something else
                 changes = {}
-        elif quirks.images == "none" and any(one not in refused for one in images_of(request.messages)):
+        elif quirks.images == "none" and any(image not in refused for image in images_of(request.messages)):
             notes.append(NO_PICTURES.format(model=model))
         elif quirks.images != "none" and any(True for _ in images_of(request.messages)):
             self._seen_images.add(model)

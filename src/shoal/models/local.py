@@ -55,8 +55,8 @@ class LocalServer:
         """Check that the file and the library exist. Raises ProviderDown."""
         _library()
         if not self.file.is_file():
-            told = f"The file {self.file} does not exist. Set providers.{self.provider}.model_file to a GGUF file."
-            raise ProviderDown(told)
+            message = f"The file {self.file} does not exist. Set providers.{self.provider}.model_file to a GGUF file."
+            raise ProviderDown(message)
 
     async def connection(self) -> tuple[HttpClient, ApiKey]:
         """Return its connection and key. Raises ProviderDown."""

@@ -161,8 +161,8 @@ class MarkupFilter:
         end = self._envelope_end or "</s>"
         last = "".join(self._texts[-len(end) :]).rstrip()
         if last.endswith(end) and (self._envelope_end or "<s>" not in "".join(self._texts)):
-            said = "".join(self._texts).rstrip().removesuffix(end)
-            self._texts[:] = [said.rstrip() if self._envelope_end else said]
+            text = "".join(self._texts).rstrip().removesuffix(end)
+            self._texts[:] = [text.rstrip() if self._envelope_end else text]
 
     def _start(self, text: str) -> str:
         begun = text.lstrip()
@@ -203,14 +203,14 @@ class MarkupFilter:
 
     def _end_thinking(self, text: str) -> str:
         """End thinking, unless the tags are part of a sentence: `<think> and </think> are tags.`"""
-        said = "".join(self._thoughts[self._thinking_from :])
-        if said.startswith(" ") and "\n" not in said:
+        thought = "".join(self._thoughts[self._thinking_from :])
+        if thought.startswith(" ") and "\n" not in thought:
             if len(text) < len(" a"):
                 self._held = text
                 return ""
             if _PROSE.match(text):
                 del self._thoughts[self._thinking_from :]
-                self._texts.append(f"{self._mark}{said}{self._closing}")
+                self._texts.append(f"{self._mark}{thought}{self._closing}")
                 self._state = "text"
                 return text
         self._state, self._after_thinking = "start", True
@@ -221,18 +221,18 @@ class MarkupFilter:
             self._texts.append(text)
             return ""
         at = 0
-        for found in _MARKS[self._reads_calls].finditer(text):
-            self._texts.append(text[at : found.start()])
-            at = found.start()
-            if self._is_code() or (found[0] in _CLOSES and not self._may_close()):
+        for match in _MARKS[self._reads_calls].finditer(text):
+            self._texts.append(text[at : match.start()])
+            at = match.start()
+            if self._is_code() or (match[0] in _CLOSES and not self._may_close()):
                 continue
-            if found[0] in _CLOSES:
-                self._state, self._mark = "closing", found[0]
-                return text[found.end() :]
-            if found[0] not in _ENDS:
+            if match[0] in _CLOSES:
+                self._state, self._mark = "closing", match[0]
+                return text[match.end() :]
+            if match[0] not in _ENDS:
                 self._state = "rest"
                 return text[at:]
-            at = found.end()
+            at = match.end()
         text = text[at:]
         keep = _partial(text, _ALL_MARKS if self._reads_calls else _PLAIN_MARKS)
         self._texts.append(text[: len(text) - keep])
@@ -246,10 +246,10 @@ class MarkupFilter:
 
     def _may_close(self) -> bool:
         """Whether no tag was opened, here or in a separate field, and the text does not discuss the tags."""
-        return not any(self._thoughts) and "<think" not in (said := "".join(self._texts)) and "[THINK]" not in said
+        return not any(self._thoughts) and "<think" not in (text := "".join(self._texts)) and "[THINK]" not in text
 
     def _close(self, text: str) -> str:
-        before = next((one for one in reversed(self._texts) if one), "\n")
+        before = next((text for text in reversed(self._texts) if text), "\n")
         if before.endswith("\n") or text.startswith("\n"):
             self._turn_to_thinking()
             self._state = "start"
@@ -270,15 +270,15 @@ class MarkupFilter:
         A call in it counts. A sentence that begins with the tag is text, and so is everything if nothing marks it as
         thinking.
         """
-        said = "".join(self._thoughts[self._thinking_from :])
-        if self._reads_calls and (found := _CALL_MARKS.search(said)) is not None:
-            text, thoughts, calls = read_markup(said[found.start() :])
+        thought = "".join(self._thoughts[self._thinking_from :])
+        if self._reads_calls and (match := _CALL_MARKS.search(thought)) is not None:
+            text, thoughts, calls = read_markup(thought[match.start() :])
             if calls:
-                self._thoughts[self._thinking_from :] = [said[: found.start()], thoughts, text]
+                self._thoughts[self._thinking_from :] = [thought[: match.start()], thoughts, text]
                 return calls
-        if is_text or (self._mark and said.startswith(" ")):
+        if is_text or (self._mark and thought.startswith(" ")):
             del self._thoughts[self._thinking_from :]
-            self._texts.append(self._mark + said)
+            self._texts.append(self._mark + thought)
         return []
 
 
@@ -316,8 +316,8 @@ class _CodeScan:
 
 def _partial(text: str, marks: tuple[str, ...]) -> int:
     tail = text[-_MARK_CHARS_MAX:].lower()
-    for found in _FIRST_CHARS.finditer(tail):
-        rest = tail[found.start() :]
+    for match in _FIRST_CHARS.finditer(tail):
+        rest = tail[match.start() :]
         if any(mark.lower().startswith(rest) for mark in marks):
             return len(rest)
     return 0
@@ -370,21 +370,21 @@ def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[
     calls: list[MarkedCall] = []
     at = 0
     for _ in range(_MARKS_MAX):
-        if (found := _CALL_MARKS.search(text, at)) is None:
+        if (match := _CALL_MARKS.search(text, at)) is None:
             break
-        parts.append(text[at : found.start()])
-        at = found.start()
+        parts.append(text[at : match.start()])
+        at = match.start()
         read, end = _read_calls(text, at)
         if not read:
-            end = found.end()
-            parts.append(found[0])
+            end = match.end()
+            parts.append(match[0])
         calls += read
         at = end
     parts.append(text[at:])
-    said = "".join(parts)
+    text_left = "".join(parts)
     if calls:
-        said = _RESPONSE.sub("", _CLOSING_TOKEN.sub("", said)).strip()
-    return said, "", calls
+        text_left = _RESPONSE.sub("", _CLOSING_TOKEN.sub("", text_left)).strip()
+    return text_left, "", calls
 
 
 def _read_calls(text: str, at: int) -> tuple[list[MarkedCall], int]:
@@ -394,11 +394,11 @@ def _read_calls(text: str, at: int) -> tuple[list[MarkedCall], int]:
         if _TAGGED.match(text, at) is None:
             glue = _GLUE.match(text, at)
             begun = glue.end() if glue is not None else at
-        found = _read_tagged(text, begun) or _read_json(text, begun) or _read_python(text, begun)
-        found = found or (_read_named(text, begun) if not calls or begun > at else None)
-        if found is None:
+        call = _read_tagged(text, begun) or _read_json(text, begun) or _read_python(text, begun)
+        call = call or (_read_named(text, begun) if not calls or begun > at else None)
+        if call is None:
             return calls, at
-        read, at = found
+        read, at = call
         calls += read
         ahead = text[at : at + 200].lstrip()
         if not ahead.startswith(("{", ";", ",")) and _CALL_MARKS.match(ahead) is None:
@@ -469,8 +469,8 @@ def _read_json(text: str, at: int) -> _Read:
 
 def _calls_in(value: object) -> Iterator[MarkedCall]:
     if isinstance(value, list):
-        for one in cast("list[object]", value):
-            yield from _calls_in(one)
+        for item in cast("list[object]", value):
+            yield from _calls_in(item)
     if not isinstance(value, dict):
         return
     call = cast("dict[str, object]", value)
@@ -537,9 +537,9 @@ def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[Mark
     thoughts: list[str] = []
     calls: list[MarkedCall] = []
     header, is_content, at = "assistant", True, 0
-    for found in (*_CHANNEL.finditer(text), None):
-        piece = text[at : found.start()] if found is not None else text[at:]
-        at = found.end() if found is not None else len(text)
+    for match in (*_CHANNEL.finditer(text), None):
+        piece = text[at : match.start()] if match is not None else text[at:]
+        at = match.end() if match is not None else len(text)
         if not is_content:
             header += f" {piece}"
         elif piece.strip():
@@ -550,9 +550,9 @@ def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[Mark
                 thoughts.append(piece)
             else:
                 texts.append(piece)
-        if found is None:
+        if match is None:
             break
-        match found[1]:
+        match match[1]:
             case "message":
                 is_content = True
             case "start":

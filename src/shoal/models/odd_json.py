@@ -46,11 +46,11 @@ class JsonScan:
             at, self._escaped = at + 1, False
         while True:
             if self._in_string:
-                found = _STRING.search(data, at)
-                if found is None:
+                match = _STRING.search(data, at)
+                if match is None:
                     return -1
-                at = found.end()
-                if found[0] == b'"':
+                at = match.end()
+                if match[0] == b'"':
                     self._in_string = False
                 elif at < len(data):
                     at += 1
@@ -58,11 +58,11 @@ class JsonScan:
                     self._escaped = True
                     return -1
                 continue
-            found = _STRUCTURE.search(data, at)
-            if found is None:
+            match = _STRUCTURE.search(data, at)
+            if match is None:
                 return -1
-            at = found.end()
-            mark = found[0]
+            at = match.end()
+            mark = match[0]
             if mark == b'"':
                 self._in_string = True
             elif mark in (b"{", b"["):
@@ -90,17 +90,17 @@ def documents(data: bytes) -> tuple[list[dict[str, Any]], bool]:
     text = data.decode("utf-8", "surrogateescape").strip("\ufeff \t\r\n\x00")
     while text.startswith("data:"):
         text = text[5:].lstrip()
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     at = 0 if text[:1] in ("{", "[", '"') else text.find("{")
     while 0 <= at < len(text):
         try:
             value, at = _decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            found += _repaired(text[at:])
-            return found, False
-        found += _objects(value)
+            objects += _repaired(text[at:])
+            return objects, False
+        objects += _objects(value)
         at = text.find("{", at)
-    return found, True
+    return objects, True
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
@@ -112,8 +112,8 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             return
     elif isinstance(value, list):
-        for one in cast("list[object]", value):
-            yield from _objects(one)
+        for item in cast("list[object]", value):
+            yield from _objects(item)
 
 
 def _repaired(text: str) -> Iterator[dict[str, Any]]:
@@ -149,8 +149,8 @@ def ends_in_half(text: str) -> bool:
 
 def read_fields(value: object, kind: type[T], odd: list[str]) -> T:
     """Convert an object to a record field by field. Adds the names of dropped fields to `odd`."""
-    found = _read(value, kind, odd, "")
-    return kind() if found is _ODD else found
+    result = _read(value, kind, odd, "")
+    return kind() if result is _ODD else result
 
 
 @cache
@@ -180,7 +180,7 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
             return _ODD
         many = cast("list[object]", value if isinstance(value, list) else [value])
         read = (_field(one, item, odd, path) for one in many)
-        return [one for one in read if one is not _ODD]
+        return [item for item in read if item is not _ODD]
     if origin is dict:
         if not isinstance(value, dict):
             return _ODD
@@ -194,12 +194,12 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
 def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str) -> Any:
     if value is None:
         return None if types.NoneType in choices else _ODD
-    wanted = (get_origin(one) or one for one in choices)
+    wanted = (get_origin(choice) or choice for choice in choices)
     exact = [choice for choice, kind in zip(choices, wanted, strict=True) if kind is type(value)]
-    for choice in (*exact, *(one for one in reversed(choices) if one is not types.NoneType)):
-        found = _read(value, choice, odd, path)
-        if found is not _ODD and found != []:
-            return found
+    for choice in (*exact, *(choice for choice in reversed(choices) if choice is not types.NoneType)):
+        result = _read(value, choice, odd, path)
+        if result is not _ODD and result != []:
+            return result
     return _ODD
 
 
@@ -207,7 +207,7 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
     fields = _fields_of(kind)
     if isinstance(value, str):  # an object in place of its text
         named = {name for _, name, _ in fields}
-        key = next((one for one in _TEXT_KEYS if one in named), "")
+        key = next((key for key in _TEXT_KEYS if key in named), "")
         value = {key: value} if key and value else _parsed(value)
     elif isinstance(value, list) and len(cast("list[object]", value)) == 1:
         (value,) = cast("list[object]", value)
@@ -217,9 +217,9 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
     read: dict[str, object] = {}
     for name, encoded, hint in fields:
         if encoded in given:
-            found = _field(given[encoded], hint, odd, f"{path}.{encoded}" if path else encoded)
-            if found is not _ODD:
-                read[name] = found
+            result = _field(given[encoded], hint, odd, f"{path}.{encoded}" if path else encoded)
+            if result is not _ODD:
+                read[name] = result
     return kind(**read)
 
 
@@ -232,10 +232,10 @@ def _parsed(text: str) -> Any:
 
 
 def _field(value: Any, hint: Any, odd: list[str], path: str) -> Any:
-    found = _read(value, hint, odd, path)
-    if found is _ODD and value not in _NOTHING:
+    result = _read(value, hint, odd, path)
+    if result is _ODD and value not in _NOTHING:
         odd.append(path)
-    return found
+    return result
 
 
 def _read_scalar(value: Any, hint: Any) -> Any:
@@ -248,7 +248,7 @@ def _read_scalar(value: Any, hint: Any) -> Any:
             texts = (cast("dict[str, object]", value).get(key) for key in _TEXT_KEYS)
             return next((text for text in texts if isinstance(text, str)), _ODD)
         if isinstance(value, list):
-            parts = [_read_scalar(one, str) for one in cast("list[object]", value)]
+            parts = [_read_scalar(part, str) for part in cast("list[object]", value)]
             return "".join(part for part in parts if part is not _ODD) or _ODD
         return _ODD
     if hint is bool:

@@ -146,12 +146,12 @@ def _is_error(error: bytes) -> bool:
     if error in _NO_ERRORS:
         return False
     try:
-        found = msgspec.json.decode(error, type=_ErrorField | str)
+        decoded = msgspec.json.decode(error, type=_ErrorField | str)
     except UNREADABLE:
         return True
-    if isinstance(found, str):
-        return found.lower() not in _FINE
-    return found.code not in (0, "0", 200, "200") or (found.message or "").lower() not in _FINE
+    if isinstance(decoded, str):
+        return decoded.lower() not in _FINE
+    return decoded.code not in (0, "0", 200, "200") or (decoded.message or "").lower() not in _FINE
 
 
 class _KeptReasoning(msgspec.Struct, omit_defaults=True):
@@ -197,16 +197,16 @@ class _OpenAi(ApiProtocol):
     fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        return [ModelInfo(found.id, found.window) for found in _models_decoder.decode(body).data or ()]
+        return [ModelInfo(model.id, model.window) for model in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
         """Return request fields that some servers refuse."""
-        found = b""
+        extra = b""
         if quirks.temperature and request.temperature is not None:
-            found += b',"temperature":%b' % encode(request.temperature)
+            extra += b',"temperature":%b' % encode(request.temperature)
         if quirks.cache_key and request.cache_key:
-            found += b',"prompt_cache_key":%b' % encode(request.cache_key[-64:])
-        return found
+            extra += b',"prompt_cache_key":%b' % encode(request.cache_key[-64:])
+        return extra
 
 
 class OpenAiChat(_OpenAi):
@@ -259,12 +259,12 @@ class OpenAiChat(_OpenAi):
                         for call_id, name, arguments in map(encode_call, calls)
                     )
                     body += b',"tool_calls":[' + b",".join(encoded) + b"]"
-                kept = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
-                text, field = kept.reasoning_content, form.quirks.reasoning_field
+                reasoning = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
+                text, field = reasoning.reasoning_content, form.quirks.reasoning_field
                 if form.quirks.reasoning_needed:
                     text = text or " "  # Kimi refuses empty text
-                if kept.reasoning_details:
-                    body += b',"reasoning_details":' + encode(kept.reasoning_details)
+                if reasoning.reasoning_details:
+                    body += b',"reasoning_details":' + encode(reasoning.reasoning_details)
                 elif text and field:
                     body += b',"%b":%b' % (field.encode(), encode(text))
                 return EncodedMessage("message", body + b"}")
@@ -296,7 +296,7 @@ class OpenAiReader(AnswerReader):
         """Read one chunk. The usage may be in any of them."""
         choice = event.choices[0] if event.choices else None
         if choice is not None and choice.index != self._choice:
-            choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
+            choice = next((choice for choice in event.choices or () if self._is_first(choice.index)), None)
         if choice is not None:
             if choice.delta is not None:
                 self._add(choice.delta)
@@ -383,9 +383,9 @@ class OpenAiReader(AnswerReader):
         """Add a whole message, or a piece that is sent as a message. Repeated text is added once."""
         whole = message.content
         if isinstance(whole, str) and whole:
-            said = "".join(self.texts)
-            if self._streams or (said and whole.startswith(said)):
-                whole = whole[len(said) :] if whole.startswith(said) else ""
+            text = "".join(self.texts)
+            if self._streams or (text and whole.startswith(text)):
+                whole = whole[len(text) :] if whole.startswith(text) else ""
             message.content = whole
         if self._streams:
             message.tool_calls = message.tool_calls if not self.calls else None
@@ -401,8 +401,8 @@ class OpenAiReader(AnswerReader):
 
     def opaque(self) -> str:
         """Return the reasoning, which some servers require with the message it led to."""
-        kept = _KeptReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
-        return encode(kept).decode() if kept.reasoning_content or kept.reasoning_details else ""
+        reasoning = _KeptReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
+        return encode(reasoning).decode() if reasoning.reasoning_content or reasoning.reasoning_details else ""
 
 
 # ---- Responses ----
@@ -505,7 +505,9 @@ class OpenAiResponses(_OpenAi):
                 return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
             case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
                 dialect = self.dialect(form.quirks)
-                tools = (_FOUND % (encode(one.name), encode(one.description), schema_of(one, dialect)) for one in found)
+                tools = (
+                    _FOUND % (encode(tool.name), encode(tool.description), schema_of(tool, dialect)) for tool in found
+                )
                 return EncodedMessage("item", _SEARCHED % (encode(portable_call_id(call_id)), b",".join(tools)))
             case ToolMessage(call_id=call_id, text=text, images=shown):
                 output = encode(text)
@@ -633,12 +635,12 @@ class ResponsesReader(AnswerReader):
 
     def _say_rest(self, index: int, place: int, whole: str) -> None:
         """Add the part of a whole text that did not arrive in pieces under any index."""
-        said = self._said.setdefault((index, place), [])
-        before = "".join(said)
+        texts = self._said.setdefault((index, place), [])
+        before = "".join(texts)
         if not before and any("".join(other) == whole for other in self._said.values()):
             return
         if whole.startswith(before) and (rest := whole[len(before) :]):
-            said.append(rest)
+            texts.append(rest)
             self.say(rest)
 
     def _call(self, item_id: str, index: int) -> CallParts:
@@ -658,7 +660,7 @@ class ResponsesReader(AnswerReader):
         if call is not None and is_new and call.name:
             call = None
         if call is None and self.complete and item.call_id:
-            call = next((one for one in self.calls if one.id == item.call_id), None)
+            call = next((call for call in self.calls if call.id == item.call_id), None)
         if call is None:
             call = CallParts()
             self.calls.append(call)

@@ -217,12 +217,12 @@ def lesson(quirks: Quirks, words: str) -> Changes:
 
 def fewer_images(words: str, sent: int) -> int:
     """Return the image limit if a request with `sent` images was refused for their number, or 0."""
-    found = _MANY_IMAGES.search(words)
-    if found is None or sent < 2:
+    match = _MANY_IMAGES.search(words)
+    if match is None or sent < 2:
         return 0
-    near = words[max(0, found.start() - 80) : found.end() + 80]
-    named = [int(one) for one in _NUMBER.findall(near)]
-    fitting = [one for one in named if 0 < one < sent]
+    near = words[max(0, match.start() - 80) : match.end() + 80]
+    named = [int(number) for number in _NUMBER.findall(near)]
+    fitting = [number for number in named if 0 < number < sent]
     if "many-image" in near:
         return min(MANY_IMAGES, sent - 1)
     return max(fitting, default=sent // 2)
@@ -261,7 +261,9 @@ _NOTHING: dict[str, Learned] = {}
 def read_learned(path: Path) -> dict[str, Learned]:
     """Read the learned quirks by PROVIDER/MODEL. A damaged file returns none; they are learned again."""
     try:
-        return {name: one for name, one in _decoder.decode(read_regular(path)).items() if _are_quirks(one.changes)}
+        return {
+            name: quirks for name, quirks in _decoder.decode(read_regular(path)).items() if _are_quirks(quirks.changes)
+        }
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
@@ -279,7 +281,7 @@ def _are_quirks(changes: Changes) -> bool:
 
 def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
     """Replace the file atomically. Raises OSError."""
-    newest = sorted(learned.items(), key=lambda one: one[1].at, reverse=True)[:LEARNED_MAX]
+    newest = sorted(learned.items(), key=lambda item: item[1].at, reverse=True)[:LEARNED_MAX]
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(dict(sorted(newest))), indent=2))
@@ -332,10 +334,10 @@ class QuirkMemory:
 
     def forget(self, name: str) -> bool:
         """Remove the learned quirks of PROVIDER/MODEL. Returns False if none exist."""
-        found = dict(self.all())
-        if found.pop(name, None) is None:
+        quirks = dict(self.all())
+        if quirks.pop(name, None) is None:
             return False
-        self._write(found)
+        self._write(quirks)
         return True
 
     def _write(self, learned: dict[str, Learned]) -> None:

@@ -62,13 +62,13 @@ def narrowed(parameters: str, dialect: SchemaDialect) -> str:
         return parameters
     try:
         schema = cast("dict[str, Json]", msgspec.json.decode(parameters, type=dict[str, object]))
-        found = _narrow(schema, 0)
+        narrowed = _narrow(schema, 0)
     except UNREADABLE:
         return parameters
     if dialect == "bare":
-        found = _bare(found)
-    found.setdefault("properties", {})
-    return json.dumps({**found, "type": "object"}, ensure_ascii=False, separators=(",", ":"))
+        narrowed = _bare(narrowed)
+    narrowed.setdefault("properties", {})
+    return json.dumps({**narrowed, "type": "object"}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
@@ -76,66 +76,72 @@ def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
         return {"anyOf": _ANYTHING}
     words = [schema["description"]] if isinstance(schema.get("description"), str) else []
     kind, arms = schema.get("type"), schema.get("anyOf")
-    found: dict[str, Json] = {}
+    result: dict[str, Json] = {}
     if isinstance(arms, list) and arms:
-        found["anyOf"] = [_narrow(arm, depth + 1) for arm in arms]
+        result["anyOf"] = [_narrow(arm, depth + 1) for arm in arms]
     elif isinstance(kind, list):
         rest = {key: value for key, value in schema.items() if key not in ("type", "description", "default")}
-        found["anyOf"] = [_narrow({**rest, "type": one}, depth + 1) for one in kind]
+        result["anyOf"] = [_narrow({**rest, "type": type_name}, depth + 1) for type_name in kind]
     elif isinstance(kind, str):
-        found = {"type": kind, **_rules(schema, kind, depth)}
+        result = {"type": kind, **_rules(schema, kind, depth)}
     elif depth:
-        found["anyOf"] = _ANYTHING
-    words += _told(schema, found)
+        result["anyOf"] = _ANYTHING
+    words += _told(schema, result)
     if text := " ".join(cast("list[str]", words)):
-        found["description"] = text
-    return found
+        result["description"] = text
+    return result
 
 
 def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
     """Reduce a common schema to one type per value. Other forms and limits become text."""
     arms, kind = schema.get("anyOf"), schema.get("type")
     words = [cast("str", schema["description"])] if "description" in schema else []
-    found: dict[str, Json] = {}
+    result: dict[str, Json] = {}
     if isinstance(arms, list):
         forms = [arm for arm in cast("list[dict[str, Json]]", arms) if arm.get("type") != "null"]
-        found = _bare(forms[0]) if forms and arms != _ANYTHING else {"type": "string"}
+        result = _bare(forms[0]) if forms and arms != _ANYTHING else {"type": "string"}
         if len(forms) > 1:
             words.append(
                 "Any JSON value." if arms == _ANYTHING else f"One of these forms: {_shown([*forms])}."[:WORDS_CHARS_MAX]
             )
-        words = [*words, *([cast("str", found["description"])] if "description" in found else [])]
+        words = [*words, *([cast("str", result["description"])] if "description" in result else [])]
     else:
         if isinstance(kind, str):
-            found["type"] = kind
+            result["type"] = kind
         if isinstance(properties := schema.get("properties"), dict):
-            found["properties"] = {name: _bare(cast("dict[str, Json]", one)) for name, one in properties.items()}
+            result["properties"] = {
+                name: _bare(cast("dict[str, Json]", schema_of_name)) for name, schema_of_name in properties.items()
+            }
         if "required" in schema:
-            found["required"] = schema["required"]
+            result["required"] = schema["required"]
         if isinstance(items := schema.get("items"), dict):
-            found["items"] = _bare(items)
-        words += [f"{told}: {_shown(schema[key])}." for key, told in _BOUNDS.items() if key in schema]
-    return {**found, **({"description": " ".join(words)} if words else {})}
+            result["items"] = _bare(items)
+        words += [f"{label}: {_shown(schema[key])}." for key, label in _BOUNDS.items() if key in schema]
+    return {**result, **({"description": " ".join(words)} if words else {})}
 
 
 def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Json]":
-    found: dict[str, Json] = {}
+    result: dict[str, Json] = {}
     properties, required, choices = schema.get("properties"), schema.get("required"), schema.get("enum")
     if kind == "object" and isinstance(properties, dict) and properties:
-        found["properties"] = {name: _narrow(one, depth + 1) for name, one in properties.items()}
-        names: list[Json] = [one for one in required if one in properties] if isinstance(required, list) else []
+        result["properties"] = {
+            name: _narrow(property_schema, depth + 1) for name, property_schema in properties.items()
+        }
+        names: list[Json] = [name for name in required if name in properties] if isinstance(required, list) else []
         if names:
-            found["required"] = names
+            result["required"] = names
     elif kind == "array":
-        found["items"] = _narrow(schema.get("items"), depth + 1)
+        result["items"] = _narrow(schema.get("items"), depth + 1)
         for key in ("minItems", "maxItems"):
             if isinstance(size := schema.get(key), int) and size <= REPEATS_MAX:
-                found[key] = size
-    elif kind == "string" and isinstance(choices, list) and all(isinstance(one, str) and one for one in choices):
-        found["enum"] = choices
+                result[key] = size
+    elif (
+        kind == "string" and isinstance(choices, list) and all(isinstance(choice, str) and choice for choice in choices)
+    ):
+        result["enum"] = choices
     elif kind in ("number", "integer"):
-        found |= {key: schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), int | float)}
-    return found
+        result |= {key: schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), int | float)}
+    return result
 
 
 def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str]:
@@ -146,9 +152,9 @@ def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str
     if isinstance(more, dict) and more:
         words.append(f"Other names with values such as {_shown(more)}.")
     words += ["No item twice."] if schema.get("uniqueItems") is True else []
-    for key, told in (("minItems", "At least"), ("maxItems", "At most")):
+    for key, label in (("minItems", "At least"), ("maxItems", "At most")):
         if key in schema and key not in found and "anyOf" not in found:
-            words.append(f"{told} {_shown(schema[key])} items.")
+            words.append(f"{label} {_shown(schema[key])} items.")
     return [word if len(word) <= WORDS_CHARS_MAX else f"{word[:WORDS_CHARS_MAX]}…" for word in words]
 
 

@@ -97,12 +97,12 @@ class OpenAiSpeech(_EndpointSpeech):
         content_type = f"multipart/form-data; boundary={boundary}"
         content, _ = await self._endpoint.post("/audio/transcriptions", b"".join(parts), content_type)
         try:
-            found = _transcription.decode(content)
+            transcription = _transcription.decode(content)
         except UNREADABLE as error:
             raise self._endpoint.nonsense("a transcription") from error
-        used = found.usage or _TranscriptionUsage()
-        seconds = seconds_of(audio) or used.seconds or found.duration
-        return Heard(found.text.strip(), seconds, Usage(used.input_tokens, used.output_tokens))
+        used = transcription.usage or _TranscriptionUsage()
+        seconds = seconds_of(audio) or used.seconds or transcription.duration
+        return Heard(transcription.text.strip(), seconds, Usage(used.input_tokens, used.output_tokens))
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
         asked = {
@@ -201,10 +201,10 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
     """Return the recording in `form` and its media type. Without PyAV, other known formats are returned unchanged.
     Raises ProviderRefused if it is not a recording."""
-    found = _media_type_of(audio)
-    if found == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
-        return audio, found
-    return await asyncio.to_thread(_encode, audio, form, found)
+    media_type = _media_type_of(audio)
+    if media_type == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
+        return audio, media_type
+    return await asyncio.to_thread(_encode, audio, form, media_type)
 
 
 def _media_type_of(audio: bytes) -> str:
@@ -223,16 +223,16 @@ def samples_of(audio: bytes, rate: int) -> "array[float]":
         av = import_module("av")
     except ImportError as error:
         raise ProviderRefused(f"The package av is missing. {how_to_add('voice')}") from error
-    found = array("f")
+    samples = array("f")
     try:
         with av.open(io.BytesIO(audio)) as source:
             resampler = av.AudioResampler("flt", "mono", rate)
             for frame in (*source.decode(audio=0), None):
                 for piece in resampler.resample(frame):
-                    found.frombytes(bytes(piece.planes[0])[: piece.samples * found.itemsize])
+                    samples.frombytes(bytes(piece.planes[0])[: piece.samples * samples.itemsize])
     except (av.FFmpegError, ValueError, IndexError) as error:
         raise ProviderRefused(f"The recording cannot be read: {error}") from error
-    return found
+    return samples
 
 
 def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:
@@ -241,8 +241,8 @@ def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:
     except ImportError as error:
         if found:
             return audio, found
-        told = f"The speech model answered with audio of an unknown form. {how_to_add('voice')}"
-        raise ProviderRefused(told) from error
+        message = f"The speech model answered with audio of an unknown form. {how_to_add('voice')}"
+        raise ProviderRefused(message) from error
     (codec, rate), target = _CODECS[form], io.BytesIO()
     try:
         with av.open(io.BytesIO(audio)) as source, av.open(target, "w", format=form) as made:
@@ -288,7 +288,7 @@ class EspeakSpeech:
             raise ProviderRefused(reason) from error
         try:
             async with asyncio.timeout(SECONDS_MAX):
-                audio, said = await process.communicate(text.encode())
+                audio, error_text = await process.communicate(text.encode())
         except TimeoutError as error:
             raise ProviderDown(f"{ESPEAK} took longer than {SECONDS_MAX:g} seconds.") from error
         finally:
@@ -296,7 +296,7 @@ class EspeakSpeech:
                 process.kill()
                 await process.wait()
         if process.returncode or not audio:
-            reason = said.decode(errors="replace").strip()[:200] or f"it ended with {process.returncode}"
+            reason = error_text.decode(errors="replace").strip()[:200] or f"it ended with {process.returncode}"
             raise ProviderRefused(f"{ESPEAK} could not speak: {reason}. Check speech.voice, {self._voice!r}.")
         return Spoken(*await encoded(audio, form))
 
@@ -338,13 +338,13 @@ class MoonshineSpeech:
         try:
             if self._model is None:
                 self._model = moonshine.Transcriber(moonshine.get_model_path("tiny-en"), moonshine.ModelArch.TINY)
-            said: list[str] = []
+            sentences: list[str] = []
             for piece in pieces_of(samples):
                 heard = moonshine.Transcriber.transcribe_without_streaming(self._model, piece, RATE)
-                said += [line.text.strip() for line in heard.lines]
+                sentences += [line.text.strip() for line in heard.lines]
         except moonshine.MoonshineError as error:
             raise ProviderRefused(f"{MOONSHINE} could not hear it: {error}") from error
-        return Heard(" ".join(said).strip(), len(samples) / RATE)
+        return Heard(" ".join(sentences).strip(), len(samples) / RATE)
 
 
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":

@@ -57,10 +57,13 @@ class TokenReport(msgspec.Struct):
         asked = self.prompt_tokens or self.input_tokens or self.bedrock_input or 0
         if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens
             asked += (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
-        said = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
-        if (total := self.total_tokens) and not (asked and said):
-            asked, said = asked or max(0, total - said) * bool(said), said or max(0, total - asked) * bool(asked)
-        return Usage(asked, said, cached, written, outputs.reasoning_tokens or self.reasoning_tokens or 0)
+        output = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
+        if (total := self.total_tokens) and not (asked and output):
+            asked, output = (
+                asked or max(0, total - output) * bool(output),
+                output or max(0, total - asked) * bool(asked),
+            )
+        return Usage(asked, output, cached, written, outputs.reasoning_tokens or self.reasoning_tokens or 0)
 
 
 class GroqReport(msgspec.Struct):

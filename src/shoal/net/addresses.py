@@ -139,16 +139,16 @@ def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
     IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always refused.
     """
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return "not an IP address"
-    if any(found.version == net.version and found in net for net in allowed):
+    if any(parsed.version == net.version and parsed in net for net in allowed):
         return ""
-    if isinstance(found, IPv4Address):
-        return "not a public address" if any(found in net for net in _V4_REFUSED) else ""
-    if found.scope_id or found not in _V6_GLOBAL or any(found in net for net in _V6_REFUSED):
+    if isinstance(parsed, IPv4Address):
+        return "not a public address" if any(parsed in net for net in _V4_REFUSED) else ""
+    if parsed.scope_id or parsed not in _V6_GLOBAL or any(parsed in net for net in _V6_REFUSED):
         return "not a public address"
-    return "an embedded IPv4 address" if _ISATAP.match(found.exploded[20:29]) else ""
+    return "an embedded IPv4 address" if _ISATAP.match(parsed.exploded[20:29]) else ""
 
 
 FETCH_BYTES_MAX = 5_000_000

@@ -26,24 +26,26 @@ _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 def network_reason(error: BaseException) -> str:
     """Describe why a connection failed, without a full stop: `connection refused`. Uses the root cause."""
-    for one in _behind(error):
-        match one:
+    for cause in _behind(error):
+        match cause:
             case socket.gaierror():
-                return "the host does not exist" if one.errno != socket.EAI_AGAIN else "name resolution failed for now"
+                return (
+                    "the host does not exist" if cause.errno != socket.EAI_AGAIN else "name resolution failed for now"
+                )
             case ssl.SSLCertVerificationError():
-                return f"its certificate is not valid: {one.verify_message}"
+                return f"its certificate is not valid: {cause.verify_message}"
             case ssl.SSLError():
                 return "the secure connection (TLS) failed"
             case UnicodeError():
                 return "the host name is invalid"
             case OSError():
-                number = _NUMBER.search(str(one))  # several failed attempts
-                code = one.errno or (int(number[1]) if number is not None else 0)
+                number = _NUMBER.search(str(cause))  # several failed attempts
+                code = cause.errno or (int(number[1]) if number is not None else 0)
                 if code:
                     return _REASONS.get(code) or os.strerror(code).lower()
             case _:
                 pass
-        if "Timeout" in type(one).__name__:
+        if "Timeout" in type(cause).__name__:
             return "no answer in time"
     return " ".join(str(error).split()).rstrip(".") or "the connection broke"
 
@@ -52,8 +54,8 @@ def _behind(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes, including those of groups."""
     yield error
     if isinstance(error, BaseExceptionGroup):
-        for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _behind(one)
+        for exception in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _behind(exception)
     if (cause := error.__cause__ or error.__context__) is not None:
         yield from _behind(cause)
 

@@ -46,8 +46,8 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
     """Resolve with the operating system, preferred address first. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in infos))
 
 
 class GuardedFetcher:
@@ -92,19 +92,19 @@ class GuardedFetcher:
         """
         name = name or target.host
         if literal(target.host) is not None:
-            found: Sequence[str] = (target.host,)
+            addresses: Sequence[str] = (target.host,)
         else:
             try:
-                found = await self._resolve(target.host, target.port)
+                addresses = await self._resolve(target.host, target.port)
             except (OSError, UnicodeError) as error:
                 raise FetchError(f"There is no host {name}.") from error
-        for address in found:
+        for address in addresses:
             why = why_refused(address, self._allowed)
             if why:
                 raise FetchError(f"{_upper(name)} may not be opened: it is {why}.")
-        if not found:
+        if not addresses:
             raise FetchError(f"There is no host {name}.")
-        return tuple(found[:ADDRESSES_MAX])
+        return tuple(addresses[:ADDRESSES_MAX])
 
     async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
         """Fetch an address without following redirects. Raises FetchError if it is forbidden or does not answer."""

@@ -339,10 +339,10 @@ class HttpConnection(asyncio.Protocol):
                 return False
             lines = bytes(self._buffer[:end]).split(b"\r\n")
             del self._buffer[: end + 4]
-            found = _STATUS.match(lines[0])
-            if found is None:
+            match = _STATUS.match(lines[0])
+            if match is None:
                 raise ConnectionBroken("It does not speak HTTP/1.1.")
-            self.status = int(found.group(1))
+            self.status = int(match.group(1))
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.decode("latin-1").partition(":")
@@ -553,8 +553,8 @@ class DirectResponse:
         except ConnectionSilent as error:
             raise HttpFailed("timeout", f"{self._client.base.label} sent nothing more for too long.") from error
         except ConnectionBroken as error:
-            told = f"{self._client.base.label} broke the connection in the middle of its answer."
-            raise HttpFailed("dropped", told) from error
+            message = f"{self._client.base.label} broke the connection in the middle of its answer."
+            raise HttpFailed("dropped", message) from error
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -49,8 +49,8 @@ class ProxiedClient:
                 try:
                     self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
                 except (ImportError, ValueError) as error:  # such as SOCKS, which needs another package
-                    told = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
-                    raise HttpFailed("unreachable", told) from error
+                    message = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
+                    raise HttpFailed("unreachable", message) from error
             url = httpx2.URL(self._base_url + path)
             sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]
             if body:

@@ -144,7 +144,7 @@ class Links(msgspec.Struct, frozen=True):
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
         identities = self.people.identities(asker)
-        is_owner = any(f"{there}:{user}" in identities for there, one in self.rules.items() for user in one.owners)
+        is_owner = any(f"{there}:{user}" in identities for there, rules in self.rules.items() for user in rules.owners)
         rules = self.rules.get(platform, AccessRules())
         takes_strangers = EVERYBODY in rules.allow and not rules.trust_everybody
         takes_strangers = takes_strangers and (not rules.channels or channel in rules.channels)
@@ -165,7 +165,7 @@ def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
 
 def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
     """Return a function that checks whether a person is on one of these lists at the time of the call."""
-    return lambda by: is_among(by, [one for people in lists for one in people])
+    return lambda by: is_among(by, [person for people in lists for person in people])
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:
@@ -175,17 +175,17 @@ def is_among(by: Asker, people: Sequence[str]) -> bool:
     names = {f"{by.platform}:{by.user}"}
     for role in by.roles:
         names |= {f"role:{role}", f"{by.platform}:role:{role}"}
-    return any(one in names for one in people)
+    return any(person in names for person in people)
 
 
 def make_code(entropy: bytes) -> str:
     """Return a pairing code from at least eight random bytes. It is short enough to type and has 39 bits of entropy."""
     number = int.from_bytes(hashlib.sha256(entropy).digest(), "big")
-    found: list[str] = []
+    reasons: list[str] = []
     for _ in range(CODE_LENGTH):
         number, digit = divmod(number, len(CODE_CHARS))
-        found.append(CODE_CHARS[digit])
-    return "".join(found)
+        reasons.append(CODE_CHARS[digit])
+    return "".join(reasons)
 
 
 def code_digest(code: str) -> str:
@@ -300,18 +300,18 @@ def parse_answer(text: str) -> WrittenDecision | None:
         return WrittenDecision("", verdict)
     if means_always(text.strip()):
         return WrittenDecision("", True, "always")
-    found = _ANSWER.fullmatch(text.strip())
-    if found is None:
+    match = _ANSWER.fullmatch(text.strip())
+    if match is None:
         return None
-    allow = found["yes"] is not None
-    words = [word.lower() for word in (found["yes"], found["first"], found["last"]) if word]
+    allow = match["yes"] is not None
+    words = [word.lower() for word in (match["yes"], match["first"], match["last"]) if word]
     scope = "thread" if "thread" in words else "always" if any(map(_IS_ALWAYS.fullmatch, words)) else "once"
-    numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(found["numbers"] or "")))
-    of_set = bool(found["do"] or found["discard"])
-    return WrittenDecision(found["id"] or "", allow, scope if allow else "once", numbers, of_set)
+    numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(match["numbers"] or "")))
+    of_set = bool(match["do"] or match["discard"])
+    return WrittenDecision(match["id"] or "", allow, scope if allow else "once", numbers, of_set)
 
 
 def parse_take_back(text: str) -> str:
     """Return the id in `take back ID`, which removes a card's rule; empty for any other message."""
-    found = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
-    return found[1] if found is not None else ""
+    match = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
+    return match[1] if match is not None else ""

@@ -96,13 +96,15 @@ class CommandPaths:
         also: tuple[str, ...] = ()
         if effect.git:
             repositories = [self._repository(place) for place in places or ()]
-            runs += [name for one in repositories for path in one.files for name in self._seen(path)]
-            harmless = harmless and bool(repositories) and all(one.inert for one in repositories)
+            runs += [name for repository in repositories for path in repository.files for name in self._seen(path)]
+            harmless = harmless and bool(repositories) and all(repository.inert for repository in repositories)
             # Many later commands enter what `git add` puts into the index, and so does `git add` itself when it runs
             # again.
-            harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in repositories})))
+            harmless = harmless and not (
+                self._adds and any(map(holds_repository, {repository.top for repository in repositories}))
+            )
             if reads is not None:
-                reads += [name for one in repositories for path in one.read for name in self._seen(path)]
+                reads += [name for repository in repositories for path in repository.read for name in self._seen(path)]
             if not part.opaque and len(repositories) == 1 and (target := pushed_to(repositories[0], part.text)):
                 also = (f"{begin.removesuffix(':')}{PUSH}{target}",)
         if effect.harmless and not harmless:
@@ -126,7 +128,7 @@ class CommandPaths:
         places = self._places(part.moves, part.sure)
         if places is None:
             return None
-        return list(dict.fromkeys(name for one in places for name in self._names(os.path.join(one, target))))
+        return list(dict.fromkeys(name for place in places for name in self._names(os.path.join(place, target))))
 
     def may_be_written(self, name: str, target: str) -> bool:
         """Whether writing to a file changes nothing that is executed, and nothing outside the workspace. `target` is
@@ -142,10 +144,10 @@ class CommandPaths:
         """Return the files that a harmless program changes or creates. None if unknown."""
         names: list[str] = []
         for word in (*effect.writes, *effect.makes):
-            found = self._of_word(word, places)
-            if found is None:
+            paths = self._of_word(word, places)
+            if paths is None:
                 return None
-            names += (name for name in found if name not in _SINKS)
+            names += (name for name in paths if name not in _SINKS)
         return tuple(dict.fromkeys(names))
 
     def _writes_are_harmless(self, effect: Effect, places: Sequence[str] | None) -> bool:
@@ -206,10 +208,10 @@ class CommandPaths:
         """Return the files named by words that are read. None if unknown or too many."""
         names: list[str] = []
         for word in words or ():
-            found = self._of_word(word, places, is_read=True)
-            if found is None or any(is_special(name) for name in found):
+            paths = self._of_word(word, places, is_read=True)
+            if paths is None or any(is_special(name) for name in paths):
                 return None
-            names += found
+            names += paths
         return None if words is None or len(names) > NAMES_MAX else names
 
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
@@ -249,21 +251,21 @@ class CommandPaths:
         folder = self._to_host(self._follow(base))
         if folder is None or ".." in rest:
             return None
-        found = [folder]
+        folders = [folder]
         for component in rest:
             shown = re.sub(rf"{REST}.*", ANY, component, flags=re.DOTALL).replace(ANY, "*")
             pattern, hidden = re.compile(fnmatch.translate(shown)), component.startswith(".")
             entries: list[str] = []
-            for one in found:
+            for folder_path in folders:
                 with suppress(OSError):
-                    names = sorted(name for name in os.listdir(one) if pattern.match(name))
-                    entries += [f"{one}/{name}" for name in names if hidden or not name.startswith(".")]
-            found = entries
-            if any("/-" in entry[len(folder) :] for entry in found):
+                    names = sorted(name for name in os.listdir(folder_path) if pattern.match(name))
+                    entries += [f"{folder_path}/{name}" for name in names if hidden or not name.startswith(".")]
+            folders = entries
+            if any("/-" in entry[len(folder) :] for entry in folders):
                 return None  # it may be an option
-            if len(found) > NAMES_MAX:
+            if len(folders) > NAMES_MAX:
                 return self._names(base)
-        names = [name for one in found for name in self._seen(one)]
+        names = [name for folder_path in folders for name in self._seen(folder_path)]
         return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
 
     def _names(self, path: str) -> list[str]:
@@ -292,8 +294,8 @@ class CommandPaths:
 
     def _to_host(self, name: str) -> str | None:
         """Return the host path of a name, or None outside the mounts."""
-        found = self._below_mount(os.path.normpath(name))
-        return name if found is None and not self._isolated and name.startswith("/") else found
+        mount = self._below_mount(os.path.normpath(name))
+        return name if mount is None and not self._isolated and name.startswith("/") else mount
 
     def _seen(self, path: str) -> list[str]:
         """Return the names of a host path."""
@@ -303,16 +305,16 @@ class CommandPaths:
 
     def _repository(self, place: str) -> Repository:
         """Return the repository that git uses in a folder of the command's file system."""
-        found = self._repositories.get(place)
-        if found is None:
+        repository = self._repositories.get(place)
+        if repository is None:
             followed = self._follow(place)
             folder = self._below_mount(followed) if self._isolated else alike_everywhere(followed)
             home = self._below_mount(self._home) if self._isolated else self._home
-            found = Repository()
+            repository = Repository()
             if folder is not None:
-                found = repository_at(folder, home, self._is_outside, self._host_of_git)
-            self._repositories[place] = found
-        return found
+                repository = repository_at(folder, home, self._is_outside, self._host_of_git)
+            self._repositories[place] = repository
+        return repository
 
     def _is_outside(self, folder: str) -> bool:
         """Whether commands cannot see a host folder."""
@@ -409,8 +411,8 @@ def _fragments(tool_name: str, command: str) -> list[Action]:
     listed = _LISTED.sub(lambda braces: braces[1].replace(",", " "), command)
     texts = [command] if listed == command else [command, listed]
     pieces = (" ".join(piece.split()) for text in texts for piece in _BETWEEN.split(text))
-    found = dict.fromkeys(piece for piece in pieces if piece)
-    return [Action(f"tool:{tool_name}:{piece}", whole=True) for piece in list(found)[:FRAGMENTS_MAX]]
+    unique = dict.fromkeys(piece for piece in pieces if piece)
+    return [Action(f"tool:{tool_name}:{piece}", whole=True) for piece in list(unique)[:FRAGMENTS_MAX]]
 
 
 def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:

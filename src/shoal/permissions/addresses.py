@@ -52,8 +52,8 @@ def addresses_in(text: str) -> Iterator[str]:
     """Return the canonical addresses in a person's message. Punctuation or a bracket at the end is ambiguous, so both
     readings are returned."""
     for word in _ADDRESS.findall(text):
-        for one in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
-            if address := canonical_address(one):
+        for fromkey in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
+            if address := canonical_address(fromkey):
                 yield address
 
 
@@ -100,7 +100,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         added = dict.fromkeys(found)
         if not added:
             return self
-        words = {**{one: None for one in self.words if one not in added}, **added}
+        words = {**{word: None for word in self.words if word not in added}, **added}
         return replace(self, words=dict(list(words.items())[-GIVEN_MAX:]))
 
     def gives(self, address: str, reads: "WebReads") -> bool:

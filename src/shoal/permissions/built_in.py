@@ -139,7 +139,7 @@ class WordedRule(NamedTuple):
 def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
     """Return a built-in profile in the form of the configuration."""
     rules = built_in_rules(name, traits)
-    deny, allow, ask = (tuple(one.pattern for one in rules if one.list == kind) for kind in ("deny", "allow", "ask"))
+    deny, allow, ask = (tuple(rule.pattern for rule in rules if rule.list == kind) for kind in ("deny", "allow", "ask"))
     stages = name in ("standard", "guarded")
     return ProfileSettings(deny=deny, allow=allow, ask=ask, effects=name == "standard", stages=stages)
 
@@ -153,12 +153,12 @@ def _rules(name: str, traits: TraitsByName, version: int) -> tuple[WordedRule, .
     tools = traits.items()
     match name:
         case "locked":
-            return tuple(_allowing({tool: one.treatments.locked for tool, one in tools}))
+            return tuple(_allowing({tool: tool_traits.treatments.locked for tool, tool_traits in tools}))
         case "standard":
-            answers = {tool: one.treatments.standard for tool, one in tools}
+            answers = {tool: tool_traits.treatments.standard for tool, tool_traits in tools}
             return (*_allowing(answers), *_otherwise("ask", answers), *_otherwise("deny", answers))
         case "guarded":
-            return _guarded({tool: one.treatments.guarded for tool, one in tools}, commands(traits))
+            return _guarded({tool: tool_traits.treatments.guarded for tool, tool_traits in tools}, commands(traits))
         case _:
             return (WordedRule("allow", EVERYTHING, "everything"),)
 
@@ -167,7 +167,11 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
     at = f"tool:{commands}:"
     denied = [WordedRule("deny", pattern.replace(_AT, at), words) for words, pattern in _DENIED_COMMANDS.items()]
     others = {tool: answer for tool, answer in answers.items() if answer.allow != ANYTHING}
-    apart = [tool for tool, one in others.items() if one.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)]
+    apart = [
+        tool
+        for tool, treatment in others.items()
+        if treatment.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)
+    ]
     named = f"|{_one_of(apart)}:" if apart else ""
     # A message to this conversation names its thread, which a deny rule for other conversations would match.
     rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
@@ -209,7 +213,7 @@ def _otherwise(
 
 def commands(traits: TraitsByName) -> str:
     """Return a pattern for the names of tools that take commands, or for all names if none is known."""
-    return f"({'|'.join(traits.names(lambda one: one.takes_commands)) or '[^:]+'})"
+    return f"({'|'.join(traits.names(lambda tool_traits: tool_traits.takes_commands)) or '[^:]+'})"
 
 
 def _one_of(names: Sequence[str]) -> str:

@@ -66,10 +66,10 @@ def is_code(name: str) -> bool:
 def runs_as_code(path: str) -> bool:
     """Whether an existing file may be executed, by its mode, its first bytes, or another link, whatever its name."""
     try:
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
             return True
-        if found.st_mode & 0o111 or found.st_nlink > 1:
+        if status.st_mode & 0o111 or status.st_nlink > 1:
             return True
         with open(path, "rb", opener=regular_only) as file:
             return file.read(2) == b"#!"

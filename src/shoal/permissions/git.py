@@ -204,15 +204,15 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
     """Cache a result about a file until the file changes. New files are not cached, because they could change within
     one clock tick."""
     key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
-    found = _judged.get(key)
-    if found is None:
-        found = judge()
+    judgement = _judged.get(key)
+    if judgement is None:
+        judgement = judge()
         if time.time_ns() - info.st_ctime_ns < SETTLED_NS:
-            return found
+            return judgement
         while len(_judged) >= FILES_KEPT_MAX:
             _judged.pop(next(iter(_judged)))
-        _judged[key] = found
-    return found
+        _judged[key] = judgement
+    return judgement
 
 
 def _has_more(git_dir: str) -> bool:

@@ -44,13 +44,13 @@ def decided_anew(
     """Return the actions that the profile would decide differently, most frequent first."""
     from shoal.permissions.actions import action_of  # a slow import
 
-    found: list[ChangedDecision] = []
+    changes: list[ChangedDecision] = []
     for check in checks:
         now, before = decide(profile, action_of(check.action), situation), check.decision
         if now.decision != before:
             asked = check.count, check.thread, check.at
-            found.append(ChangedDecision(check.action, before, now.decision, now.rule, *asked))
-    return sorted(found, key=lambda one: (-one.count, one.action))
+            changes.append(ChangedDecision(check.action, before, now.decision, now.rule, *asked))
+    return sorted(changes, key=lambda change: (-change.count, change.action))
 
 
 class SuggestedRule(msgspec.Struct, frozen=True):
@@ -86,16 +86,16 @@ def suggestions(
         agent = agent_of.get(approval.thread, "")
         if agent in profile_of:
             groups.setdefault((agent, approval.actions), []).append(approval)
-    found: list[SuggestedRule] = []
+    suggestions: list[SuggestedRule] = []
     for (agent, actions), asked in groups.items():
-        if any(one.state == "deny" for one in asked):
+        if any(approval.state == "deny" for approval in asked):
             continue
-        allowed = [one for one in asked if one.state in ("allow", "used") and _a_rule_would_do(one)]
+        allowed = [approval for approval in asked if approval.state in ("allow", "used") and _a_rule_would_do(approval)]
         patterns = _patterns(actions, profile_of[agent], situation) if len(allowed) >= ASKED_MIN else ()
         if patterns:
-            since = min(one.created_at for one in allowed)
-            found.append(SuggestedRule(agent, patterns, allowed[0].shown, len(allowed), since))
-    return sorted(found, key=lambda one: (-one.asked, one.agent, one.allow))
+            since = min(approval.created_at for approval in allowed)
+            suggestions.append(SuggestedRule(agent, patterns, allowed[0].shown, len(allowed), since))
+    return sorted(suggestions, key=lambda suggestion: (-suggestion.asked, suggestion.agent, suggestion.allow))
 
 
 def _a_rule_would_do(asked: Approval) -> bool:
@@ -116,7 +116,7 @@ def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) ->
     """Return patterns for exactly the actions that the profile asks about; none if they would not be enough."""
     from shoal.permissions.actions import action_of  # a slow import
 
-    found: list[str] = []
+    lines: list[str] = []
     for text in actions:
         action = action_of(text)
         ruling = decide(profile, action, situation)
@@ -124,5 +124,5 @@ def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) ->
         if ruling.decision == "deny" or is_unclear or len(text) > PATTERN_CHARS_MAX:
             return ()
         if ruling.decision == "ask":
-            found.append(literal_pattern(text))
-    return tuple(dict.fromkeys(found))
+            lines.append(literal_pattern(text))
+    return tuple(dict.fromkeys(lines))

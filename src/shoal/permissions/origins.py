@@ -57,7 +57,9 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
                 elif by_person:
                     own.append((name, said.text))
                 if isinstance(said, UserSaid):
-                    foreign += [(one.tainted_by, one.text) for one in said.refers_to if one.tainted_by]
+                    foreign += [
+                        (reference.tainted_by, reference.text) for reference in said.refers_to if reference.tainted_by
+                    ]
             case UserSaid() | Steered() | Revised() as said:
                 foreign.append((source, said.text))
             case ToolFinished(text=text) if source:
@@ -79,8 +81,8 @@ def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
         text = leaf.strip()
         if 2 < len(text) <= VALUE_CHARS_MAX and "\n" not in text and (" " in text or _tells(text, commands=commands)):
             values[" ".join(text.split())] = None
-        for found in _WORD.finditer(text[:ARGUMENT_CHARS_MAX]):
-            word = found[0].rstrip(_END)
+        for match in _WORD.finditer(text[:ARGUMENT_CHARS_MAX]):
+            word = match[0].rstrip(_END)
             if len(values) >= VALUES_MAX:
                 return tuple(values)
             if 2 < len(word) <= VALUE_CHARS_MAX and not word.startswith("-") and _tells(word, commands=commands):
@@ -138,9 +140,9 @@ class _Index:
             part = " ".join(text[:chars_max].split())
             chars_max -= len(text)
             self._texts.append((name, f" {part} ", "".join(part.split())))
-            for found in _WORD.finditer(part):
-                self._by_word.setdefault(found[0], name)
-                self._by_word.setdefault(found[0].rstrip(_END), name)
+            for match in _WORD.finditer(part):
+                self._by_word.setdefault(match[0], name)
+                self._by_word.setdefault(match[0].rstrip(_END), name)
 
     def who_wrote(self, value: str) -> str:
         """Return the author of a value as separate words, or empty."""

@@ -130,9 +130,9 @@ class _Parser:
 
     def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
         """Consume the text here if it matches this form."""
-        found = form.match(self.pattern, self.at)
-        self.at = found.end() if found is not None else self.at
-        return found
+        match = form.match(self.pattern, self.at)
+        self.at = match.end() if match is not None else self.at
+        return match
 
     def choice(self, flags: int) -> Choice:
         """Alternatives, up to the bracket that closes them or to the end."""
@@ -158,10 +158,10 @@ class _Parser:
             char = self.pattern[self.at : self.at + 1]
             if char in ("", "|", ")"):
                 return tuple(nodes)
-            if nodes and char in "*+?{" and (found := self._take(_QUANTIFIER)) is not None:
+            if nodes and char in "*+?{" and (quantifier := self._take(_QUANTIFIER)) is not None:
                 if self.looks > looks:
                     raise PatternRefused(_LOOKS_TOO_LATE)
-                nodes[-1] = self._repeat(nodes[-1], *found.groups())
+                nodes[-1] = self._repeat(nodes[-1], *quantifier.groups())
             else:
                 looks = self.looks
                 if (node := self._atom(char, flags)) is not None:
@@ -171,23 +171,23 @@ class _Parser:
         if mode == "+":
             raise PatternRefused("it has a possessive repeat, which cannot be matched in linear time")
         if sign in ("*", "+", "?"):
-            found = Repeat(int(sign == "+"), 1 if sign == "?" else None, body)
+            repeat = Repeat(int(sign == "+"), 1 if sign == "?" else None, body)
         elif comma:
-            found = Repeat(int(low or 0), int(high) if high else None, body)
+            repeat = Repeat(int(low or 0), int(high) if high else None, body)
         else:
-            found = Repeat(int(low), int(low), body)
-        self.moved |= found.high is None
-        return found
+            repeat = Repeat(int(low), int(low), body)
+        self.moved |= repeat.high is None
+        return repeat
 
     def _atom(self, char: str, flags: int) -> Node | None:
         """Parse one item that begins with this character, without its repeat. None if it matches nothing."""
-        if char == "(" and (found := self._take(_GROUP)) is not None:
-            return self._group(found[1] or "", flags)
-        if char == "[" and (found := self._take(_CLASS)) is not None:
-            plain = None if flags & re.IGNORECASE else _SPELLED_OUT.fullmatch(found[0])
-            return Test(_test(found[0], flags), re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL) if plain else "")
-        if char == "\\" and (found := self._take(_ESCAPE)) is not None:
-            return self._escape(found[0], flags)
+        if char == "(" and (match := self._take(_GROUP)) is not None:
+            return self._group(match[1] or "", flags)
+        if char == "[" and (match := self._take(_CLASS)) is not None:
+            plain = None if flags & re.IGNORECASE else _SPELLED_OUT.fullmatch(match[0])
+            return Test(_test(match[0], flags), re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL) if plain else "")
+        if char == "\\" and (match := self._take(_ESCAPE)) is not None:
+            return self._escape(match[0], flags)
         self.at += 1
         if char in "^$":
             return Check("begin" if char == "^" else "end", bool(flags & re.ASCII))
@@ -269,7 +269,7 @@ def literal_prefixes(pattern: str) -> frozenset[str]:
 
 def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
     """Return the literal prefixes of a sequence, and whether the whole sequence is literal."""
-    found = {""}
+    literals = {""}
     for node in nodes:
         ends, whole = {""}, False
         if isinstance(node, One):
@@ -279,12 +279,12 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
         elif isinstance(node, Choice):
             options = [_prefixes(option) for option in node.options]
             ends, whole = {text for texts, _ in options for text in texts}, all(is_whole for _, is_whole in options)
-        if len(found) * len(ends) > PREFIXES_MAX:
+        if len(literals) * len(ends) > PREFIXES_MAX:
             return {""}, False
-        found = {begin + end for begin in found for end in ends}
+        literals = {begin + end for begin in literals for end in ends}
         if not whole:
-            return found, False
-    return found, True
+            return literals, False
+    return literals, True
 
 
 # ---- what it is compiled into ----
@@ -449,26 +449,26 @@ class Automaton:
     def _accepted(self, state: State) -> tuple[int, ...]:
         """Return the patterns that match if the text ends here."""
         if state.accepted is None:
-            found = {
+            steps = {
                 step.pattern
                 for step, promises in self._closure(state, _AT_END)
                 if isinstance(step.node, Accept)
                 and all(bool(self._accepted(ahead)) == wanted for wanted, ahead in promises)
             }
-            state.accepted = tuple(sorted(found))
+            state.accepted = tuple(sorted(steps))
         return state.accepted
 
     def _matching_all(self, state: State) -> frozenset[int]:
         """The patterns of which `.*` is left, with a dot that matches every character."""
-        found: set[int] = set()
+        steps: set[int] = set()
         here = {step for step, _ in self._closure(state, _AT_END)}
         for step, promises in self._closure(state, _OTHER):
             if isinstance(step.node, Every) and not promises:
                 further = self._state([(step.onward[0], _FREE)], _OTHER)
-                again = {one for one, _ in self._closure(further, _AT_END)}
-                if step in again and any(isinstance(one.node, Accept) for one in again & here):
-                    found.add(step.pattern)
-        return frozenset(found)
+                again = {step_again for step_again, _ in self._closure(further, _AT_END)}
+                if step in again and any(isinstance(thread.node, Accept) for thread in again & here):
+                    steps.add(step.pattern)
+        return frozenset(steps)
 
     def _move(self, state: State, char: str) -> State:
         """Return the state after one more character, and cache it."""
@@ -512,7 +512,7 @@ class Automaton:
         if state.threads is not None:
             return state.threads
         seen: set[Thread] = set()
-        found: list[Thread] = []
+        threads: list[Thread] = []
         stack = list(state.core)
         checked = False
         while stack:
@@ -533,7 +533,7 @@ class Automaton:
                 ahead = self._state([(step.ahead, _FREE)], state.before)
                 stack.append((step.onward[0], promises | {(node.wanted, ahead)}))
             else:
-                found.append(thread)
+                threads.append(thread)
         if not checked:
-            state.threads = found
-        return found
+            state.threads = threads
+        return threads

@@ -40,7 +40,7 @@ def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
         (override.users, (asker.user, *asker.identities)),
         (override.roles, asker.roles),
     )
-    return all(not wanted or any(name in wanted for name in found) for wanted, found in selectors)
+    return all(not wanted or any(name in wanted for name in names) for wanted, names in selectors)
 
 
 EXTENDS_MAX = 16
@@ -101,7 +101,7 @@ class Profile:
         self.layers = tuple(layers)
         self.rules = tuple(rules)
         self.automaton = automaton
-        came_with_shoal = {built_in(one, traits) for one in BUILT_IN}
+        came_with_shoal = {built_in(profile, traits) for profile in BUILT_IN}
         self.own_layers = frozenset(number for number, layer in enumerate(layers) if layer not in came_with_shoal)
         self.effects = any(isinstance(layer, ProfileSettings) and layer.effects for layer in layers)
         self.stages = any(isinstance(layer, ProfileSettings) and layer.stages for layer in layers)
@@ -128,14 +128,14 @@ def layers_of(
         parent = layers[-1].extends
         if parent in seen or len(seen) >= EXTENDS_MAX:
             raise ConfigError([f"permission profile {name!r}: it extends itself: {' → '.join([*seen, parent])}."])
-        found = built_in(parent, traits) if parent in BUILT_IN else others.get(parent)
-        if found is None:
+        profile = built_in(parent, traits) if parent in BUILT_IN else others.get(parent)
+        if profile is None:
             known = ", ".join(sorted({*BUILT_IN, *others}))
             raise ConfigError(
                 [f"permission profile {seen[-1]!r} extends {parent!r}, which does not exist; known: {known}."]
             )
         seen.append(parent)
-        layers.append(found)
+        layers.append(profile)
     return layers
 
 
@@ -177,8 +177,8 @@ class Profiles:
         problems: list[str] = []
         for name, source in self._sources.items():
             if name in BUILT_IN:
-                said = "is built in; give yours another name and set extends ="
-                problems.append(f"permission profile {name!r} {said} {name!r}.")
+                problem = "is built in; give yours another name and set extends ="
+                problems.append(f"permission profile {name!r} {problem} {name!r}.")
                 continue
             try:
                 layers_of(name, source, self._sources)
@@ -233,14 +233,14 @@ class Profiles:
         chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
         if not chosen:
             return base
-        found = self._combined.get((name, chosen))
-        if found is None:
+        profile = self._combined.get((name, chosen))
+        if profile is None:
             layers = [self._overrides[number] for number in reversed(chosen)]
-            found = Profile(name, [*layers, *base.layers], self._traits)
+            profile = Profile(name, [*layers, *base.layers], self._traits)
             while len(self._combined) >= COMBINATIONS_KEPT_MAX:
                 self._combined.pop(next(iter(self._combined)))
-            self._combined[(name, chosen)] = found
-        return found
+            self._combined[(name, chosen)] = profile
+        return profile
 
     def of_agent(self, agent: AgentSpec, asker: Asker) -> Profile:
         return self.effective(agent.profile, asker, agent.name)
@@ -285,7 +285,7 @@ def decide_all(
     Without any action, or with only such views, the answer is deny.
     """
     decided = [(action.whole, decide(profile, action, situation)) for action in actions]
-    rulings = tuple(one for whole, one in decided if not whole or (one.decision == "deny" and one.rule))
+    rulings = tuple(ruling for whole, ruling in decided if not whole or (ruling.decision == "deny" and ruling.rule))
     if all(whole for whole, _ in decided):
         return "deny", rulings
     return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, rulings

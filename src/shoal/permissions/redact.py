@@ -143,13 +143,13 @@ def has_key(text: str) -> bool:
 def _spellings(secret: str) -> set[str]:
     """Return the spellings of a secret: plain, in URLs, in JSON, and in base64, also within other bytes."""
     raw = secret.encode(errors="surrogateescape")
-    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+    spellings = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[before] : None if (len(raw) + before) % 3 == 0 else -1]
         spelled = encoded if before == 0 else inner
-        found |= {spelled, spelled.translate(_URL_SAFE), inner, inner.translate(_URL_SAFE)}
-    return {spelling for spelling in found if len(spelling) >= CHARS_MIN}
+        spellings |= {spelled, spelled.translate(_URL_SAFE), inner, inner.translate(_URL_SAFE)}
+    return {spelling for spelling in spellings if len(spelling) >= CHARS_MIN}
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
@@ -180,8 +180,8 @@ class Redactor:
                 return
             self._learned = self._learned | new if len(self._learned) < KNOWN_MAX else new
             parts = {part for secret in new for part in secret_parts(secret)}
-            found = set(self._known).union(*map(_spellings, parts))
-            known = sorted(found, key=lambda value: (-len(value), value))[:KNOWN_MAX]
+            spellings = set(self._known).union(*map(_spellings, parts))
+            known = sorted(spellings, key=lambda value: (-len(value), value))[:KNOWN_MAX]
             self._known, self._pattern = (
                 frozenset(known),
                 re.compile("|".join(map(re.escape, known))) if known else None,
@@ -213,18 +213,18 @@ class Redactor:
 
     def _unfinished(self, text: str) -> int:
         """Return the start of the last word or of a partial known secret, or the text's length."""
-        found = len(text)
+        end = len(text)
         words = [] if text[-1:].isspace() else text.rsplit(None, 1)
         if words and any(char.isalnum() for char in words[-1]):
-            found -= len(words[-1])
+            end -= len(words[-1])
         for value in self._known:
             begin = max(0, len(text) - len(value) + 1)
             while (begin := text.find(value[:_GLIMPSE_CHARS], begin)) >= 0:
                 if value.startswith(text[begin:]):
-                    found = min(found, begin)
+                    end = min(end, begin)
                     break
                 begin += 1
-        return found
+        return end
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
         """Return the audit entry without secrets. Call it before hashing."""
@@ -254,8 +254,8 @@ class RedactingFormatter(logging.Formatter):
 def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
     """Remove secrets in every handler of the logger (the root logger by default), and in what Python writes to stderr
     without a handler. A later guard replaces an earlier one."""
-    found = logger or logging.getLogger()
-    handlers = [*found.handlers, *([logging.lastResort] if logging.lastResort else [])]
+    target = logger or logging.getLogger()
+    handlers = [*target.handlers, *([logging.lastResort] if logging.lastResort else [])]
     for handler in handlers:
         inner = handler.formatter or logging.Formatter()
         if isinstance(inner, RedactingFormatter):

@@ -71,7 +71,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
         case "command":
             from shoal.permissions.actions import shell_actions  # a slow import
 
-            parts = [one for one in shell_actions("bash", text, cwd=WORKSPACE) if not one.whole]
+            parts = [action for action in shell_actions("bash", text, cwd=WORKSPACE) if not action.whole]
             if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
                 raise InvalidInput(
                     "A rule is about one command. Make one for each between `&&`, `|` and `;`, and one about writing "

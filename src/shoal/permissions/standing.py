@@ -71,7 +71,9 @@ def override_of(rule: StandingRule) -> OverrideSettings:
 
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
     """The rule with how often its agent asked its person the same, and how often they allowed it."""
-    same = [one for one in past if one.item.agent == rule.agent and one.asked_by in rule.users]
-    same = [one for one in same if one.actions == tuple(actions) or one.item.always.allow == rule.allow]
-    allowed = sum(one.state in ("allow", "used") for one in same)
-    return replace(rule, answered=allowed + sum(one.state == "deny" for one in same), allowed=allowed)
+    same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
+    same = [
+        approval for approval in same if approval.actions == tuple(actions) or approval.item.always.allow == rule.allow
+    ]
+    allowed = sum(approval.state in ("allow", "used") for approval in same)
+    return replace(rule, answered=allowed + sum(approval.state == "deny" for approval in same), allowed=allowed)

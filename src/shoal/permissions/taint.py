@@ -96,8 +96,8 @@ class TaintState(msgspec.Struct, frozen=True):
 
     def within(self, window_seq: int) -> "TaintState":
         """Return the state after events below this number have left the window."""
-        kept = tuple(source for source in self.sources if source.seq >= window_seq)
-        return msgspec.structs.replace(self, sources=kept)
+        sources = tuple(source for source in self.sources if source.seq >= window_seq)
+        return msgspec.structs.replace(self, sources=sources)
 
     @property
     def shown(self) -> str:
@@ -146,7 +146,7 @@ def source_of(event: Event) -> str:
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'somebody unknown'}"
         case UserSaid(refers_to=references, attachments=files):
-            return next((one.tainted_by for one in (*references, *files) if one.tainted_by), "")
+            return next((reference.tainted_by for reference in (*references, *files) if reference.tainted_by), "")
         case _:
             return ""
 

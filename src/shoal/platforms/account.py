@@ -154,12 +154,12 @@ class ChatAccount(Generic[S]):
         self._failures += 1
         asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
         seconds = retry_delay(self._failures, asked)
-        told = str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
-        level = logging.INFO if told == self.failure else logging.WARNING
-        self.failure = told
+        reason = str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
+        level = logging.INFO if reason == self.failure else logging.WARNING
+        self.failure = reason
         self.failed.set()
         extra = {"platform": self.platform, "again_in_seconds": round(seconds, 1)}
-        log.log(level, "%s", told, extra=extra, exc_info=None if isinstance(error, EXPECTED) else error)
+        log.log(level, "%s", reason, extra=extra, exc_info=None if isinstance(error, EXPECTED) else error)
         await self._clock.sleep(seconds)
 
     async def _connect(self, inbox: InboxPort) -> None:
@@ -209,7 +209,7 @@ class ChatAccount(Generic[S]):
             prompt = msgspec.structs.replace(prompt, refers_to=(*refers_to, *prompt.refers_to))
             coming += further
         is_named = named is not None and not prompt.joins
-        is_about = any(one.text and (is_named or one.kind == "forward") for one in prompt.refers_to)
+        is_about = any(reference.text and (is_named or reference.kind == "forward") for reference in prompt.refers_to)
         if not (coming or prompt.text or is_about):
             return NOTHING_ASKED if is_named else NOTHING_READ
         saved: list[Attachment] = []
@@ -249,10 +249,10 @@ class ChatAccount(Generic[S]):
         change = (
             f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}. Until then, both ids work.'
         )
-        told = (
+        message = (
             f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules continue there."
         )
-        await self.tell_owner(told + (change if named else ""))
+        await self.tell_owner(message + (change if named else ""))
 
     async def _channel_named(self, channel: str, name: str) -> None:
         """Store a group's name, so people can select it by name. Raises StoreError."""
@@ -334,7 +334,7 @@ class ChatAccount(Generic[S]):
     def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
         """Remove messages from the cache that were addressed to the agent after all."""
         place = self._place_before(prompt)
-        left = (one for one in self._overheard.get(place) or () if one[0].key not in keys)
+        left = (item for item in self._overheard.get(place) or () if item[0].key not in keys)
         self._overheard.put(place, deque(left, BEFORE_MAX))
 
     def _begins(self, prompt: Prompt) -> bool:
@@ -355,9 +355,9 @@ class ChatAccount(Generic[S]):
         overheard = list(self._overheard.pop(self._place_before(prompt)) or ())
         if not self._begins(prompt):  # the channel's messages include the one that opened this thread
             around = self._overheard.get(channel_of(prompt.thread)) or ()
-            overheard = [*(one for one in around if one[0].thread == prompt.thread), *overheard]
-        files = {one.key: coming for one, coming in overheard}
-        heard = [one for one, _ in overheard]
+            overheard = [*(item for item in around if item[0].thread == prompt.thread), *overheard]
+        files = {message.key: coming for message, coming in overheard}
+        heard = [message for message, _ in overheard]
         opening: Prompt | None = None
         try:
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
@@ -366,23 +366,27 @@ class ChatAccount(Generic[S]):
                 elif self.limits.has_history:
                     channel = make_thread_id(self.platform, thread_address(prompt.thread).channel, WHOLE_CHANNEL)
                     after = prompt.at - timedelta(hours=BEFORE_HOURS)
-                    heard = [one async for one in self.history(channel, after, BEFORE_MAX + 1)]
+                    heard = [message async for message in self.history(channel, after, BEFORE_MAX + 1)]
         except (PlatformError, TimeoutError) as error:
             log.info("earlier messages could not be read", extra={"platform": self.platform, "why": str(error)})
-        answered = {prompt.key, prompt.message_id, *(one.message_id for one in prompt.refers_to)}
+        answered = {prompt.key, prompt.message_id, *(reference.message_id for reference in prompt.refers_to)}
         if opening is not None and opening.message_id in answered:
             opening = None
         elif opening is not None:
             answered |= {opening.key, opening.message_id}
-        heard = [one for one in heard if one.at <= prompt.at and not answered & {one.key, one.message_id}]
-        before = [changed for one in heard if (changed := self._pending.apply(one)) is not None][-BEFORE_MAX:]
-        told: list[Reference] = []
+        heard = [
+            message for message in heard if message.at <= prompt.at and not answered & {message.key, message.message_id}
+        ]
+        before = [changed for message in heard if (changed := self._pending.apply(message)) is not None][-BEFORE_MAX:]
+        references: list[Reference] = []
         coming: list[IncomingFile] = []
-        for one in (opening, *before) if opening is not None else before:
-            told += told_of(one, "opening" if one is opening else "before")
-            there = files.get(one.key) or [(file, None) for file in one.attachments if file.url]
-            coming += [(msgspec.structs.replace(file, author=file.author or one.author), get) for file, get in there]
-        return told, tuple(coming)
+        for message in (opening, *before) if opening is not None else before:
+            references += told_of(message, "opening" if message is opening else "before")
+            there = files.get(message.key) or [(file, None) for file in message.attachments if file.url]
+            coming += [
+                (msgspec.structs.replace(file, author=file.author or message.author), get) for file, get in there
+            ]
+        return references, tuple(coming)
 
     def _not_understood(self, kind: str) -> None:
         """Log an unsupported kind of event once."""
@@ -405,13 +409,13 @@ class ChatAccount(Generic[S]):
         """Decode a platform's data. Fields of an unknown form are omitted and logged once per kind. Returns None if
         nothing is usable."""
         try:
-            found, odd = decode_known(content, kind)
+            decoded, odd = decode_known(content, kind)
         except UNREADABLE:
             self._not_understood(f"{what} of an unknown form")
             return None
         for path in odd:
             self._not_understood(f"{what} with {path} of an unknown form")
-        return found
+        return decoded
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
         """Introduce the agent once where somebody added it. A stranger is turned away as usual. Raises StoreError."""
@@ -482,7 +486,7 @@ def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Referenc
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
     files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)
     text = "\n".join(filter(None, (prompt.text, *files)))
-    passed_on = [one for one in prompt.refers_to if one.kind == "forward"]
+    passed_on = [reference for reference in prompt.refers_to if reference.kind == "forward"]
     return [*passed_on, *([Reference(kind, text, author, prompt.message_id)] if text else [])]
 
 

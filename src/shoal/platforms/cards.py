@@ -77,13 +77,13 @@ class _CardReading:
         if depth > DEPTH_MAX or self._left < 0:
             return
         if isinstance(part, list):
-            for one in part:
-                if not isinstance(one, str):
-                    yield from self.lines(one, depth + 1)
+            for item in part:
+                if not isinstance(item, str):
+                    yield from self.lines(item, depth + 1)
         elif isinstance(part, Mapping):
-            told = self._form.leaf(part)
-            if told is not None:
-                yield told
+            text = self._form.leaf(part)
+            if text is not None:
+                yield text
             elif str(part.get("type")) in self._form.inline:
                 yield "".join(self._inside(part, depth))
             else:
@@ -100,8 +100,8 @@ class _CardReading:
                 url = next((part.get(address) for words, address in self._form.links if words == key), None)
                 yield f"{value} ({url})" if value and url and isinstance(url, str) else value
             elif key in self._form.said and isinstance(value, list):
-                for one in value:
-                    yield from (one,) if isinstance(one, str) else self.lines(one, depth + 1)
+                for item in value:
+                    yield from (item,) if isinstance(item, str) else self.lines(item, depth + 1)
             elif key in self._form.rows and isinstance(value, list):
                 for row in value:
                     yield " | ".join(filter(None, (cell.strip() for cell in self._cells(row, depth + 1))))

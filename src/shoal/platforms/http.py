@@ -251,10 +251,10 @@ class RestApi(PlatformHttp):
             reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
         except UNREADABLE:
             reason = ""
-        told = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
+        message = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
         if status in PASSING_STATUSES:
-            raise PlatformError(told)
-        raise PlatformRefusal(told, status, closed=status == 403, gone=status == 404)
+            raise PlatformError(message)
+        raise PlatformRefusal(message, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
         """Request an access token from an authorization server. Raises PlatformError that says what to configure."""

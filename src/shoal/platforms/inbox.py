@@ -328,13 +328,13 @@ class PendingEdits:
 
     def keep(self, change: Edit | Deletion) -> None:
         """Keep a change for a message that has not arrived, unless a later change is kept."""
-        kept = self._changes.get(change.key)
-        is_older = isinstance(kept, Deletion) or (
-            isinstance(kept, Edit)
+        stored = self._changes.get(change.key)
+        is_older = isinstance(stored, Deletion) or (
+            isinstance(stored, Edit)
             and isinstance(change, Edit)
-            and kept.at is not None
+            and stored.at is not None
             and change.at is not None
-            and change.at < kept.at
+            and change.at < stored.at
         )
         if not is_older:
             self._changes.put(change.key, change)

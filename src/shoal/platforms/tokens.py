@@ -121,17 +121,17 @@ class KeyRing:
                     if not self._keys:
                         raise
                 self._fetched_at = now
-        found = self._keys.get(kid)
-        if found is None:
+        key = self._keys.get(kid)
+        if key is None:
             raise BadToken("it is signed with an unknown key")
-        if found.endorsements and channel not in found.endorsements:
+        if key.endorsements and channel not in key.endorsements:
             raise BadToken("its key does not vouch for this channel")
         if not audiences or not all(audiences):
             raise BadToken("no audience is configured")
         options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
         try:
             claims: Claims = jwt.decode(
-                token, found.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
+                token, key.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
                 options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
             )  # fmt: skip
         except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:

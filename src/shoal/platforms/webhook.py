@@ -141,7 +141,8 @@ def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -
         thread=place_of(platform, call), key=call.id, text=call.text, author=author_of(call.author), at=at,
         reply_to=call.reply_to, message_id=call.id, direct=call.direct, joins=joins,
         refers_to=tuple(
-            Reference(one.kind, one.text, author_of(one.author), one.id, own=one.own) for one in call.refers_to
+            Reference(about.kind, about.text, author_of(about.author), about.id, own=about.own)
+            for about in call.refers_to
         ),
     )  # fmt: skip
 

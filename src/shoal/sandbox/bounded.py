@@ -231,11 +231,11 @@ class DiskUsage:
 
     def _look(self, host: Path) -> tuple[DiskFill, _WalkedFolder] | None:
         try:
-            found = os.statvfs(host)
+            usage = os.statvfs(host)
         except OSError:  # the folder is gone; the command fails by itself
             return None
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        filled = DiskFill(used, found.f_files - found.f_ffree, found.f_bavail * found.f_frsize)
+        used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        filled = DiskFill(used, usage.f_files - usage.f_ffree, usage.f_bavail * usage.f_frsize)
         with self._lock:
             folder = self._folders.pop(host, None) or _WalkedFolder(filled)
             self._folders[host] = folder  # keeps the newest last

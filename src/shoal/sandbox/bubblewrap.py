@@ -54,13 +54,13 @@ class MountedPaths:
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
         """Convert a host path to its inside path. Unchanged outside all mounts."""
-        found = from_host(path, mounts)
-        return found.shown if found is not None else str(path)
+        inside = from_host(path, mounts)
+        return inside.shown if inside is not None else str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
         """Convert an inside path to its host path. Unchanged outside all mounts."""
-        found = from_inside(path, mounts)
-        return found.host if found is not None else Path(path)
+        host = from_inside(path, mounts)
+        return host.host if host is not None else Path(path)
 
 
 class BubblewrapSandbox(MountedPaths):
@@ -196,12 +196,12 @@ def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
     """Whether it is that device, owned by nobody and replaceable only by root. Raises OSError if the folder belongs to
     another user."""
     try:
-        folder, found = node.parent.lstat(), node.lstat()
+        folder, status = node.parent.lstat(), node.lstat()
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
         raise PermissionError(f"{node.parent} belongs to another user")
-    return (found.st_mode, found.st_uid, found.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
+    return (status.st_mode, status.st_uid, status.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
 
 
 def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
@@ -214,8 +214,8 @@ def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
             copy.chmod(file.mode)
             if file.host is not None:  # for programs that compare timestamps
                 with suppress(OSError):
-                    found = file.host.stat()
-                    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+                    status = file.host.stat()
+                    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
             options += ["--ro-bind", str(copy), file.path, "--ro-bind", str(copy), f"{ALLOWED}/{number}"]
     return options
 
@@ -243,7 +243,7 @@ def _system() -> tuple[str, ...]:
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
     """Return the inside path of a working directory. Raises SandboxError outside all mounts."""
-    found = from_host(path, mounts)
-    if found is None or ".." in path.parts:
+    inside = from_host(path, mounts)
+    if inside is None or ".." in path.parts:
         raise SandboxError(f"The working directory {path} is outside the sandbox's directories.")
-    return found.shown
+    return inside.shown

@@ -123,7 +123,7 @@ class DockerSandbox(MountedPaths):
             await self._proxy.__aenter__()
             Path(self._proxy.folder, "socket").chmod(0o666)
         if not container:
-            idle = next((one for one in self._idle if one[0] == command.mounts), None)
+            idle = next((container for container in self._idle if container[0] == command.mounts), None)
             if idle is not None:
                 self._idle.remove(idle)
             container = idle[1] if idle is not None else await self._api.create(self.container_spec(command.mounts))
@@ -280,13 +280,13 @@ class _ExecOutput:
         """Add a piece of stream 1 or 2."""
         if stream not in self._kept:
             return
-        kept = self._kept[stream]
+        captured = self._kept[stream]
         self._sizes[stream] += len(piece)
-        kept += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(kept))]
+        captured += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(captured))]
         if stream == 2 and self._report is not None:
             self._tail += piece
-            for found in self._report.finditer(self._tail):  # the last one is genuine
-                self.code, self.processes, self._found = int(found[1]), int(found[2]), found[0]
+            for match in self._report.finditer(self._tail):  # the last one is genuine
+                self.code, self.processes, self._found = int(match[1]), int(match[2]), match[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
         if shown := piece.replace(self._found, b"") if self._found else piece:
             if self._watch is not None:
@@ -348,7 +348,7 @@ class DockerApi:
         """List the containers of any Shoal on this machine: name and owner."""
         answer = await self._call("GET", f'/containers/json?all=true&filters={{"label":["{OWNER_LABEL}"]}}')
         listed = msgspec.json.decode(answer, type=list[_Answer])
-        return [(found.names[0].removeprefix("/"), found.labels[OWNER_LABEL]) for found in listed]
+        return [(container.names[0].removeprefix("/"), container.labels[OWNER_LABEL]) for container in listed]
 
     async def prepare(
         self, container: str, words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str = "/"

@@ -151,7 +151,7 @@ class ControlGroups:
             with self.group() as join_files:
                 yield GroupMembership(None, join_files)
             return
-        starter = next((one for one in self._idle if one.is_free()), None)
+        starter = next((candidate for candidate in self._idle if candidate.is_free()), None)
         if starter is not None:
             self._idle.remove(starter)
         else:

@@ -275,13 +275,13 @@ def kill_tree(root: int, mark: str, pipe: int) -> None:
     """
     me = os.getpid()
     for _ in range(ROUNDS_MAX):
-        table, found, known = list(_table()), {root}, {root}
+        table, members, known = list(_table()), {root}, {root}
         while known:
-            found = _descendants(found | known, table)
-            strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
+            members = _descendants(members | known, table)
+            strangers = [entry.pid for entry in table if entry.pid not in members | {me} and entry.state not in _DEAD]
             known = {pid for pid in strangers if mark in _marks(pid)}
             known |= {pid for pid in strangers if f"pipe:[{pipe}]" in _files(pid, only_written=True)}
-        victims = found & _living(table)
+        victims = members & _living(table)
         if not victims:
             return
         _kill(victims)
@@ -322,10 +322,10 @@ def marking_file(mark: str) -> int | None:
 def _descendants(roots: set[int], table: Sequence[ProcessEntry]) -> set[int]:
     """Return these processes, their descendants, and the members of any session or process group that one of them
     leads."""
-    found = set(roots)
-    while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & found} - found:
-        found |= more
-    return found
+    members = set(roots)
+    while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & members} - members:
+        members |= more
+    return members
 
 
 def _living(table: Sequence[ProcessEntry]) -> set[int]:

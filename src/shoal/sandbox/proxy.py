@@ -148,8 +148,10 @@ class HostProxy:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     loop = asyncio.get_running_loop()
-                    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-                    addresses = [str(one[4][0]) for one in found if self._allowed.may_open(target.host, str(one[4][0]))]
+                    infos = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+                    addresses = [
+                        str(info[4][0]) for info in infos if self._allowed.may_open(target.host, str(info[4][0]))
+                    ]
                     if not addresses:
                         raise ProxyRefusal(f"403 {target.host} leads to a private address")
                     far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
@@ -226,9 +228,9 @@ def parse_request(head: bytes) -> ProxyTarget:
     if parts.scheme != "http" or not host:
         raise ProxyRefusal("400 Only CONNECT and http:// requests are carried")
     dropped = ("host:", "connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-    kept = [line for line in rest.split("\r\n") if line and not line.lower().startswith(dropped)]
+    headers = [line for line in rest.split("\r\n") if line and not line.lower().startswith(dropped)]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *kept]
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *headers]
     return ProxyTarget(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
 

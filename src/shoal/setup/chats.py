@@ -142,7 +142,7 @@ class ChatSetup:
             if entered.values:
                 values, secrets = self._account(platform, entered)
                 await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
-            elif not any(one.enabled for one in self._config.current.platforms.of(platform)):
+            elif not any(account.enabled for account in self._config.current.platforms.of(platform)):
                 raise InvalidInput(f"There is no account of {platform[:80]} to try. Give its token.")
             elif not self._is_connected(platform):
                 await trying.try_account(self._changes.loaded({}), platform)
@@ -153,7 +153,7 @@ class ChatSetup:
             values, secrets = self._account(platform, entered)
             await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
             await self._reconnect(await self._changes.write(values, secrets), platform)
-        return next(one for one in self.accounts() if one.platform == platform)
+        return next(account for account in self.accounts() if account.platform == platform)
 
     async def own(self, platform: str, by: str, *, code: str = "", user: str = "") -> Account:
         """Make a user, or the person who received this code, the owner there.
@@ -175,7 +175,7 @@ class ChatSetup:
             self._connections.settle(self._with_platforms(config))
         if prompt is not None and self._hearing is not None:
             await self._hearing.greet(prompt)
-        return next(one for one in self.accounts() if one.name == platform)
+        return next(account for account in self.accounts() if account.name == platform)
 
     async def _paired(self, platform: str, code: str, by: str) -> str:
         """Return the user who received this code, and end the pairing. Raises NotFound."""
@@ -205,14 +205,14 @@ class ChatSetup:
     async def switch(self, platform: str, enabled: bool, by: str) -> Account:
         """Reconnect or disconnect a configured account. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
-            if not any(one.name == platform for one in self.accounts()):
+            if not any(account.name == platform for account in self.accounts()):
                 raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
             await self._reconnect(await self._changes.write({f"platforms.{platform}.enabled": enabled}, {}), platform)
-        return next(one for one in self.accounts() if one.name == platform)
+        return next(account for account in self.accounts() if account.name == platform)
 
     def _is_connected(self, platform: str) -> bool:
         """Whether an account of the platform is connected here. Raises InvalidInput with the reason if it fails."""
-        account = next((one for one in self.accounts() if one.platform == platform), None)
+        account = next((account for account in self.accounts() if account.platform == platform), None)
         if account is not None and account.failure:
             raise InvalidInput(account.failure)
         return account is not None and account.state == "connected"
@@ -260,7 +260,7 @@ class ChatSetup:
             await self._connections.remove(name)
         config = self._with_platforms(config)
         watch_secrets(config, self._redactor.learn)
-        account = next(one for _, there, one in every_account(config) if there == name)
+        account = next(account_at for _, there, account_at in every_account(config) if there == name)
         if account.enabled and self._runtime.state != "stopped":
             adapter = trying.adapter_of(config, name, self._store.settings)
             self._connections.add(adapter)

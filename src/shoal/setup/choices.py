@@ -55,7 +55,7 @@ def platform_names() -> Sequence[str]:
 def platforms() -> Mapping[str, Platform]:
     """Return the registered platforms that have questions: the built-in ones, then those of installed packages. Invalid
     records of packages are logged and skipped."""
-    found: dict[str, Platform] = {}
+    platforms: dict[str, Platform] = {}
     for name in platform_names()[:-1]:
         try:
             record = platform_named(name)
@@ -63,8 +63,8 @@ def platforms() -> Mapping[str, Platform]:
             log.warning("platform of a package cannot be set up", extra={"platform": name, "problem": str(error)})
             continue
         if record.questions:
-            found[name] = record
-    return found
+            platforms[name] = record
+    return platforms
 
 
 def lacking_package(choice: str) -> str:
@@ -94,7 +94,7 @@ def looks_secret(value: str) -> bool:
     """Whether a text may be a key or token: it has a known form, or is long with mixed letters and digits."""
     if any(kind_of_secret(word) for word in value.split()):
         return True
-    runs = (found[0] for found in _RUN.finditer(value)) if "/" not in value else ()
+    runs = (match[0] for match in _RUN.finditer(value)) if "/" not in value else ()
     return any(not run.isalpha() and not run.isdecimal() for run in runs)
 
 
@@ -106,5 +106,5 @@ def mistaken(value: str, wanted: str) -> str:
 
 def bot_of(token: str) -> str:
     """Return the bot's id in a Telegram or Discord token; empty for others."""
-    found = re.match(r"(\d{5,}):|([\w-]{23,28})\.[\w-]{6,7}\.", token)
-    return found[found.lastindex or 0] if found else ""
+    match = re.match(r"(\d{5,}):|([\w-]{23,28})\.[\w-]{6,7}\.", token)
+    return match[match.lastindex or 0] if match else ""

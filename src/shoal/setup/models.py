@@ -143,8 +143,8 @@ class ModelSetup:
         """Test the current model. Raises InvalidInput with the reason if it does not answer."""
         model = self._agents.defaults.model
         with self._changes.in_a_sentence():
-            said = await trying.answer_of(self._config.current, model)
-        return self._answered(model, said)
+            answer = await trying.answer_of(self._config.current, model)
+        return self._answered(model, answer)
 
     async def offer(self, name: str, entered: ProviderTried) -> OfferedModels:
         """Return a provider's models if it accepts the key. Changes nothing.
@@ -173,9 +173,9 @@ class ModelSetup:
         async with self._changes.changing(f"model {chosen}", by):
             values, secrets = ({}, {}) if name == DEMO else self._provider(name, entered)
             values["model.name"] = chosen
-            said = ""
+            answer = ""
             if not entered.keep:
-                said = await trying.answer_of(self._changes.loaded({**values, **secrets}), chosen)
+                answer = await trying.answer_of(self._changes.loaded({**values, **secrets}), chosen)
             config = await self._changes.write(values, secrets)
             before = missing_model(self._models, self._agents.defaults.model)
             self._config.current = msgspec.structs.replace(
@@ -184,7 +184,7 @@ class ModelSetup:
             await self._replace(table)
             self._agents.answer_with(chosen)
             self._notices.notes = [note for note in self._notices.notes if note != before]
-            return self._answered(chosen, said)
+            return self._answered(chosen, answer)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
         """Set the price of a model in US dollars per million tokens, from its next call. Raises InvalidInput."""
@@ -197,7 +197,7 @@ class ModelSetup:
             )
         async with self._changes.changing(f"price of {model}", by):
             prices: dict[str, Value] = {
-                one: {**price} if isinstance(price, dict) else price for one, price in row.prices.items()
+                name: {**price} if isinstance(price, dict) else price for name, price in row.prices.items()
             }
             prices[at_provider] = {"input": input_usd, "output": output_usd}
             config = await self._changes.write({f"providers.{name}.prices": prices}, {})

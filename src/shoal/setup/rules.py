@@ -47,13 +47,13 @@ class OwnRule(msgspec.Struct, frozen=True):
 
 def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
     """Return all rules: overrides for certain agents, places and people in checking order, then those of profiles."""
-    found = [
-        OwnRule(kind, pattern, **{name: getattr(one, name) for name in _SELECTORS})
-        for one in reversed(settings.overrides)
+    rules = [
+        OwnRule(kind, pattern, **{name: getattr(override, name) for name in _SELECTORS})
+        for override in reversed(settings.overrides)
         for kind in LISTS
-        for pattern in getattr(one, kind)
+        for pattern in getattr(override, kind)
     ]
-    return found + [
+    return rules + [
         OwnRule(kind, pattern, name)
         for name, profile in settings.profiles.items()
         for kind in LISTS
@@ -114,10 +114,10 @@ def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
             if lists[kind] != before[kind]:
                 text = with_value(text, ("permissions", "profiles", was.profile, kind), lists[kind])
         return text
-    for number, one in reversed([*enumerate(_overrides(text))]):
-        selectors = {name: getattr(one, name) for name in _SELECTORS}
-        if ("", *selectors.values()) == was.place and was.pattern in getattr(one, was.list):
-            lists = _put({kind: getattr(one, kind) for kind in LISTS}, was, now)
+    for number, override in reversed([*enumerate(_overrides(text))]):
+        selectors = {name: getattr(override, name) for name in _SELECTORS}
+        if ("", *selectors.values()) == was.place and was.pattern in getattr(override, was.list):
+            lists = _put({kind: getattr(override, kind) for kind in LISTS}, was, now)
             rules: dict[str, Value] = {kind: patterns for kind, patterns in lists.items() if patterns}
             chosen: dict[str, Value] = {name: names for name, names in selectors.items() if names}
             return with_element(text, _OVERRIDES, number, {**chosen, **rules} if rules else None)
@@ -149,7 +149,7 @@ def _overrides(text: str) -> tuple[OverrideSettings, ...]:
 
 
 def _profile(text: str, name: str) -> dict[RuleList, tuple[str, ...]]:
-    found = _permissions(text).profiles.get(name)
-    if found is None:
+    profile = _permissions(text).profiles.get(name)
+    if profile is None:
         raise NotFound(f"There is no profile {name[:80]!r} in shoal.toml.")
-    return {kind: cast("tuple[str, ...]", getattr(found, kind)) for kind in LISTS}
+    return {kind: cast("tuple[str, ...]", getattr(profile, kind)) for kind in LISTS}

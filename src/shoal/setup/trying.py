@@ -72,7 +72,7 @@ async def answer_of(config: Config, name: str) -> str:
     Raises ShoalError with one sentence, InvalidInput for an unknown model.
     """
     catalog = open_catalog(config, os.environ, SystemClock())
-    said: list[str] = []
+    texts: list[str] = []
     try:
         route = catalog.route(name)
         listing = (await catalog.refresh()).get(route.provider.name)
@@ -84,14 +84,14 @@ async def answer_of(config: Config, name: str) -> str:
         async with asyncio.timeout(ANSWER_SECONDS):
             async for event in route.provider.stream(asked):
                 if isinstance(event, TextDelta):
-                    said.append(event.text)
+                    texts.append(event.text)
                 elif isinstance(event, ModelFailed):
                     raise ShoalError(event.message)
     except TimeoutError as error:
         raise ShoalError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s. Try a smaller model.") from error
     finally:
         await catalog.close()
-    return " ".join("".join(said).split())[:200] or "(nothing)"
+    return " ".join("".join(texts).split())[:200] or "(nothing)"
 
 
 NOTHING_ASKED = "Nothing is asked while Shoal is being set up."
@@ -211,8 +211,8 @@ class PassingSettings:
         return is_as_expected
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        found = sorted((key, value) for (there, key), value in self._values.items() if there == scope and key > after)
-        return found[:limit]
+        rows = sorted((key, value) for (there, key), value in self._values.items() if there == scope and key > after)
+        return rows[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
         if is_as_expected := self._values.get((scope, key)) == expected:

@@ -84,9 +84,9 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     if (own := _OWN.get(name)) is not None:
         return own(words, variables)
     program = PROGRAMS.get(name)
-    found = opaque(words, 1) if program is None else table_effect(program, words, variables)
-    no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in found.runs)
-    return opaque(words, 1) if no_file else found  # runs its standard input, as `make -f -` does
+    effect = opaque(words, 1) if program is None else table_effect(program, words, variables)
+    no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in effect.runs)
+    return opaque(words, 1) if no_file else effect  # runs its standard input, as `make -f -` does
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:
@@ -199,7 +199,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     for name, _, word in reading.options:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
-            named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
+            named = (place + 1 for place, word in enumerate(words) if word.begins.startswith("-c"))
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words)
@@ -425,8 +425,8 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
         return _interpreter(words, variables)
     if words[place].value != "-m" or read_options(PROGRAMS["python3"], words[:place], variables).offending is not None:
         return opaque(words, place + 1)
-    found = table_effect(PROGRAMS["-m"], words[place:], variables)
-    return opaque(words, place + 1) if found.naming is not None else found
+    effect = table_effect(PROGRAMS["-m"], words[place:], variables)
+    return opaque(words, place + 1) if effect.naming is not None else effect
 
 
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
@@ -459,8 +459,8 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
         if text is None or (words[0].value == "sh" and _SH_DIFFERS.search(text)) or "l" in words[1].value:
             return opaque(words, 1)
         return Effect(harmless=True, reads=(), script=text)
-    found = _interpreter(words, variables)
-    return found if found.naming is None else opaque(words, 1, runs=found.runs)
+    effect = _interpreter(words, variables)
+    return effect if effect.naming is None else opaque(words, 1, runs=effect.runs)
 
 
 @_own(".", "source")
@@ -647,9 +647,9 @@ def _setter(words: Sequence[Word], variables: Variables) -> Effect:
     name = words[0].value or ""
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
-    if reading.offending is not None or not all(_NAME.fullmatch(one) for one in names):
+    if reading.offending is not None or not all(_NAME.fullmatch(name) for name in names):
         return opaque(words)
-    return opaque(words) if any(special_variable(one) and one != "REPLY" for one in names) else HARMLESS
+    return opaque(words) if any(special_variable(name) and name != "REPLY" for name in names) else HARMLESS
 
 
 @_own("export")

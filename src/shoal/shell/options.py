@@ -45,15 +45,15 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def known(self) -> Mapping[str, str]:
         """Options by name, with the roles of their values, or `flag` without a value."""
-        found: dict[str, str] = {}
+        roles: dict[str, str] = {}
         for token in self.options.split():
             name, equals, role = token.partition("=")
             role = role or ":" if equals else "flag"
             if name.startswith("--") or self.style in ("words", "compiler") or name == "-#":
-                found[name] = role
+                roles[name] = role
             else:
-                found |= {f"-{letter}": role for letter in name[1:]}
-        return found
+                roles |= {f"-{letter}": role for letter in name[1:]}
+        return roles
 
     @cached_property
     def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
@@ -211,7 +211,7 @@ CHECKS: dict[str, Check] = {}
 
 def check(name: str) -> Callable[[Check], Check]:
     """Register a check under the name that the table uses."""
-    return lambda found: CHECKS.setdefault(name, found)
+    return lambda check: CHECKS.setdefault(name, check)
 
 
 def literal(value: str) -> Word:
@@ -251,13 +251,15 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
     by_role = _by_role(program, words, reading)
     if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
         return opaque(words)
-    names = [word for role, found in by_role.items() if role != "r" for word in found if word.value is None]
+    names = [
+        word for role, words_of_role in by_role.items() if role != "r" for word in words_of_role if word.value is None
+    ]
     known = not reading.unsure and not any(may_be_option(word, variables) for word in names)
     known = known and not any(role == "!" for _, role, _ in reading.options)
     reads = [*by_role.get("r", ()), *by_role.get("c", ())]
     if program.here and not by_role.get("r"):
         reads.append(literal("."))
-    found = Effect(
+    effect = Effect(
         harmless=program.kind == "pure",
         reads=tuple(reads) if known and program.kind in ("pure", "change") else None,
         writes=tuple(by_role.get("w", ())),
@@ -268,7 +270,7 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
         startup=tuple(Word(name, None, "", pieces=(Piece("tilde", "~"), Piece("text", name[1:]))) for name in startup),
         commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
     )
-    return CHECKS[program.check](words, reading, found) if program.check else found
+    return CHECKS[program.check](words, reading, effect) if program.check else effect
 
 
 OTHER_PROGRAMS = frozenset(
@@ -318,9 +320,9 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if reading.values("-e", "-f", "--regexp", "--file", "--from-file") and first[:1] == ("x",):
         first = first[1:]
     operands = list(reading.operands)
-    found: dict[str, list[Word]] = {}
+    by_role: dict[str, list[Word]] = {}
     if program.rest:
-        found["rest"], operands = operands[len(first) :], operands[: len(first)]
+        by_role["rest"], operands = operands[len(first) :], operands[: len(first)]
     if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
         return None  # a file of further options, wherever it stands
     roles = {*first, middle, *last} - {""}
@@ -328,7 +330,7 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
             return None
-        found |= {role: list(operands) for role in roles}
+        by_role |= {role: list(operands) for role in roles}
         operands = []
     for number, word in enumerate(operands):
         left = len(operands) - number
@@ -340,13 +342,13 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
             return None  # it is fetched
         if handed_on and word.begins.startswith("-") and word.value != "-":
             return None
-        found.setdefault(role, []).append(word)
+        by_role.setdefault(role, []).append(word)
     for _, role, word in reading.options:
         if role == "n" and (word is None or word.value is None or not _PLAIN_NAME.fullmatch(word.value)):
             return None
         if word is not None and role not in (":", "?", "flag", "n"):
-            found.setdefault(role, []).append(word)
-    return found
+            by_role.setdefault(role, []).append(word)
+    return by_role
 
 
 # ---- known programs ----
@@ -368,23 +370,23 @@ def _programs(text: str) -> Mapping[str, Program]:
             continue
         first, *others = " ".join(entry["paths"].split()).split(" | ")
         texts: dict[str, list[str]] = {"operands": [], "options": [], "startup": []}
-        said: dict[str, object] = {"kind": _above(top, first).kind}
+        fields: dict[str, object] = {"kind": _above(top, first).kind}
         for word in words:
             if word.startswith("-"):
                 texts["options"].append(word)
             elif word.startswith("~"):
                 texts["startup"].append(word)
             elif word.startswith("check="):
-                said["check"] = word.removeprefix("check=")
+                fields["check"] = word.removeprefix("check=")
             elif word in ("free", "here", "rest"):
-                said[word] = True
+                fields[word] = True
             elif word in get_args(Kind):
-                said["kind"] = word
+                fields["kind"] = word
             elif word in get_args(Style):
-                said["style"] = word
+                fields["style"] = word
             else:
                 texts["operands"].append(word)
-        program = msgspec.convert(said | {name: " ".join(text) for name, text in texts.items()}, Program)
+        program = msgspec.convert(fields | {name: " ".join(text) for name, text in texts.items()}, Program)
         _above(top, first).subs.update(dict.fromkeys(first.split(" / ")[-1].split(), program))
         entries.append((others, program))
     for others, program in entries:  # a subcommand may precede its program

@@ -456,8 +456,8 @@ class ShellReader:
         self.variables.update(dict.fromkeys(taken.variables))
         before = len(self._moves)
         inner = [
-            one if one.view else replace(one, moves=one.moves + before if one.moves >= 0 else NOWHERE, sure=())
-            for one in sorted(taken.parts, key=lambda one: one.view)
+            part if part.view else replace(part, moves=part.moves + before if part.moves >= 0 else NOWHERE, sure=())
+            for part in sorted(taken.parts, key=lambda part: part.view)
         ]
         for target in taken.moves:
             self._move(target)
@@ -512,18 +512,19 @@ class ShellReader:
             if word.value in _EVALUATES:  # both sides must certainly be numbers
                 beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
                 opaque |= len(beside) != 2 or not all(
-                    (one.value or "").isdigit() or [piece.kind for piece in one.pieces] == ["number"] for one in beside
+                    (word.value or "").isdigit() or [piece.kind for piece in word.pieces] == ["number"]
+                    for word in beside
                 )
         self.parts.append(Part(text, opaque=opaque, moves=len(self._moves), effect=UNKNOWN if opaque else HARMLESS))
 
     def _leaves(self, node: "Node", *, own: bool) -> list["Node"]:
-        found: list[Node] = []
+        leaves: list[Node] = []
         for child in self.items(node, SPACE if own else BLANK):
             if child.type in _EXPRESSIONS:
-                found += self._leaves(child, own=own)
+                leaves += self._leaves(child, own=own)
             else:
-                found.append(child)
-        return found
+                leaves.append(child)
+        return leaves
 
     # ---- redirections ----
 
@@ -573,7 +574,7 @@ class ShellReader:
                 raise Unreadable("a redirection's number belongs to a word")
             items.pop(0)
         operator = text_of(items.pop(0))
-        if any(one.end_byte == other.start_byte for one, other in pairwise(items)):
+        if any(item.end_byte == other.start_byte for item, other in pairwise(items)):
             raise Unreadable("an unexpected word")
         if operator in ("<&-", ">&-"):
             return items

@@ -59,7 +59,7 @@ class Survey:
         self.variables: dict[str, tuple[Value, ...] | None] = {}
         self.functions: set[str] = set()
         self.unvisited: set[tuple[str, int]] = set()
-        self.compound = any(found not in _OPERATORS for found in _OPERATOR.findall(self.source))
+        self.compound = any(operator not in _OPERATORS for operator in _OPERATOR.findall(self.source))
         nodes, setting = [root], list["Node"]()
         while nodes:
             node = nodes.pop()
@@ -85,7 +85,7 @@ class Survey:
                 if node.parent.type not in _NOT_RESERVED_IN and not is_alone:
                     raise Unreadable("an unexpected reserved word")
             nodes.extend(node.children)
-        for node in sorted(setting, key=lambda one: one.start_byte):
+        for node in sorted(setting, key=lambda node: node.start_byte):
             self._note_setting(node)
         for name in _SET_BY_EXPANSION.findall(self.source.decode()):
             self.variables[name] = None

@@ -368,14 +368,14 @@ def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, in
     raw = source[start:stop]
     if _PLAIN_EXPANSION.fullmatch(raw.decode(errors="replace")):
         return True, ""
-    found = _WITH_WORD.fullmatch(raw)
-    if found is None:
+    match = _WITH_WORD.fullmatch(raw)
+    if match is None:
         return False, ""
-    name, how = found["name"].decode(), found["how"]
+    name, how = match["name"].decode(), match["how"]
     sets = name if how.endswith(b"=") else ""
     if sets and special_variable(name):
         return False, sets
-    at, end = start + found.start("word"), start + found.end("word")
+    at, end = start + match.start("word"), start + match.end("word")
     while at < end:
         if at in spans:
             at = spans[at]
@@ -420,13 +420,13 @@ def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str
         return None if _CONTROL.search(word.value) else (word.value,)
     if depth > DEPTH_MAX or any(piece.kind in ("unknown", "below") for piece in word.pieces):
         return None
-    found: list[str] = []
+    texts_found: list[str] = []
     for alternative in _braces(word.pieces, bare=word.bare):
         texts = None if alternative is None else _filled(alternative, variables, depth)
-        if texts is None or len(found) > ALTERNATIVES_MAX:
+        if texts is None or len(texts_found) > ALTERNATIVES_MAX:
             return None
-        found += texts
-    return tuple(dict.fromkeys(found))
+        texts_found += texts
+    return tuple(dict.fromkeys(texts_found))
 
 
 def may_be_option(word: Word, variables: Variables = NONE) -> bool:
@@ -452,7 +452,7 @@ def numeric(word: Word, variables: Variables) -> bool:
         if not is_number and not (
             values
             and all(
-                (value.word.value or "").isdecimal() or {one.kind for one in value.word.pieces} == {"number"}
+                (value.word.value or "").isdecimal() or {piece.kind for piece in value.word.pieces} == {"number"}
                 for value in values
             )
         ):
@@ -525,11 +525,11 @@ def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
 
 def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
     """Expand `{1..9}`. Returns None for other sequences."""
-    found = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
-    if found is None or any(piece.kind != "text" for piece in inside):
+    match = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
+    if match is None or any(piece.kind != "text" for piece in inside):
         return
-    first, last = int(found[1]), int(found[2])
-    if abs(last - first) > ALTERNATIVES_MAX or found[1][:1] == "0" or found[2][:1] == "0":
+    first, last = int(match[1]), int(match[2])
+    if abs(last - first) > ALTERNATIVES_MAX or match[1][:1] == "0" or match[2][:1] == "0":
         return
     for number in range(first, last + 1) if first <= last else range(first, last - 1, -1):
         yield [Piece("text", str(number))]
@@ -537,7 +537,7 @@ def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[str] | None:
     """Expand pieces without braces."""
-    found = [""]
+    texts_so_far = [""]
     for place, piece in enumerate(pieces):
         texts: list[str] | None = None
         match piece.kind:
@@ -556,10 +556,10 @@ def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[s
                 return []
             case _:
                 pass
-        if texts is None or len(found) * len(texts) > ALTERNATIVES_MAX:
+        if texts is None or len(texts_so_far) * len(texts) > ALTERNATIVES_MAX:
             return None
-        found = [one + text for one in found for text in texts]
-    return found
+        texts_so_far = [prefix + text for prefix in texts_so_far for text in texts]
+    return texts_so_far
 
 
 def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
@@ -567,12 +567,12 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
     if piece.text not in variables:
         known = {"HOME": HOME, "PWD": HERE}.get(piece.text)
         return None if known is None else [known if piece.quoted else SPLIT + known]
-    found = [""]
+    texts_so_far = [""]
     for value in variables[piece.text] or ():
         word = value.word
         if not value.listed:  # after `NAME=`, patterns and braces are literal
-            kept = [Piece("text", one.text) if one.kind in ("glob", "brace") else one for one in word.pieces]
-            word = msgspec.structs.replace(word, pieces=tuple(kept))
+            pieces = [Piece("text", piece.text) if piece.kind in ("glob", "brace") else piece for piece in word.pieces]
+            word = msgspec.structs.replace(word, pieces=tuple(pieces))
         texts = expand(word, variables, depth + 1)
         if texts is None:
             return None
@@ -581,8 +581,8 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
             if any(mark in text for mark in (" ", "\t", "\n", ANY, REST, HOME, HERE, SPLIT) for text in texts):
                 return None
             texts = tuple(re.sub(r"[*?]", ANY, text).replace("[", REST) for text in texts)
-        found += texts
-    return None if variables[piece.text] is None else found
+        texts_so_far += texts
+    return None if variables[piece.text] is None else texts_so_far
 
 
 _DELIMITER = re.compile(
@@ -605,11 +605,11 @@ class HereDocument(msgspec.Struct, frozen=True):
 def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
     """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable if
     uncertain."""
-    found = _DELIMITER.fullmatch(source, start, stop)
-    if found is None:
+    match = _DELIMITER.fullmatch(source, start, stop)
+    if match is None:
         raise Unreadable("a here-document with an unusual delimiter")
-    delimiter = found["single"] or found["double"] or found["bare"]
-    expands = found["bare"] is not None and not found["back"]
+    delimiter = match["single"] or match["double"] or match["bare"]
+    expands = match["bare"] is not None and not match["back"]
     rest = _REST_OF_LINE.match(source, stop)
     begin = (rest.end() if rest else stop) + 1
     if source[begin - 1 : begin] != b"\n":

@@ -41,9 +41,9 @@ class AgentStore(StorePart):
     @writes_at
     def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
         """Record an agent and its configuration. Return True if it was unknown or destroyed before."""
-        found = yield from query("agent_lock", agent=name)
+        rows = yield from query("agent_lock", agent=name)
         yield from query("agent_put", agent=name, digest=digest, now=at)
-        return not found or text(found[0][0]) != "active"
+        return not rows or text(rows[0][0]) != "active"
 
     @writes_at
     def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
@@ -51,7 +51,7 @@ class AgentStore(StorePart):
         yield from query("agent_lock", agent=name)
         yield from query("agent_retire", agent=name, now=at)
         rows = yield from query("bindings_drop", agent=name)
-        return sorted((_binding(row) for row in rows), key=lambda one: one.place)
+        return sorted((_binding(row) for row in rows), key=lambda binding: binding.place)
 
     async def all(self) -> list[AgentRow]:
         """Return all agents by name, including destroyed ones."""
@@ -95,8 +95,8 @@ class AgentStore(StorePart):
 
 
 def _work(row: Row) -> Work:
-    thread, agent, turn, parent, said, since, steps, questions, queued = row
-    asked = user_said(said) if turn else None
+    thread, agent, turn, parent, text_said, since, steps, questions, queued = row
+    asked = user_said(text_said) if turn else None
     is_tainted = asked is None or asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
     return Work(
         ThreadId(text(thread)),

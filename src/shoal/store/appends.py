@@ -69,11 +69,11 @@ def append(
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
     windows = any(isinstance(data, Cleared | Compacted) for data in events)
     asked = Query(reserve, {**params, "types": [data.type for data in events]})
-    (found,) = yield Batch((asked,), last=last and not windows)
-    if not found:
+    (rows,) = yield Batch((asked,), last=last and not windows)
+    if not rows:
         return None
     stored: list[Event] = []
-    for seq, (data, body) in enumerate(zip(events, datas, strict=True), number(found[0][0]) - len(events) + 1):
+    for seq, (data, body) in enumerate(zip(events, datas, strict=True), number(rows[0][0]) - len(events) + 1):
         yield from query("event_insert", thread=thread, seq=seq, turn=turn, type=data.type, at=now, data=body)
         if isinstance(data, UserSaid | Steered | AssistantSaid) and data.text:
             yield from query("search_insert", thread=thread, seq=seq, said=data.text.replace("\0", " "))
@@ -81,7 +81,7 @@ def append(
             window = seq if isinstance(data, Cleared) else data.upto_seq
             yield from query("thread_window", thread=thread, seq=window)
         stored.append(Event(seq, thread, turn, at, data))
-    return Committed(tuple(stored), aborting=bool(found[0][1]))
+    return Committed(tuple(stored), aborting=bool(rows[0][1]))
 
 
 def append_outside(
@@ -96,9 +96,9 @@ def append_outside(
 
 def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
     """Lock an idle thread, end its leases and return the number of its last event. Raises NotFound, Conflict."""
-    found = yield from query("thread_rest", thread=thread, now=at)
-    if found:
-        return number(found[0][0])
+    rows = yield from query("thread_rest", thread=thread, now=at)
+    if rows:
+        return number(rows[0][0])
     if not (yield from query("thread_one", thread=thread)):
         raise NotFound(f"There is no thread {thread}.")
     raise Conflict("A turn is still running or waiting here. Wait for its answer or stop it, then try again.")
@@ -118,8 +118,8 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
     """Append entries to the hash chain `name`."""
     if not entries:
         return
-    found = yield from query("chain_ensure", chain=name, genesis=GENESIS)
-    count, head = number(found[0][0]), text(found[0][1])
+    rows = yield from query("chain_ensure", chain=name, genesis=GENESIS)
+    count, head = number(rows[0][0]), text(rows[0][1])
     for entry in entries:
         count += 1
         body = canonical_entry(entry)

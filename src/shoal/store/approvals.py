@@ -63,7 +63,11 @@ class Approvals(StorePart):
             if calls := await self.on_card(CardId(name)):
                 return calls
         waiting = await self.search(thread=thread)
-        return [one for one in waiting if one.id.upper().endswith(name) or one.item.card.upper().endswith(name)]
+        return [
+            approval
+            for approval in waiting
+            if approval.id.upper().endswith(name) or approval.item.card.upper().endswith(name)
+        ]
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Return approvals, newest first."""
@@ -134,10 +138,12 @@ class Approvals(StorePart):
             entry = AuditEntry("approval", what, verdict, user=by, turn=decided.turn, detail=detail, token=token)
             yield from chain(decided.thread, (entry,), at)
             settlements.append(Settlement(decided, verdict, events[0]))
-        yield from change_cards([one.approval for one in settlements], at)
-        for card in dict.fromkeys(one.approval.item.card for one in settlements if one.approval.item.staged):
+        yield from change_cards([settlement.approval for settlement in settlements], at)
+        for card in dict.fromkeys(
+            settlement.approval.item.card for settlement in settlements if settlement.approval.item.staged
+        ):
             yield from run_accepted(card, (yield from calls_of(card)), at)
-        for thread in dict.fromkeys(one.approval.thread for one in settlements):
+        for thread in dict.fromkeys(settlement.approval.thread for settlement in settlements):
             yield from query("wake", thread=thread)
         return settlements
 
@@ -246,6 +252,6 @@ def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[lis
     """Cancel the turn's pending approvals and return the events to journal."""
     cancelled: list[Approval] = []
     for row in (yield from query("approvals_cancel", thread=thread, turn=turn, now=at)):
-        cancelled += [approval_row(one) for one in (yield from query("approval_one", id=text(row[0])))]
+        cancelled += [approval_row(row) for row in (yield from query("approval_one", id=text(row[0])))]
     yield from change_cards(cancelled, at)
-    return [ApprovalSettled(one.id, one.call_id, "cancelled") for one in cancelled]
+    return [ApprovalSettled(approval.id, approval.call_id, "cancelled") for approval in cancelled]

@@ -66,7 +66,7 @@ class AuditLog(StorePart):
         A call that needed approval is checked again before it runs, which counts as one check. Evaluation cases are
         left out: they run in temporary workspaces with their own rules.
         """
-        found: dict[tuple[str, str], PastCheck] = {}
+        checks: dict[tuple[str, str], PastCheck] = {}
         asked = set[tuple[str, str, str, str]]()
         after: tuple[datetime, str, int] = (since, "", 0)
         while rows := await self._read("audit_since", since=after[0], chain=after[1], number=after[2], limit=PAGE_ROWS):
@@ -77,10 +77,10 @@ class AuditLog(StorePart):
                 if is_check and call not in asked:
                     if entry.decision == "ask":
                         asked.add(call)
-                    count = found[key].count + 1 if key in found else 1
-                    found[key] = PastCheck(entry.action, cast("Decision", entry.decision), count, row.chain, row.at)
+                    count = checks[key].count + 1 if key in checks else 1
+                    checks[key] = PastCheck(entry.action, cast("Decision", entry.decision), count, row.chain, row.at)
                 after = (row.at, row.chain, row.number)
-        return list(found.values())
+        return list(checks.values())
 
     async def chains(self) -> list[tuple[str, int, str]]:
         """Return every chain with its length and head hash. A chain without a head has length 0."""

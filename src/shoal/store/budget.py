@@ -41,7 +41,7 @@ class BudgetStore(StorePart):
             for key in _keys.decode(text(row[0])):
                 usd, tokens = given.get(key, (0.0, 0))
                 given[key] = (usd - real(row[1]), tokens - number(row[2]))
-        ceilings = {(one.scope, one.day): one for one in wanted.ceilings}
+        ceilings = {(ceiling.scope, ceiling.day): ceiling for ceiling in wanted.ceilings}
         standings: list[BudgetStatus] = []
         for key in sorted({*given, *ceilings}):
             usd, tokens = given.get(key, (0.0, 0))
@@ -52,10 +52,13 @@ class BudgetStore(StorePart):
         is_lifted = bool(lifted) and lifted[0][0] == self._clock.local().date().isoformat()
         blocked = next(
             (
-                one
-                for one in standings
-                if (not is_lifted or one.scope.startswith(NEVER_LIFTED))
-                and (0 < one.usd_max < one.usd + wanted.usd - 1e-9 or 0 < one.tokens_max < one.tokens + wanted.tokens)
+                standing
+                for standing in standings
+                if (not is_lifted or standing.scope.startswith(NEVER_LIFTED))
+                and (
+                    0 < standing.usd_max < standing.usd + wanted.usd - 1e-9
+                    or 0 < standing.tokens_max < standing.tokens + wanted.tokens
+                )
             ),
             None,
         )
@@ -76,8 +79,10 @@ class BudgetStore(StorePart):
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
         """Return today's limits and the total, or the limits of these (scope, day) pairs."""
-        found = [_standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())]
-        return [one for one in found if not keys or (one.scope, one.day) in keys]
+        standings = [
+            _standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())
+        ]
+        return [standing for standing in standings if not keys or (standing.scope, standing.day) in keys]
 
     async def lift(self) -> str:
         """Suspend the limits for the rest of the day, and return that day."""
@@ -100,11 +105,11 @@ class Ledger(StorePart):
         `usd` is None if no call of the row had a price.
         """
         since = (self._clock.local().date() - timedelta(days=days - 1)).isoformat()
-        found: list[UsageRow] = []
+        rows: list[UsageRow] = []
         for day, agent, model, calls, *used, usd, priced in await self._read("spend_by_day", since=since):
             sums = number(calls), Usage(*map(number, used)), real(usd) if number(priced) else None
-            found.append(UsageRow(text(day), text(agent), text(model), *sums))
-        return found
+            rows.append(UsageRow(text(day), text(agent), text(model), *sums))
+        return rows
 
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
         """Return the usage of the last `days` days by thread, most expensive first. Reads at most NEWEST_MAX calls of
@@ -115,15 +120,15 @@ class Ledger(StorePart):
         for kind in ("", *BESIDE_TURNS):
             high = f"{kind.removesuffix(':')};" if kind else ":"
             for row in await self._read("spend_newest", low=f"{kind}{low}", high=high, limit=NEWEST_MAX):
-                one = sums.setdefault(text(row[0]), [0, 0, 0, 0, 0, 0.0])
+                sums_of_key = sums.setdefault(text(row[0]), [0, 0, 0, 0, 0, 0.0])
                 priced, usd = (0, 0.0) if row[4] is None else (1, real(row[4]))
                 used = (1, number(row[1]) + number(row[2]), number(row[3]), number(row[5]), priced, usd)
-                one[:] = [before + more for before, more in zip(one, used, strict=True)]
-        found = [
+                sums_of_key[:] = [before + more for before, more in zip(sums_of_key, used, strict=True)]
+        rows_found = [
             ThreadUsage(ThreadId(thread), int(calls), int(tokens), int(cached), usd if priced else None, int(estimated))
             for thread, (calls, tokens, cached, estimated, priced, usd) in sums.items()
         ]
-        return sorted(found, key=lambda one: (one.usd or 0.0, one.tokens), reverse=True)
+        return sorted(rows_found, key=lambda row_found: (row_found.usd or 0.0, row_found.tokens), reverse=True)
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
@@ -142,10 +147,10 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
 
 def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
     """Replace a call's reservation with its actual cost, or add the cost under these limits if it has expired."""
-    found = yield from query("reservation_take", id=reservation)
-    for one in () if found else sorted(ceilings):
-        yield from _add((one.scope, one.day), usd, tokens, one)
-    for row in found:
+    rows = yield from query("reservation_take", id=reservation)
+    for ceiling in () if rows else sorted(ceilings):
+        yield from _add((ceiling.scope, ceiling.day), usd, tokens, ceiling)
+    for row in rows:
         for key in sorted(_keys.decode(text(row[0]))):
             yield from _add(key, usd - real(row[1]), tokens - number(row[2]))
 

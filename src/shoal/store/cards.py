@@ -73,7 +73,7 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
     slash, or empty if unknown.
     """
     shown = _BLANKS.sub(_empty_lines, shown)
-    shown = _SPACES.sub(lambda found: f"⟨{len(found[0])} spaces⟩", shown)
+    shown = _SPACES.sub(lambda match: f"⟨{len(match[0])} spaces⟩", shown)
     if len(shown) <= chars_max:
         return fenced(shown, "") if shown else ""
     end = chars_max // 3
@@ -107,12 +107,12 @@ def coverage_text(covers: Coverage) -> str:
         files.append(f"{shown_name(name)} ({strip_controls(what)})")
     if len(there) > FILES_SHOWN_MAX:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
-    said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
+    sentences = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
     if is_repository:
-        said.append(f"{'sends' if covers.sends else 'also runs'} {REPOSITORY}")
+        sentences.append(f"{'sends' if covers.sends else 'also runs'} {REPOSITORY}")
     if covers.others:
-        said.append(f"may run other files of the workspace ({counted(covers.others, 'code file')})")
-    text = " and ".join(said)
+        sentences.append(f"may run other files of the workspace ({counted(covers.others, 'code file')})")
+    text = " and ".join(sentences)
     lines = [f"{text[0].upper()}{text[1:]}."] if text else []
     if covers.uncovered:
         lines.append(f"It can only be allowed once, because {covers.uncovered}.")

@@ -30,10 +30,10 @@ class CheckpointStore(StorePart):
     @reads
     def newest(self, thread: ThreadId) -> Script[list[CheckpointRow]]:
         """Return the checkpoints of a thread and its subagents, newest first, at most AT_ONCE_MAX."""
-        found = list[CheckpointRow]()
-        for one in (yield from with_subagents(thread)):
-            found += map(_row, (yield from query("checkpoints_of", thread=one, limit=AT_ONCE_MAX)))
-        return sorted(found, key=lambda row: row.id, reverse=True)[:AT_ONCE_MAX]
+        checkpoints = list[CheckpointRow]()
+        for member in (yield from with_subagents(thread)):
+            checkpoints += map(_row, (yield from query("checkpoints_of", thread=member, limit=AT_ONCE_MAX)))
+        return sorted(checkpoints, key=lambda row: row.id, reverse=True)[:AT_ONCE_MAX]
 
     async def of_workspace(self, workspace: str, below: str = LAST) -> list[CheckpointRow]:
         """Return the checkpoints of a workspace, newest first, at most AT_ONCE_MAX."""
@@ -42,11 +42,11 @@ class CheckpointStore(StorePart):
 
     async def trees(self, workspace: str) -> set[str]:
         """Yield every tree that a checkpoint of the workspace refers to."""
-        found, below = set[str](), LAST
+        digests, below = set[str](), LAST
         while page := await self.of_workspace(workspace, below):
-            found.update(tree for row in page for tree in (row.before, row.after) if tree)
+            digests.update(tree for row in page for tree in (row.before, row.after) if tree)
             below = page[-1].id
-        return found
+        return digests
 
     async def undoing(self) -> list[CheckpointRow]:
         """Return the undos that are running or were interrupted."""
@@ -77,7 +77,7 @@ class CheckpointStore(StorePart):
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
             return ()
         above, stands = undo.undoes, True  # undoing an undo restores what that one had undone, and so on
-        while (found := (yield from query("checkpoint_one", id=above))) and (below := _row(found[0]).undoes):
+        while (rows := (yield from query("checkpoint_one", id=above))) and (below := _row(rows[0]).undoes):
             if stands:
                 yield from query("checkpoint_again", id=below, undo=above)
             else:

@@ -193,11 +193,11 @@ def reader(record: type[R], columns: str = "", **decoders: Callable[[str], objec
 
 def readable(read: Callable[[Row], R], rows: Sequence[Row]) -> list[R]:
     """Decode rows into records, skipping unreadable ones."""
-    found: list[R] = []
+    results: list[R] = []
     for row in rows:
         with suppress(*UNREADABLE):
-            found.append(read(row))
-    return found
+            results.append(read(row))
+    return results
 
 
 def text(value: Value) -> str:
@@ -279,13 +279,13 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
     Files are named `NUMBER_NAME.sql` and `NUMBER_NAME.DIALECT.sql`. Never change an existing migration: databases have
     already run it.
     """
-    found: list[tuple[int, str]] = []
+    migrations: list[tuple[int, str]] = []
     for path in sorted(_HERE.joinpath("migrations").glob("*.sql")):
         name, _, only = path.stem.partition(".")
         if only in ("", dialect):
-            found.append((int(name.partition("_")[0]), in_dialect(path.read_text("utf-8"), dialect)))
-    assert len({number for number, _ in found}) == len(found), "two migrations have the same number"
-    return found
+            migrations.append((int(name.partition("_")[0]), in_dialect(path.read_text("utf-8"), dialect)))
+    assert len({number for number, _ in migrations}) == len(migrations), "two migrations have the same number"
+    return migrations
 
 
 def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:

@@ -65,8 +65,8 @@ class LocalFiles:
         return LocalFiles(self._folder / name)  # no digest has its name
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
-        found = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
-        return sum(self.remove(digest, at_once=at_once) for digest in found if digest not in used)
+        names = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
+        return sum(self.remove(digest, at_once=at_once) for digest in names if digest not in used)
 
     def path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest

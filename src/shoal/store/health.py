@@ -160,11 +160,11 @@ class FileHealth(Health):
             refuse_without_wal(self._path, self._marked(), wal_bytes)
         after = read_index(self._shm)
         if before is not None and salts in (before.salts, b"") and not accept_loss:
-            found = after.last_frame if after is not None else 0
-            if found < before.frames_needed:
+            last_frame = after.last_frame if after is not None else 0
+            if last_frame < before.frames_needed:
                 raise StoreCorrupt(
                     f"{self._path} lacks what was written last: of {before.last_frame} pages in {self._wal.name} "
-                    f"{found} can be read. {_PUT_BACK}"
+                    f"{last_frame} can be read. {_PUT_BACK}"
                 )
 
     def _refuse_beside_rescued(self) -> None:
@@ -224,9 +224,9 @@ class FileHealth(Health):
                 self._confirm(mark)
             overwritten = self._mark is not None and mark != self._mark
         index = parse_index(os.pread(self._files[self._shm], INDEX.size, 0))  # first: the -wal only grows
-        found = {path: _look_at(path) for path in self._known}
-        lost = [path for path, known in self._known.items() if found[path][0] != known]
-        cut = not lost and index is not None and found[self._wal_at][1] < index.bytes_needed
+        marks = {path: _look_at(path) for path in self._known}
+        lost = [path for path, known in self._known.items() if marks[path][0] != known]
+        cut = not lost and index is not None and marks[self._wal_at][1] < index.bytes_needed
         problem = ""
         if not lost and not overwritten and not cut:
             written_at, before = os.fstat(self._files[self._path]).st_mtime_ns, self._written
@@ -270,14 +270,14 @@ class FileHealth(Health):
         timer = loop.call_later(seconds, check.expire)
         thread = ThreadPoolExecutor(1, "shoal-check")
         try:
-            found = await loop.run_in_executor(thread, check.run_nicely)
+            problem = await loop.run_in_executor(thread, check.run_nicely)
         finally:
             timer.cancel()
             check.expire()
             thread.shutdown(wait=False)
-        if found.problem:
-            self.report(f"{self._path} is damaged: {found.problem}. Stop Shoal. {WHAT_TO_DO}")
-        elif not found.is_whole:
+        if problem.problem:
+            self.report(f"{self._path} is damaged: {problem.problem}. Stop Shoal. {WHAT_TO_DO}")
+        elif not problem.is_whole:
             log.info("the database is large: not all of it was checked", extra={"seconds": seconds})
 
     def end(self, writer: sqlite3.Connection) -> None:
@@ -309,10 +309,10 @@ class FileHealth(Health):
         """
         if _look_at(self._wal)[1] or _look_at(self._used)[1]:
             return
-        found = os.stat(self._path)
-        changed_at = found.st_mtime_ns - 1
-        os.utime(self._path, ns=(found.st_atime_ns, changed_at))
-        os.utime(self._used, ns=(found.st_atime_ns, changed_at))
+        status = os.stat(self._path)
+        changed_at = status.st_mtime_ns - 1
+        os.utime(self._path, ns=(status.st_atime_ns, changed_at))
+        os.utime(self._used, ns=(status.st_atime_ns, changed_at))
 
     def _is_as_it_was_closed(self) -> bool:
         """Whether the last stop was clean and the database is unchanged since."""
@@ -327,8 +327,8 @@ class FileHealth(Health):
 
     def _announce(self, mark: int) -> None:
         """Record a mark before it is written to the database. Raises OSError."""
-        used, kept = self._files[self._used], (MARKS_MAX - 1) * _MARK.size
-        os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-kept:] + _MARK.pack(mark), 0)
+        used, size = self._files[self._used], (MARKS_MAX - 1) * _MARK.size
+        os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-size:] + _MARK.pack(mark), 0)
 
     def _describe(self, lost: list[str], *, overwritten: bool, problem: str) -> str:
         if overwritten or problem:
@@ -370,8 +370,8 @@ class FileHealth(Health):
 
     def _marked(self) -> int | None:
         """Return the mark in the file on disk, or None if the file is too short."""
-        found = os.pread(self._files[self._path], _MARK.size, _MARK_OFFSET)
-        return _MARK.unpack(found)[0] if len(found) == _MARK.size else None
+        mark = os.pread(self._files[self._path], _MARK.size, _MARK_OFFSET)
+        return _MARK.unpack(mark)[0] if len(mark) == _MARK.size else None
 
 
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
@@ -414,7 +414,7 @@ _PUT_BACK = (
 def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
     """Return a file's identity, length and modification time (nanoseconds), or zeros if it does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return (0, 0), 0, 0
-    return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns

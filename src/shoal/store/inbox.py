@@ -68,7 +68,11 @@ def waiting_of(rows: Sequence[Row]) -> Waiting | None:
     if len(prompts) == 1:
         return Waiting(prompts[0], (prompts[0],), number(rows[0][1]), number(rows[0][1]))
     first, *others = turns_of(prompts)
-    lines, since, until = tuple(prompts[one] for one in first), number(rows[first[0]][1]), number(rows[first[-1]][1])
+    lines, since, until = (
+        tuple(prompts[number_of_row] for number_of_row in first),
+        number(rows[first[0]][1]),
+        number(rows[first[-1]][1]),
+    )
     return Waiting(joined(lines), lines, since, until, is_all=not others)
 
 
@@ -125,19 +129,19 @@ class Inbox(StorePart):
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
             return Receipt("dropped")
-        found = yield from query("thread_abort", thread=message.thread)
+        rows = yield from query("thread_abort", thread=message.thread)
         begins_nothing = False
         if message.all_queued:
             dropped = yield from query("inbox_drop_prompts", thread=message.thread)
             begins_nothing = bool(dropped)
             yield from drop_accepted([prompt_of(row[0]) for row in dropped], "not_run", at)
             yield from query("wake_parent", thread=message.thread)
-        elif not found:
+        elif not rows:
             begins_nothing = yield from _drop_next(message)
-        if not found:
+        if not rows:
             return Receipt("delivered" if begins_nothing else "dropped")
         yield from query("wake", thread=message.thread)
-        return Receipt("delivered", turn=text(found[0][0]))
+        return Receipt("delivered", turn=text(rows[0][0]))
 
     @writes_at
     def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
@@ -210,7 +214,7 @@ class Inbox(StorePart):
 def _drop_next(stop: Abort) -> Script[bool]:
     """Drop the messages of this person that the next turn would answer. Return whether there were any."""
     rows = yield from query("inbox_queue", thread=stop.thread, limit=QUEUE_READ_MAX)
-    prompts = [one for one in (prompt_of(row[0]) for row in rows) if one.origin == "person"]
+    prompts = [prompt for prompt in (prompt_of(row[0]) for row in rows) if prompt.origin == "person"]
     own = [turn for turn in turns_of(prompts) if prompts[turn[0]].author.id == stop.author.id][:1]
     keys = [prompts[number].key for turn in own for number in turn]
     for key in keys:
@@ -234,10 +238,10 @@ class ChildStore(StorePart):
         thread, caller = prompt.thread, prompt.caller
         assert caller is not None, "only calls begin children"
         yield from query("thread_lock", thread=thread)
-        found = yield from query("child_caller", thread=caller.thread)
+        callers = yield from query("child_caller", thread=caller.thread)
         if (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
             return Receipt("duplicate")
-        if not found or found[0][0] != caller.turn or found[0][1] == caller.turn:
+        if not callers or callers[0][0] != caller.turn or callers[0][1] == caller.turn:
             return Receipt("dropped")
         if len((yield from query("children_working", parent=caller.thread))) >= running_max:
             return Receipt("busy")

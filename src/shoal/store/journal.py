@@ -110,10 +110,10 @@ class Journal(StorePart):
         yield from query("thread_lock", thread=thread)  # first, so that a prompt accepted right now is seen
         asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
         asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
-        found, steers, waiting = yield Batch(asked, last=True)
-        if not found:
+        rows, steers, waiting = yield Batch(asked, last=True)
+        if not rows:
             return None
-        epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting, branch_seq, model, created_at = found[0]
+        epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting, branch_seq, model, created_at = rows[0]
         return Lease(
             thread=thread,
             epoch=number(epoch),
@@ -136,10 +136,10 @@ class Journal(StorePart):
         Read-only and never blocks. None only means that the caller must take a lease.
         """
         held = {"thread": lease.thread, "epoch": lease.epoch, "created_at": lease.created_at}
-        found = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
-        if not found:
+        rows = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
+        if not rows:
             return None
-        agent, last_seq, window_seq, model, *_ = found[0]
+        agent, last_seq, window_seq, model, *_ = rows[0]
         return Lease(
             thread=lease.thread,
             epoch=lease.epoch,
@@ -149,7 +149,7 @@ class Journal(StorePart):
             open_turn=TurnId(""),
             turn_seq=lease.turn_seq,
             aborting=False,
-            waiting=waiting_of([row[4:] for row in found]),
+            waiting=waiting_of([row[4:] for row in rows]),
             model=text(model),
             created_at=lease.created_at,
         )
@@ -206,8 +206,8 @@ class Journal(StorePart):
             yield from query("thread_lock", thread=commit.report.thread)
         if outcome in ("done", "limit"):
             ends = FilesChanged | ApprovalRequested | TurnFinished
-            kept = tuple(data for data in commit.events if not isinstance(data, ends))
-            goes_on = msgspec.structs.replace(commit, events=kept, posts=(), approvals=(), staged=None)
+            events = tuple(data for data in commit.events if not isinstance(data, ends))
+            goes_on = msgspec.structs.replace(commit, events=events, posts=(), approvals=(), staged=None)
             if held.aborting:
                 return (yield from _write(lease, goes_on, at))
             if held.steers:
@@ -222,10 +222,10 @@ class Journal(StorePart):
         if commit.trigger:
             for cause in self._causes:
                 yield from cause.turn_ended(commit.trigger, lease.thread, finished, at)
-        told = (yield from report(commit.report, at)) if commit.report is not None else ()
+        reported = (yield from report(commit.report, at)) if commit.report is not None else ()
         queue = Query("inbox_queue", {"thread": lease.thread, "limit": QUEUE_READ_MAX})
         (waiting,) = yield Batch((queue,), last=True)
-        return Committed(committed.events, waiting=waiting_of(waiting), told=told, claimed=committed.claimed)
+        return Committed(committed.events, waiting=waiting_of(waiting), told=reported, claimed=committed.claimed)
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
@@ -268,8 +268,8 @@ class Journal(StorePart):
         if not events or (yield from query("thread_one", thread=thread)):
             return False
         yield from query("thread_ensure", thread=thread, agent=agent, title=title_of(title), now=events[0].at)
-        for one in events:
-            yield from append_outside(thread, one.turn, [one.data], one.at)
+        for past in events:
+            yield from append_outside(thread, past.turn, [past.data], past.at)
         return True
 
     @writes_at
@@ -310,14 +310,14 @@ class Journal(StorePart):
         self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
     ) -> Script[list[Event]]:
         """Return the same, of only the branch that ends with event `tip`."""
-        found: list[Event] = []
+        events: list[Event] = []
         for span in spans_to(tip, (yield from branchings_until(thread, tip))):
             first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)
-            if first <= last and len(found) < limit:
-                window = {"after": first - 1, "before": last + 1, "limit": limit - len(found)}
+            if first <= last and len(events) < limit:
+                window = {"after": first - 1, "before": last + 1, "limit": limit - len(events)}
                 rows = yield from query("events_range", thread=thread, **window)
-                found += [event(thread, row) for row in rows]
-        return found
+                events += [event(thread, row) for row in rows]
+        return events
 
     async def threads(
         self,
@@ -338,10 +338,10 @@ class Journal(StorePart):
             everyones = "threads_archived" if archived else "threads_recent"
             rows = await self._read("threads_of_agent" if agent else everyones, **where)
             return [_thread_info(row) for row in rows]
-        found: list[ThreadInfo] = []
+        threads: list[ThreadInfo] = []
         for channel in channels:
-            found += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
-        return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
+            threads += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
+        return sorted(threads, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
     @reads
     def turns_ended(
@@ -352,14 +352,14 @@ class Journal(StorePart):
         Subagents' turns and silent ones are left out. With `faults`, only turns that failed or reached a limit.
         """
         where = {"since": since, "low": within, "high": first_after(within)}
-        found: list[EndedTurn] = []
+        turns: list[EndedTurn] = []
         for row in (yield from query("turns_ended", **where, limit=limit, faults=faults)):
             thread, seq, turn = ThreadId(text(row[0])), number(row[1]), TurnId(text(row[2]))
             infos = yield from query("thread_one", thread=thread)
             events = yield from _turn_until(thread, turn, seq)
             if infos and events:
-                found.append(EndedTurn(_thread_info(infos[0]), tuple(events)))
-        return found
+                turns.append(EndedTurn(_thread_info(infos[0]), tuple(events)))
+        return turns
 
     async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
         """Return the number of these turns per hour and outcome. Counts the newest 100,000."""
@@ -377,8 +377,8 @@ class Journal(StorePart):
     async def failures(self, thread: ThreadId) -> list[Failed]:
         """Return the failures of a thread and their messages, newest first, at most FAILURES_MAX."""
         rows = await self._read("failures_of", thread=thread, limit=FAILURES_MAX)
-        found = (decode_data(Failed.type, text(row[0])) for row in rows)
-        return [data for data in found if isinstance(data, Failed)]
+        failures = (decode_data(Failed.type, text(row[0])) for row in rows)
+        return [data for data in failures if isinstance(data, Failed)]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
         return await self._one(_thread_info, "thread_one", thread=thread)
@@ -396,17 +396,17 @@ class Journal(StorePart):
 
 def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]:
     """Return the events of a turn, oldest first. Reads backwards from its last event."""
-    found: list[Event] = []
+    events: list[Event] = []
     before = seq + 1
     while before > max(1, seq + 1 - TURN_EVENTS_MAX):
         after = max(0, before - 1 - TURN_EVENTS)
         rows = yield from query("events_range", thread=thread, after=after, before=before, limit=TURN_EVENTS)
         piece = [event(thread, row) for row in rows if row[1] == turn]
-        found[:0] = piece
+        events[:0] = piece
         if not rows or (piece and isinstance(piece[0].data, TurnStarted)):
             break
         before = after + 1
-    return found
+    return events
 
 
 class SnapshotStore(StorePart):
@@ -427,8 +427,8 @@ class SnapshotStore(StorePart):
 
     async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
         """Return these agents' threads with a non-empty window, most recently active first, at most 10,000."""
-        found = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
-        return sorted((_window(row) for row in found), key=lambda one: one.updated_at, reverse=True)
+        rows = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
+        return sorted((_window(row) for row in rows), key=lambda window: window.updated_at, reverse=True)
 
     async def messages(self, thread: ThreadId) -> int:
         """Return the number of messages in the thread's window, of people and of the agent."""
@@ -458,10 +458,10 @@ class _Held(NamedTuple):
 def _hold(lease: Lease) -> Script[_Held]:
     """Lock the thread. Must come before any other write to it."""
     thread = {"thread": lease.thread}
-    found, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
-    if not found:
+    rows, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
+    if not rows:
         raise _stale(lease)
-    return _Held(bool(found[0][0]), number(found[0][1]), steers)
+    return _Held(bool(rows[0][0]), number(rows[0][1]), steers)
 
 
 def _stale(lease: Lease) -> StaleEpoch:

@@ -89,7 +89,7 @@ async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str)
         rows = source.execute(f'select "{quoted}" from "{table}"')  # noqa: S608 (our own names)
         while page := rows.fetchmany(BATCH_ROWS):
             for row in page:
-                await copy.write_row([one.replace("\0", "") if isinstance(one, str) else one for one in row])
+                await copy.write_row([value.replace("\0", "") if isinstance(value, str) else value for value in row])
     for counter in [str(row[0]) for row in found if row[1] == "YES"]:  # the identity column, if any
         await target.execute(
             sql.SQL("select setval(pg_get_serial_sequence({}, {}), coalesce(max({}), 0) + 1, false) from {}").format(

@@ -74,7 +74,7 @@ class Outbox(StorePart):
                 "outbox_claim", platform=platform, now=at, claimed_until=until, latest=latest, limit=limit
             )
             posts = readable(_outbox_row, [row[1:] for row in sorted(rows, key=lambda row: number(row[0]))])
-            for id, claims in {(row[1], row[-1]) for row in rows} - {(one.id, one.claims) for one in posts}:
+            for id, claims in {(row[1], row[-1]) for row in rows} - {(post.id, post.claims) for post in posts}:
                 yield from query("outbox_fail", id=id, claims=claims, error=CANNOT_BE_READ)
             found += posts
         for row in found:
@@ -227,10 +227,10 @@ class Outbox(StorePart):
 
         An unknown message may be one that is being sent, so this waits up to a few seconds for it.
         """
-        found = await self._thread_of(channel, message_id, key)
+        thread = await self._thread_of(channel, message_id, key)
         posts = tuple(self._underway.get(channel, ()))
-        if found is not None or not message_id or not posts:
-            return found
+        if thread is not None or not message_id or not posts:
+            return thread
         until = self._clock.monotonic() + UNDERWAY_SECONDS
         for ended in posts:
             await self._clock.wait(ended, max(0.0, until - self._clock.monotonic()))

@@ -50,8 +50,8 @@ def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: dateti
     changed: list[Approval] = []
     for approval, outcome in outcomes:
         yield from query("approval_outcome", id=approval, outcome=outcome)
-        changed += [approval_row(one) for one in (yield from query("approval_one", id=approval))]
-    yield from change_cards([one for one in changed if one.item.total <= CARD_CALLS_MAX], at)
+        changed += [approval_row(row) for row in (yield from query("approval_one", id=approval))]
+    yield from change_cards([approval for approval in changed if approval.item.total <= CARD_CALLS_MAX], at)
 
 
 def show_card(card: CardId, at: datetime) -> Script[None]:
@@ -61,7 +61,9 @@ def show_card(card: CardId, at: datetime) -> Script[None]:
 
 def change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
     """Enqueue an update for each card of these calls."""
-    for card, approval in {one.item.card or one.id: one for one in changed}.items():
+    for card, approval in {
+        approval_changed.item.card or approval_changed.id: approval_changed for approval_changed in changed
+    }.items():
         calls = [approval]
         if approval.item.card:
             calls = yield from calls_of(card)
@@ -70,7 +72,7 @@ def change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
 
 def drop_accepted(prompts: Iterable[Prompt], outcome: CallOutcome, at: datetime) -> Script[tuple[Event, ...]]:
     """Record that the accepted calls among these dropped messages never run: on their cards, and for the model."""
-    told: tuple[Event, ...] = ()
+    notices: tuple[Event, ...] = ()
     for prompt in prompts:
         if (accepted := prompt.accepted) is None:
             continue
@@ -79,5 +81,5 @@ def drop_accepted(prompts: Iterable[Prompt], outcome: CallOutcome, at: datetime)
         yield from show_card(accepted.card, at)
         shown = [call.shown or call.tool for call in calls if call.id in accepted.approvals]
         note = Failed(DROPPED, dropped_text(WHY_DROPPED[outcome], shown), fatal=False)
-        told += yield from append_outside(prompt.thread, TurnId(""), (note,), at)
-    return told
+        notices += yield from append_outside(prompt.thread, TurnId(""), (note,), at)
+    return notices

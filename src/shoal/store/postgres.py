@@ -78,7 +78,7 @@ Call: TypeAlias = tuple[Statement, Mapping[str, Param]]
 def statement(body: str) -> Statement:
     """Parse SQL with parameters written `%(name)s`."""
     names = list(dict.fromkeys(_PARAMETER.findall(body)))
-    numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", body).replace("%%", "%")
+    numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", body).replace("%%", "%")
     return Statement(numbered.encode(), names, not _ROWLESS.match(body))
 
 
@@ -137,7 +137,7 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
     while pgconn.flush():
         if (yield Wait.RW) & Ready.R:
             pgconn.consume_input()
-    found: list[PGresult] = []
+    results: list[PGresult] = []
     while True:
         while pgconn.is_busy():
             yield Wait.R
@@ -147,9 +147,9 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
             if pgconn.status == ConnStatus.BAD:
                 raise OperationalError("the connection is lost")
         elif result.status == ExecStatus.PIPELINE_SYNC:
-            return found
+            return results
         else:
-            found.append(result)
+            results.append(result)
 
 
 SCHEMA = "shoal"
@@ -383,16 +383,20 @@ class PostgresDriver:
         try:
             while True:
                 asked = [self._statements[step.name] for step in batch.queries]
-                kept = len(calls)
-                calls += [(one, step.params) for one, step in zip(asked, batch.queries, strict=True) if one.sql]
+                first_result = len(calls)
+                calls += [
+                    (statement, step.params)
+                    for statement, step in zip(asked, batch.queries, strict=True)
+                    if statement.sql
+                ]
                 rows, ends = iter(list[list[Row]]()), batch.last or is_whole
-                if ends or any(one.has_rows for one in asked):
+                if ends or any(statement.has_rows for statement in asked):
                     before = [] if ends or has_begun else [begin]
                     after = [COMMIT] if ends and has_begun else []
-                    found = await self._pipeline.run(connection, [*before, *calls, *after])
-                    rows = iter(found[len(before) + kept :])
+                    results = await self._pipeline.run(connection, [*before, *calls, *after])
+                    rows = iter(results[len(before) + first_result :])
                     has_begun, calls = not ends, []
-                batch = script.send([next(rows, list[Row]()) if one.sql else [] for one in asked])
+                batch = script.send([next(rows, list[Row]()) if statement.sql else [] for statement in asked])
         except StopIteration as done:
             if calls or has_begun:
                 await self._pipeline.run(connection, [*calls, COMMIT] if has_begun else calls)
@@ -425,11 +429,11 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
 async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
     """Return an identity of this database, which changes if another is restored in its place. A replica has its
     primary's."""
-    found: list[Row | None] = []
+    rows: list[Row | None] = []
     for question in _IDENTITY:
         with contextlib.suppress(errors.InsufficientPrivilege, errors.UndefinedFunction):
-            found.append(await (await connection.execute(question)).fetchone())
-    return tuple(found)
+            rows.append(await (await connection.execute(question)).fetchone())
+    return tuple(rows)
 
 
 async def answering(url: str) -> tuple[str, int]:

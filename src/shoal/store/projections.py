@@ -159,8 +159,8 @@ class Projections:
                 _truncate(context, _context_end(context, written) if written else 0)
                 system = ""
                 if context.exists():
-                    found = _SYSTEM.match(read_regular(context, 200))
-                    system = found[1].decode() if found is not None else ""
+                    match = _SYSTEM.match(read_regular(context, 200))
+                    system = match[1].decode() if match is not None else ""
             fresh = [event for event in events if event.seq > written]
             ends = _ends(fresh)
             if not ends or fresh[0].seq != written + 1:
@@ -215,13 +215,13 @@ class Projections:
 
 def _ends(events: Sequence[Event]) -> list[int]:
     """Return the indexes of the points of rest."""
-    found: list[int] = []
+    numbers: list[int] = []
     is_open = False
     for index, event in enumerate(events):
         is_open = _is_open_after(event.data.type, was_open=is_open)
         if not is_open and event.data.type not in _UNLOGGED:
-            found.append(index)
-    return found
+            numbers.append(index)
+    return numbers
 
 
 _UNLOGGED = frozenset({"tool_started", "tool_result", "checkpointed", "files_changed"})
@@ -242,19 +242,21 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
         line = LogLine(event.seq, iso(event.at), event.data.type, event.turn)
         match event.data:
             case UserSaid() as said:
-                for one in said.refers_to if said.message_id else ():  # otherwise it is restored and already present
-                    if not one.own:
-                        told = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=one.message_id)
-                        _name(told, one.author, one.text)
-                        told.outcome = one.kind
-                        yield told
+                for reference in (
+                    said.refers_to if said.message_id else ()
+                ):  # otherwise it is restored and already present
+                    if not reference.own:
+                        log_line = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=reference.message_id)
+                        _name(log_line, reference.author, reference.text)
+                        log_line.outcome = reference.kind
+                        yield log_line
                 line.message_id, line.joined = said.message_id, said.joined
                 _name(line, said.author, said.text)
                 read = said.tainted_by or (said.caller.tainted_by if said.caller is not None else "")
                 line.trusted = line.trusted and not read
                 line.attachments = tuple(
-                    LogFile(one.name, f"attachments/{PurePath(one.path).name}" if one.path else "")
-                    for one in said.attachments
+                    LogFile(attachment.name, f"attachments/{PurePath(attachment.path).name}" if attachment.path else "")
+                    for attachment in said.attachments
                 )
             case Steered() as said:
                 line.message_id = said.message_id
@@ -301,8 +303,8 @@ def _name(line: LogLine, author: Author, text: str) -> None:
 
 def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
     """Return the context after `events`, with points of rest `ends`, given its earlier `lines`."""
-    found = _SYSTEM.match(lines[0].body) if lines else None
-    head, digest = lines[: found is not None], found[1].decode() if found is not None else ""
+    match = _SYSTEM.match(lines[0].body) if lines else None
+    head, digest = lines[: match is not None], match[1].decode() if match is not None else ""
     lines = lines[len(head) :]
     rests = frozenset(ends)
     piece = Transcript()
@@ -407,10 +409,10 @@ def _append(path: Path, data: bytes) -> tuple[int, int]:
 def _stamp(file: Path | int) -> tuple[int, int]:
     """Return a stamp that changes if another process changes the file."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except FileNotFoundError:
         return 0, 0
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -116,12 +116,12 @@ class S3Files:
         with s3_errors():
             old: list[str] = []
             listed = obstore.list(self._store, self.place or None)  # pyright: ignore[reportUnknownMemberType]
-            for found in chain.from_iterable(listed):
-                digest = found["path"].rpartition("/")[2]
-                is_content = found["path"] == self._key(digest)
-                is_old = at_once or _age_seconds(found) >= self.grace_seconds
+            for entry in chain.from_iterable(listed):
+                digest = entry["path"].rpartition("/")[2]
+                is_content = entry["path"] == self._key(digest)
+                is_old = at_once or _age_seconds(entry) >= self.grace_seconds
                 if is_content and digest not in used and is_old:
-                    old.append(found["path"])
+                    old.append(entry["path"])
             for first in range(0, len(old), DELETED_AT_ONCE):
                 obstore.delete(self._store, old[first : first + DELETED_AT_ONCE])
         return len(old)

@@ -281,10 +281,10 @@ class SqliteDriver:
                 self._writer.execute("begin immediate")
                 for step in executed:
                     self._execute(self._cursor, step)
-            found = _translate(error, self._path)
-            if isinstance(found, ShoalError):  # its frames hold the whole batch
-                found = found.with_traceback(None)
-            return _Done(error=found)
+            translated = _translate(error, self._path)
+            if isinstance(translated, ShoalError):  # its frames hold the whole batch
+                translated = translated.with_traceback(None)
+            return _Done(error=translated)
 
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:
@@ -295,12 +295,12 @@ class SqliteDriver:
             if is_damage(error) and self._read_only:
                 with contextlib.suppress(sqlite3.Error):  # a newer Shoal may have migrated it since it was opened
                     refuse_unmigrated(self._writer, self._path)
-            found = _translate(error, self._path)
+            translated = _translate(error, self._path)
             if is_damage(error) and not self.health.damage and (words := disk_words(self._path)):
-                found = StoreCorrupt(storing_failed(self._path, words))
-            if isinstance(found, StoreFull | StoreReadOnly):
-                self.health.trouble = str(found)
-            raise (self.health.report(str(found)) if is_damage(error) else found) from error
+                translated = StoreCorrupt(storing_failed(self._path, words))
+            if isinstance(translated, StoreFull | StoreReadOnly):
+                self.health.trouble = str(translated)
+            raise (self.health.report(str(translated)) if is_damage(error) else translated) from error
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query], first: Batch | None = None) -> T:
         try:
@@ -448,11 +448,11 @@ def refuse_unmigrated(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _split(script: str) -> list[str]:
-    found: list[str] = []
+    texts: list[str] = []
     pending = ""
     for piece in script.split(";"):
         pending += piece + ";"
         if sqlite3.complete_statement(pending) and pending.strip(" \n;"):
-            found.append(pending)
+            texts.append(pending)
             pending = ""
-    return found
+    return texts

@@ -66,10 +66,10 @@ class ReadThrough:
     def run(self) -> Checked:
         """Run the check and close the connection."""
         try:
-            found = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
+            result = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
             if self._is_expired:  # unchecked pages may be reported as missing
                 return Checked("", False)
-            return Checked("" if found == "ok" else found, True)
+            return Checked("" if result == "ok" else result, True)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if is_damage(error):
                 return Checked(why(error), True)

@@ -45,11 +45,15 @@ def run_accepted(card: CardId, calls: Sequence[Approval], at: datetime) -> Scrip
     assert prompt.accepted is not None, "nothing is staged"
     pairs = zip(prompt.accepted.calls, prompt.accepted.approvals, strict=True)
     chosen = [(call, approval) for call, approval in pairs if approval in accepted]
-    said = "Do all" if len(chosen) == len(calls) else f"Do {listed([accepted[one].item.number for _, one in chosen])}"
+    label = (
+        "Do all"
+        if len(chosen) == len(calls)
+        else f"Do {listed([accepted[approval].item.number for _, approval in chosen])}"
+    )
     effects = msgspec.structs.replace(
         prompt.accepted,
         calls=tuple(call for call, _ in chosen),
         approvals=tuple(approval for _, approval in chosen),
         by=accepted[chosen[0][1]].decided_by,
     )
-    yield from enqueue(msgspec.structs.replace(prompt, text=said, accepted=effects), at)
+    yield from enqueue(msgspec.structs.replace(prompt, text=label, accepted=effects), at)

@@ -82,17 +82,17 @@ class ThreadStore(StorePart):
     @reads
     def chats(self) -> Script[list[Chat]]:
         """Return the channels that have threads, most recently active first, at most 1,000. Subagents are left out."""
-        found: list[Chat] = []
+        chats: list[Chat] = []
         after = ""
-        while len(found) < CHATS_MAX and (rows := (yield from query("chat_after", after=after))):
+        while len(chats) < CHATS_MAX and (rows := (yield from query("chat_after", after=after))):
             after = text(rows[0][0])
             if platform_of(ThreadId(after)) == SUBAGENTS:
                 after = f"{SUBAGENTS};"
                 continue
             (newest,) = yield from query("chat_newest", channel=after)
             thread, title, last_seq, updated_at = newest
-            found.append(Chat(after, ThreadId(text(thread)), text(title), number(last_seq), time(updated_at)))
-        return sorted(found, key=lambda chat: chat.updated_at, reverse=True)
+            chats.append(Chat(after, ThreadId(text(thread)), text(title), number(last_seq), time(updated_at)))
+        return sorted(chats, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
         """Whether the title is still the first words of the thread."""
@@ -141,9 +141,9 @@ class ThreadStore(StorePart):
                     seq, turn, kind, moment, body = row
                     digest.update(f"{one}\t{seq}\t{turn}\t{kind}\t{moment}\t{body}\n".encode())
                     if after in indexed:
-                        said = event(one, row).data
-                        assert isinstance(said, UserSaid | Steered | AssistantSaid)
-                        row_id, words = indexed[after], said.text.replace("\0", " ")
+                        data = event(one, row).data
+                        assert isinstance(data, UserSaid | Steered | AssistantSaid)
+                        row_id, words = indexed[after], data.text.replace("\0", " ")
                         yield from query("search_delete", id=row_id, said=words, places=one, thread=one)
             for name in queries():
                 if name.endswith(_DELETES_THREAD):
@@ -158,24 +158,24 @@ class ThreadStore(StorePart):
 
 def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
     """Return a thread and all threads that its turns have begun, recursively."""
-    found = [thread]
-    for one in found:
-        for row in (yield from query("threads_below", thread=one, channel=channel_of(one))):
-            if row[0] not in found:
-                found.append(ThreadId(text(row[0])))
-    return found
+    threads = [thread]
+    for thread_found in threads:
+        for row in (yield from query("threads_below", thread=thread_found, channel=channel_of(thread_found))):
+            if row[0] not in threads:
+                threads.append(ThreadId(text(row[0])))
+    return threads
 
 
 def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
     """Lock the threads of the tree and return them. Raises NotFound, and Conflict if one is active."""
     tree = yield from with_subagents(thread)
-    for one in tree:
-        rows = yield from query("thread_work", thread=one)
+    for thread_searched in tree:
+        rows = yield from query("thread_work", thread=thread_searched)
         if not rows:
-            raise NotFound(f"There is no thread {one}.")
+            raise NotFound(f"There is no thread {thread_searched}.")
         if rows[0][0] or number(rows[0][2]):
-            title = text(rows[0][3]) if one == thread else ""
-            name = f"“{title}”" if title else "The thread" if one == thread else "A subagent of the thread"
+            title = text(rows[0][3]) if thread_searched == thread else ""
+            name = f"“{title}”" if title else "The thread" if thread_searched == thread else "A subagent of the thread"
             raise Conflict(f"{name} is at work or has messages waiting. Stop it first, then delete it.")
     return tree
 
@@ -245,14 +245,14 @@ class BranchStore(StorePart):
         InvalidInput for an event that does not exist.
         """
         place = {"source": source, "thread": thread, "seq": after}
-        found = yield from query("thread_one", thread=source)
-        if not found:
+        rows = yield from query("thread_one", thread=source)
+        if not rows:
             raise NotFound(f"There is no thread {source}.")
-        if not 1 <= after <= number(found[0][2]):
+        if not 1 <= after <= number(rows[0][2]):
             raise InvalidInput(
-                f"{source} has only {counted(number(found[0][2]), 'event')}; event {after} does not exist."
+                f"{source} has only {counted(number(rows[0][2]), 'event')}; event {after} does not exist."
             )
-        title = text(found[0][5])
+        title = text(rows[0][5])
         if title and not title.startswith(COPY_OF):
             title = title_of(f"{COPY_OF}{title}")
         if not (yield from query("thread_fork", **place, title=title, now=at)):
@@ -286,19 +286,19 @@ def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
 
 def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
     """Return the ends, after an event, of subagents that began before it, except those its branch already has."""
-    found = dict[str, UserSaid]()
+    messages = dict[str, UserSaid]()
     for note in (yield from _notes(thread, after, last)):
         child = ThreadId(note.message_id)
         begun = yield from query("events_range", thread=child, after=0, before=FIRST_EVENTS, limit=FIRST_EVENTS)
         datas = [decode_data(text(row[2]), text(row[4])) for row in begun]
         turns = [data.caller.turn for data in datas if isinstance(data, UserSaid) and data.caller is not None]
         if turns and not (yield from query("turn_since", thread=thread, after=after, turn=turns[0])):
-            found[child] = note
-    if found:
+            messages[child] = note
+    if messages:
         for span in spans_to(after, (yield from branchings_until(thread, after))):
             for note in (yield from _notes(thread, span.first - 1, span.last)):
-                found.pop(note.message_id, None)
-    return [*found.values()]
+                messages.pop(note.message_id, None)
+    return [*messages.values()]
 
 
 def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:

@@ -201,6 +201,6 @@ def _fenced(text: str, language: str = "") -> str:
     """A block of code that ends where the text does, whatever is in it."""
     if not text.strip():
         return ""
-    longest = max((len(found) for found in re.findall(r"`{3,}", text)), default=2)
+    longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"

@@ -102,11 +102,11 @@ class FakeChat:
         """
         await self._connected.wait()
         assert self.inbox is not None
-        found = message_id or self._clock.new_id()
+        key = message_id or self._clock.new_id()
         address = make_thread_id(self.platform, channel, thread)
         author, now = Author(user, user, trusted=False), self._clock.now()
         return await self.inbox.send(
-            Prompt(address, found, text, author, now, message_id=found, direct=direct, attachments=attachments)
+            Prompt(address, key, text, author, now, message_id=key, direct=direct, attachments=attachments)
         )
 
     async def writes(
@@ -133,9 +133,9 @@ class FakeChat:
             message_id=key,
             joins=found is not None,
         )
-        told = await submit(prompt, self.inbox)
-        if told:
-            self.told.append(told)
+        receipt = await submit(prompt, self.inbox)
+        if receipt:
+            self.told.append(receipt)
         return thread
 
     async def asks(
@@ -162,9 +162,9 @@ class FakeChat:
         await self._connected.wait()
         assert self.inbox is not None
         thread = next(made.post.thread for made in self.posted if made.id == message_id)
-        told = await self.inbox.react(Reaction(thread, emoji, Author(user, user, trusted=False), message_id))
-        if told:
-            await self.post(OutboundPost(thread, f"{message_id}:{user}:{emoji}", told, reply_to=message_id))
+        answer = await self.inbox.react(Reaction(thread, emoji, Author(user, user, trusted=False), message_id))
+        if answer:
+            await self.post(OutboundPost(thread, f"{message_id}:{user}:{emoji}", answer, reply_to=message_id))
 
     async def create_channel(self, name: str, beside: str = "") -> str:
         """Create a channel. Raises `channel_trouble`."""
@@ -240,8 +240,8 @@ class FakeChat:
         """Return the messages of a thread in `past`, oldest first. Raises `history_trouble`."""
         if self.history_trouble is not None:
             raise self.history_trouble
-        found = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
-        for prompt in found[-limit:]:
+        prompts = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
+        for prompt in prompts[-limit:]:
             yield prompt
 
     def texts(self, thread: ThreadId) -> list[str]:

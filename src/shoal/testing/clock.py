@@ -78,11 +78,11 @@ class ManualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        waiter, told = self._lie_down(seconds), asyncio.ensure_future(event.wait())
+        waiter, notified = self._lie_down(seconds), asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({waiter, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiter, notified}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
+            notified.cancel()
             self._get_up(waiter)
 
     def sleeping(self) -> int:

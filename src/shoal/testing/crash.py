@@ -122,21 +122,21 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
     """What is said: person, message id, text; each person's in order, people mixed by the seed."""
     drawn = random.Random(order.seed)
     left = {person: 0 for person in range(order.threads)}
-    found: list[tuple[int, str, str]] = []
+    rows: list[tuple[int, str, str]] = []
     while left:
         person = drawn.choice(sorted(left))
         number = left[person]
         rounds = drawn.choice((0, 1, 2))
         key = f"{person}.{number}"
-        said = f"tools={rounds} tool=note words=3 id={key}"
+        text = f"tools={rounds} tool=note words=3 id={key}"
         if order.delegating:
             task = json.dumps({"task": f"id=c{key} tools=1 tool=note words=3"})
-            said = f"id={key} tools=1 tool={order.delegating} words=3 args={task}"
-        found.append((person, key, said))
+            text = f"id={key} tools=1 tool={order.delegating} words=3 args={task}"
+        rows.append((person, key, text))
         left[person] += 1
         if left[person] == order.messages:
             del left[person]
-    return found
+    return rows
 
 
 async def live(order: Order) -> int:

@@ -63,7 +63,7 @@ class FakePush:
     async def until(self, text: str, seconds: float = 30.0) -> None:
         """Wait until a browser was told this. Raises TimeoutError."""
         async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(lambda: any(one.content["text"] == text for one in self.received))
+            await self._changed.wait_for(lambda: any(note.content["text"] == text for note in self.received))
 
     async def _take(self, called: Called) -> Answered:
         import http_ece
@@ -83,10 +83,10 @@ class FakePush:
         content = cast("_Decryption", http_ece).decrypt(
             called.body, private_key=key, auth_secret=secret, version="aes128gcm"
         )
-        said = msgspec.json.decode(content, type=dict[str, str | bool])
+        content_read = msgspec.json.decode(content, type=dict[str, str | bool])
         ttl_seconds, urgency = int(called.headers["ttl"]), called.headers["urgency"]
         async with self._changed:
-            self.received.append(Pushed(name, said, ttl_seconds, urgency, claims["sub"]))
+            self.received.append(Pushed(name, content_read, ttl_seconds, urgency, claims["sub"]))
             self._changed.notify_all()
         return Answered(201)
 

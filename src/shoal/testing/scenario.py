@@ -149,8 +149,8 @@ class Person:
     async def is_asked(self) -> Approval:
         """Wait until an approval of the thread is open, and return it."""
         await self._world.happens(self.thread, "approval_requested")
-        found = await self._world.app[Store].approvals.search(thread=self.thread)
-        return found[0]
+        approvals = await self._world.app[Store].approvals.search(thread=self.thread)
+        return approvals[0]
 
     @property
     def asker(self) -> Asker:
@@ -186,9 +186,9 @@ class World:
         async with asyncio.timeout(SECONDS_MAX):
             while True:  # a subscription ends when its reader may have missed something
                 with self.app[Hub].subscribe(thread) as coming:
-                    found = [event for event in await self.journal(thread) if event.type == kind]
-                    if len(found) >= times:
-                        return found[times - 1]
+                    events = [event for event in await self.journal(thread) if event.type == kind]
+                    if len(events) >= times:
+                        return events[times - 1]
                     async for item in coming:
                         if isinstance(item, Event) and item.type == kind:
                             break
@@ -227,10 +227,10 @@ async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ())
     for info in await app[Store].journal.threads():
         today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
         report = await replay_thread(app[Store].journal, info.thread, app[ContextBuilder].meter, today)
-        differences = [one for one in report.differences if one.kind not in changes]
+        differences = [difference for difference in report.differences if difference.kind not in changes]
         assert not differences, f"{info.thread}: {differences[0]}"
-        said = [event for event in await app[Store].journal.events(info.thread, limit=10_000) if event.turn]
-        marked = (event.data.asked for event in said if isinstance(event.data, AssistantSaid))
+        events = [event for event in await app[Store].journal.events(info.thread, limit=10_000) if event.turn]
+        marked = (event.data.asked for event in events if isinstance(event.data, AssistantSaid))
         assert all(marked), f"{info.thread}: a model call left no mark of its request"
 
 

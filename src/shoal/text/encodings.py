@@ -70,8 +70,8 @@ def find_encoding(data: bytes) -> TextEncoding | None:
         if sample.startswith(mark) and (is_utf(data, codec, len(mark)) or codec == "utf-8"):
             return TextEncoding(codec, mark)
     if b"\0" in sample:
-        found = _without_mark(sample)
-        return found if found is not None and is_utf(data, found.codec) else None
+        text_found = _without_mark(sample)
+        return text_found if text_found is not None and is_utf(data, text_found.codec) else None
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < SAMPLE_BYTES)
     except UnicodeDecodeError as error:
@@ -234,8 +234,8 @@ def _legacy(sample: bytes, judged: bytes) -> TextEncoding | None:
     best, score = "", SCORE_MIN
     for codec, rate in _judges() if high > 1 else _judges()[:1]:
         text = _decoded(judged, codec)
-        if text is not None and (found := _mean(text, codec, rate)) > score:
-            best, score = codec, found
+        if text is not None and (rating := _mean(text, codec, rate)) > score:
+            best, score = codec, rating
     if best:
         return TextEncoding(best)
     return TextEncoding() if high <= len(sample) * (1 - MOSTLY_ASCII) else None
@@ -246,8 +246,8 @@ _Rate = Callable[[str, str, str], float]
 
 @cache
 def _judges() -> tuple[tuple[str, _Rate], ...]:
-    letters = [(one.codec, _letter_rate(one)) for one in _SCRIPTS]
-    return (*letters[:1], *((one.codec, _character_rate(one)) for one in _SYLLABARIES), *letters[1:])
+    letters = [(script.codec, _letter_rate(script)) for script in _SCRIPTS]
+    return (*letters[:1], *((syllabary.codec, _character_rate(syllabary)) for syllabary in _SYLLABARIES), *letters[1:])
 
 
 def _mean(text: str, codec: str, rate: _Rate) -> float:
@@ -263,7 +263,7 @@ def _mean(text: str, codec: str, rate: _Rate) -> float:
     return total / weight if weight else 0.0
 
 
-_SINGLE = frozenset(one.codec for one in _SCRIPTS)
+_SINGLE = frozenset(script.codec for script in _SCRIPTS)
 
 
 def _letter_rate(script: _Script) -> _Rate:
@@ -280,15 +280,15 @@ def _letter_rate(script: _Script) -> _Rate:
             if char not in _MARKS_OF_TEXT:
                 return -1.5
             return -1.0 if before.isalpha() and after.isalpha() and char != "’" else usual
-        found = weights.get(char, 0.5)
+        score = weights.get(char, 0.5)
         if char.isupper() and before.islower():
-            found -= 1.5
+            score -= 1.5
         if script.latin:
-            found -= 0.4 * (before > "\x7f" and before.isalpha())
-            found -= 0.4 * (char.isupper() and before.isupper() and after.islower())
+            score -= 0.4 * (before > "\x7f" and before.isalpha())
+            score -= 0.4 * (char.isupper() and before.isupper() and after.islower())
         else:
-            found -= 1.0 * ((before.isascii() and before.isalpha()) + (after.isascii() and after.isalpha()))
-        return found
+            score -= 1.0 * ((before.isascii() and before.isalpha()) + (after.isascii() and after.isalpha()))
+        return score
 
     return rate
 

@@ -74,7 +74,7 @@ class _LooseReader:
 
     def _object(self, depth: int) -> dict[str, object]:
         self.at += 1
-        found: dict[str, object] = {}
+        fields: dict[str, object] = {}
         while (mark := self._skip()) != "}":
             if mark and mark in "\"'":
                 key = self._string(mark)
@@ -85,21 +85,21 @@ class _LooseReader:
             if self._skip() != ":":
                 raise ValueError("no colon")
             self.at += 1
-            if key in found:
+            if key in fields:
                 raise ValueError("a key twice")
-            found[key] = self.value(depth + 1)
+            fields[key] = self.value(depth + 1)
             self._comma("}")
         self.at += 1
-        return found
+        return fields
 
     def _list(self, depth: int) -> list[object]:
         self.at += 1
-        found: list[object] = []
+        items: list[object] = []
         while self._skip() != "]":
-            found.append(self.value(depth + 1))
+            items.append(self.value(depth + 1))
             self._comma("]")
         self.at += 1
-        return found
+        return items
 
     def _comma(self, end: str) -> None:
         mark = self._skip()
@@ -151,7 +151,7 @@ def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("no expression") from error
-    found: list[tuple[str, dict[str, object]]] = []
+    calls: list[tuple[str, dict[str, object]]] = []
     for node in tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]:
         if not isinstance(node, ast.Call) or node.args:
             raise ValueError("no call by keywords")
@@ -163,7 +163,7 @@ def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
                 arguments[keyword.arg] = cast("object", ast.literal_eval(keyword.value))
             except (TypeError, RecursionError, MemoryError) as error:
                 raise ValueError("no plain value") from error
-        found.append((ast.unparse(node.func), arguments))
-    if not found:
+        calls.append((ast.unparse(node.func), arguments))
+    if not calls:
         raise ValueError("no call")
-    return found
+    return calls

@@ -115,7 +115,7 @@ def _parts_of_url(value: str) -> Iterator[str]:
         yield value
         yield from {password, unquote(password)}
     yield from filter(looks_like_key, url.path.split("/"))
-    yield from filter(looks_like_key, (one for _, one in query))
+    yield from filter(looks_like_key, (value for _, value in query))
     if url.username and looks_like_key(url.username):
         yield url.username
 
@@ -154,7 +154,7 @@ def _is_place(value: str, parts: list[str]) -> bool:
     if _HOST.fullmatch(value) or _ADDRESS.fullmatch(value) or _MAIL.fullmatch(value):
         return True
     is_path = "/" in value or "\\" in value or value.startswith((".", "~")) or _DRIVE.match(value) is not None
-    is_named = all(_PLAIN.fullmatch(part) for part in parts) and all(one[:1].isalpha() for one in value.split("/"))
+    is_named = all(_PLAIN.fullmatch(part) for part in parts) and all(value[:1].isalpha() for value in value.split("/"))
     return is_path and (is_named or value.startswith(("/", "./", "../", "~")) or _DRIVE.match(value) is not None)
 
 
@@ -164,6 +164,6 @@ def _is_random(part: str) -> bool:
     if _is_aws_id(part):
         return True
     kinds = ["0" if char.isdigit() else "a" if char.islower() else "A" for char in part]
-    digits = sum((one == "0") != (two == "0") for one, two in pairwise(kinds))
-    cases = sum(one != two for one, two in pairwise(kinds))
+    digits = sum((kind == "0") != (two == "0") for kind, two in pairwise(kinds))
+    cases = sum(kind != two for kind, two in pairwise(kinds))
     return digits >= max(3, len(part) // 10) or cases > len(part) // 3

@@ -34,7 +34,7 @@ def strip_controls(text: str) -> str:
 
 def shown_name(name: str) -> str:
     """Return a file's name in a form that cannot be confused with the text around it."""
-    return _BLANK.sub(lambda found: _written(found[0]), strip_controls(name)) or "(a name without characters)"
+    return _BLANK.sub(lambda match: _written(match[0]), strip_controls(name)) or "(a name without characters)"
 
 
 def _written(char: str) -> str:

@@ -51,7 +51,7 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
             element = cast("Table", elements[at])
             for key in list(element):
                 del element[key]
-            element.update({key: new(one) for key, one in value.items()})
+            element.update({key: new(item) for key, item in value.items()})
         else:
             elements.append(new(value))
 
@@ -116,7 +116,7 @@ def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
 def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
     lines = text.splitlines()
     heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("[[") and _table_of(line) == [*path]]
-    keys = [f"{_name(key)} = {literal(one)}" for key, one in (value or {}).items()]
+    keys = [f"{_name(key)} = {literal(item)}" for key, item in (value or {}).items()]
     block = [f"[[{'.'.join(map(_name, path))}]]", *keys]
     if at < len(heads):
         ends = next((n for n in range(heads[at] + 1, len(lines)) if _table_of(lines[n]) is not None), len(lines))
@@ -129,14 +129,14 @@ def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, V
 
 
 def _without_block(text: str, path: tuple[str, ...]) -> str:
-    kept, cut, is_within = list[str](), list[str](), False
+    remaining, cut, is_within = list[str](), list[str](), False
     for line in text.splitlines():
         if (table := _table_of(line)) is not None:
             is_next, is_within = is_within, tuple(table[: len(path)]) == path
-            kept += _remarks(cut) if is_next and not is_within else []
+            remaining += _remarks(cut) if is_next and not is_within else []
             cut = []
-        (cut if is_within else kept).append(line)
-    return "\n".join(kept).rstrip() + "\n"
+        (cut if is_within else remaining).append(line)
+    return "\n".join(remaining).rstrip() + "\n"
 
 
 def _remarks(lines: list[str]) -> list[str]:
@@ -214,12 +214,12 @@ def _table_of(line: str) -> list[str] | None:
     """Return the path of the table that this line begins, or None."""
     header = _HEADER.fullmatch(line)
     try:
-        found: object = decode_toml(header[1]) if header else None
+        nested: object = decode_toml(header[1]) if header else None
     except BAD_TOML:
         return None
     path = list[str]()
-    while found:
-        table = cast("dict[str, object]", cast("list[object]", found)[0] if isinstance(found, list) else found)
+    while nested:
+        table = cast("dict[str, object]", cast("list[object]", nested)[0] if isinstance(nested, list) else nested)
         path += table
-        found = next(iter(table.values()), None)
+        nested = next(iter(table.values()), None)
     return path or None

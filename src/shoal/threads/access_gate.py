@@ -133,38 +133,38 @@ class AccessGate:
         if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
             return await self._inner.send(message)
         address = thread_address(message.thread)
-        found = await self._admissions.of(address.platform, message.author, address.channel)
-        if not found.allowed:
+        admission = await self._admissions.of(address.platform, message.author, address.channel)
+        if not admission.allowed:
             await self._turn_away(message, address.platform)
             return Receipt("dropped")
-        if not found.owner and not self._may_go_on(message.author.id):
+        if not admission.owner and not self._may_go_on(message.author.id):
             return Receipt("busy", answer=TOO_MUCH)
-        if found.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
+        if admission.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
             await self._store.settings.put(*OWNER_IN, message.thread)
             self._owner_in = message.thread
-        author = msgspec.structs.replace(message.author, trusted=found.trusted)
+        author = msgspec.structs.replace(message.author, trusted=admission.trusted)
         message = msgspec.structs.replace(message, author=author)
         if isinstance(message, Prompt):
             message = msgspec.structs.replace(message, in_chat=True)
             if message.refers_to:
-                refers_to = [await self._judged(message.thread, one) for one in bounded(message.refers_to)]
+                refers_to = [await self._judged(message.thread, reference) for reference in bounded(message.refers_to)]
                 message = msgspec.structs.replace(message, refers_to=tuple(refers_to))
             if message.attachments:
                 files = await judged_files(message.thread, message.attachments, self._admissions.judge)
                 message = msgspec.structs.replace(message, attachments=files)
             asked = self.commands.request(message)
             if asked is not None:
-                return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
-            if await self._is_answer(message, found.trust):
+                return Receipt("answered", message.message_id, answer=await self._obey(asked, admission.trust))
+            if await self._is_answer(message, admission.trust):
                 return Receipt("accepted", message.message_id)
-            message = msgspec.structs.replace(message, scope=await self._scopes.resolve(message, found.trust))
+            message = msgspec.structs.replace(message, scope=await self._scopes.resolve(message, admission.trust))
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)
         if isinstance(message, Edit) and receipt.answer:  # nobody waits for the outcome of an edit
-            told = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
-            told = msgspec.structs.replace(told, reply_to=message.message_id, user=author.id)
-            await self._post(told)
+            notice = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
+            notice = msgspec.structs.replace(notice, reply_to=message.message_id, user=author.id)
+            await self._post(notice)
         return receipt
 
     async def admits(self, message: Prompt) -> bool:
@@ -201,35 +201,37 @@ class AccessGate:
 
     async def _admitted(self, by: Asker) -> Asker:
         """Return a person with their trust here. Raises Forbidden for a stranger."""
-        found = await self._admissions.of(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
-        if not found.allowed:
+        admission = await self._admissions.of(
+            by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel
+        )
+        if not admission.allowed:
             raise Forbidden("You have no access here.")
-        return msgspec.structs.replace(by, trust=found.trust)
+        return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
         """Act on an emoji of an admitted person. Those of others are ignored. Raises StoreError."""
         address = thread_address(reaction.thread)
-        found = await self._admissions.of(address.platform, reaction.author, address.channel)
-        if not found.allowed or not (found.owner or self._may_go_on(reaction.author.id)):
+        admission = await self._admissions.of(address.platform, reaction.author, address.channel)
+        if not admission.allowed or not (admission.owner or self._may_go_on(reaction.author.id)):
             return ""
-        author = msgspec.structs.replace(reaction.author, trusted=found.trusted)
-        return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=found.trust))
+        author = msgspec.structs.replace(reaction.author, trusted=admission.trusted)
+        return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=admission.trust))
 
     async def command(self, asked: CommandRequest) -> str:
         """Run a command that arrived without a message, for an admitted person, once per key. Raises StoreError."""
         address = thread_address(asked.thread)
-        found = await self._admissions.of(address.platform, asked.author, address.channel)
-        if not found.allowed:
+        admission = await self._admissions.of(address.platform, asked.author, address.channel)
+        if not admission.allowed:
             return "You have no access here."
-        if not found.owner and not self._may_go_on(asked.author.id):
+        if not admission.owner and not self._may_go_on(asked.author.id):
             return TOO_MUCH
-        author = msgspec.structs.replace(asked.author, trusted=found.trusted)
-        return await self._obey(msgspec.structs.replace(asked, author=author), found.trust)
+        author = msgspec.structs.replace(asked.author, trusted=admission.trusted)
+        return await self._obey(msgspec.structs.replace(asked, author=author), admission.trust)
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
         address = thread_address(asked.thread)
-        found = await self._admissions.of(address.platform, asked.author, address.channel)
-        return await self._inner.suggestions(asked) if found.allowed else ()
+        admission = await self._admissions.of(address.platform, asked.author, address.channel)
+        return await self._inner.suggestions(asked) if admission.allowed else ()
 
     async def _obey(self, asked: CommandRequest, trust: Trust) -> str:
         """Run a command of an admitted person, once per key. Raises StoreError."""
@@ -249,12 +251,12 @@ class AccessGate:
         if not one.own:
             return msgspec.structs.replace(one, author=await self._admissions.judge(thread, one.author))
         text, trusted = "", True
-        found = await self.thread_of(channel_of(thread), one.message_id) if one.message_id else None
-        post = await self._store.outbox.post_of(found, one.message_id) if found is not None else ""
+        thread_found = await self.thread_of(channel_of(thread), one.message_id) if one.message_id else None
+        post = await self._store.outbox.post_of(thread_found, one.message_id) if thread_found is not None else ""
         turn = turn_of_reply(post) or turn_of_preview(post)
-        info = await self._store.journal.thread(found) if found is not None and turn else None
-        if found is not None and info is not None:
-            events = await self._store.journal.events(found, max(0, info.last_seq - OWN_EVENTS_MAX))
+        info = await self._store.journal.thread(thread_found) if thread_found is not None and turn else None
+        if thread_found is not None and info is not None:
+            events = await self._store.journal.events(thread_found, max(0, info.last_seq - OWN_EVENTS_MAX))
             for event in reversed(events):
                 if event.turn == turn and isinstance(event.data, AssistantSaid) and event.data.text:
                     text, trusted = one.text or event.data.text, not event.data.tainted_by
@@ -287,19 +289,19 @@ class AccessGate:
             try:
                 by = f"{address.platform}:{author.id}"
                 _, user = await self._pairing.confirm(words[1], (address.platform,), by)
-                said = f"{user} may speak with me now."
+                answer_text = f"{user} may speak with me now."
             except (NotFound, InvalidInput, Conflict) as error:
-                said = str(error)
-            await self._say(message, said)
+                answer_text = str(error)
+            await self._say(message, answer_text)
             return True
         if named := parse_take_back(message.text):
             try:
-                said = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
+                answer_text = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
             except NotFound:  # these words mean something else
                 return False
             except (Conflict, Forbidden, InvalidInput) as error:
-                said = str(error)
-            await self._say(message, said)
+                answer_text = str(error)
+            await self._say(message, answer_text)
             return True
         answer = parse_answer(message.text)
         if answer is None:
@@ -310,27 +312,29 @@ class AccessGate:
                 return True
             if message.reply_to:
                 named = approval_of(await outbox.post_of(message.thread, message.reply_to))
-            if not named and any(one.kind in ("reply", "quote") and not one.own for one in message.refers_to):
+            if not named and any(
+                reference.kind in ("reply", "quote") and not reference.own for reference in message.refers_to
+            ):
                 return False  # it answers another person
-        meant, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
+        approvals, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
         if not named:  # people talk on while a card at the end of a turn waits: "yes" may be for another person
-            meant = [one for one in meant if one.item.staged == answer.of_set]
-        cards = {one.item.card or one.id for one in meant}
-        if len(cards) != 1 or (answer.numbers and not meant[0].item.card):
+            approvals = [approval for approval in approvals if approval.item.staged == answer.of_set]
+        cards = {approval.item.card or approval.id for approval in approvals}
+        if len(cards) != 1 or (answer.numbers and not approvals[0].item.card):
             return False
         try:
             if answer.scope == "always":
-                named = meant[0].item.card or meant[0].id
-                said = await self._inner.always(named, by, answer.numbers, or_thread=True)
-            elif len(meant) > 1 or answer.numbers:
-                card = meant[0].item.card
-                said = await self._inner.decide_card(card, answer.allow, by, answer.numbers, answer.scope)
+                named = approvals[0].item.card or approvals[0].id
+                answer_text = await self._inner.always(named, by, answer.numbers, or_thread=True)
+            elif len(approvals) > 1 or answer.numbers:
+                card = approvals[0].item.card
+                answer_text = await self._inner.decide_card(card, answer.allow, by, answer.numbers, answer.scope)
             else:
-                await self._inner.decide(meant[0].id, answer.allow, by, answer.scope)
-                said = "Allowed." if answer.allow else "Denied."
+                await self._inner.decide(approvals[0].id, answer.allow, by, answer.scope)
+                answer_text = "Allowed." if answer.allow else "Denied."
         except (Conflict, Gone, Forbidden, InvalidInput) as error:
-            said = str(error)
-        await self._say(message, said)
+            answer_text = str(error)
+        await self._say(message, answer_text)
         return True
 
     async def _say(self, message: Prompt, text: str) -> None:

@@ -92,8 +92,8 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not text.startswith(PREFIX):
             return None
         digest = digest_of(text)
-        found = await self.store.tokens.by_digest(digest)
-        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+        row = await self.store.tokens.by_digest(digest)
+        return row if row is not None and hmac.compare_digest(row.digest, digest) else None
 
     async def named(self, name: str) -> AccessToken | None:
         """Return the token of this name, expired or not. Raises StoreError."""
@@ -110,8 +110,8 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
 
     async def stands(self, token: AccessToken) -> bool:
         """Whether it has not been revoked, replaced or expired, and its person still has access."""
-        found = await self.store.tokens.by_digest(token.digest)
-        return found is not None and not self.has_expired(found) and await self.author(found) is not None
+        row = await self.store.tokens.by_digest(token.digest)
+        return row is not None and not self.has_expired(row) and await self.author(row) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
         """Return the person as the author of messages, trusted as the access rules say. None if they have no access."""
@@ -155,18 +155,18 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)
         rules = self.links.rules.get(platform)
-        found = Admission(True) if platform == "web" else STRANGER
+        admission = Admission(True) if platform == "web" else STRANGER
         if rules is not None:
             paired = await self.pairing.people(platform)
             anywhere = AccessRules(rules.owners, rules.allow, trust_everybody=rules.trust_everybody)
             here = admit(anywhere, Author(user, roles=person.roles, trusted=False), "", paired)
-            found = here if here.allowed else found
+            admission = here if here.allowed else admission
         for other in person.identities:
             there, _, name = other.partition(":")
-            if there in self.links.rules and other != identity and not found.trusted:
+            if there in self.links.rules and other != identity and not admission.trusted:
                 elsewhere = vouched(self.links.rules[there], name, await self.pairing.people(there))
-                found = elsewhere if elsewhere.allowed else found
-        return found
+                admission = elsewhere if elsewhere.allowed else admission
+        return admission
 
 
 def digest_of(text: str) -> str:

@@ -178,8 +178,12 @@ class Actor:
                 await services.project(self.thread, view.unprojected)
                 state = view.open
                 if state.finished is not None:
-                    found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
-                    log.info("turn finished", extra=found)
+                    fields = {
+                        "thread_id": self.thread,
+                        "outcome": state.finished.outcome,
+                        "steps": state.finished.steps,
+                    }
+                    log.info("turn finished", extra=fields)
                     services.turn_ended(
                         TurnSummary(
                             self.thread,
@@ -220,7 +224,7 @@ class Actor:
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
         waiting = await self._services.store.approvals.search(thread=self.thread)
-        for asked in [one for one in waiting if not one.item.staged][:1]:
+        for asked in [approval for approval in waiting if not approval.item.staged][:1]:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
@@ -272,8 +276,8 @@ class Actor:
                 cut = AssistantSaid(
                     partial, stop="aborted", model=state.model, tainted_by=view.tainted_by, asked=run.asked
                 )
-                said = (cut,) if partial else ()
-                await self._close(view, *said, TurnFinished("aborted", "", state.steps, state.usage))
+                messages = (cut,) if partial else ()
+                await self._close(view, *messages, TurnFinished("aborted", "", state.steps, state.usage))
             else:
                 failed = Failed("timeout", TIMED_OUT)
                 await self._close(view, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
@@ -338,9 +342,9 @@ class Actor:
                 msgspec.structs.replace(
                     line,
                     refers_to=tuple(
-                        one
-                        for one in line.refers_to
-                        if one.kind not in ("opening", "before") or one.message_id not in in_the_log
+                        reference
+                        for reference in line.refers_to
+                        if reference.kind not in ("opening", "before") or reference.message_id not in in_the_log
                     ),
                 )
                 for line in lines
@@ -350,11 +354,13 @@ class Actor:
             inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
-                    msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
-                    for one in line.attachments
+                    msgspec.structs.replace(attachment, path=services.folders.here(self.thread, attachment.path))
+                    if attachment.path
+                    else attachment
+                    for attachment in line.attachments
                 ]
-                found = msgspec.structs.replace(line, attachments=tuple(here))
-                lines[number] = await services.attachments.take(found, inside, agent.name, scope.asker)
+                settled = msgspec.structs.replace(line, attachments=tuple(here))
+                lines[number] = await services.attachments.take(settled, inside, agent.name, scope.asker)
             prompt = joined(lines)
             await services.folders.push(self.thread)
         opening = await services.context.open(view, scope, prompt)

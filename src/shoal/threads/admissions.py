@@ -37,15 +37,15 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         person = self.links.people.find(f"{platform}:{author.id}")
         if person.roles:
             author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
-        found = admit(rules, author, channel)
-        if found is STRANGER and author.id and not author.is_bot:
-            found = admit(rules, author, channel, await self.pairing.people(platform))
-        if found is STRANGER and author.id and not author.is_bot:  # the channel that speaks may have moved as well
+        verdict = admit(rules, author, channel)
+        if verdict is STRANGER and author.id and not author.is_bot:
+            verdict = admit(rules, author, channel, await self.pairing.people(platform))
+        if verdict is STRANGER and author.id and not author.is_bot:  # the channel that speaks may have moved as well
             for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
                 as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
-                found = as_later if as_later.allowed else found
-        if found.owner or author.is_bot:
-            return found
+                verdict = as_later if as_later.allowed else verdict
+        if verdict.owner or author.is_bot:
+            return verdict
         # The person's other identities count too: the owner of one platform is the owner here, a guest is a guest.
         shut = rules.channels and channel not in rules.channels
         for identity in person.identities:
@@ -57,8 +57,8 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
             if admission.owner:
                 return admission
             if admission.allowed and not shut:
-                found = admission
-        return found
+                verdict = admission
+        return verdict
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
         """Return the author of earlier messages in a thread, trusted only if a gate trusts them there."""

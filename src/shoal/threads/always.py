@@ -76,10 +76,10 @@ class AlwaysAllow:
         if reason := self._why_not(by):
             raise Forbidden(reason)
         decided = await self._approvals.search(pending=False)
-        recent = [one for one in decided if one.scope == "always"]
+        recent = [approval for approval in decided if approval.scope == "always"]
         if thread:
-            ruled = [one for one in decided if one.scope in ("always", "withdrawn")]
-            names = [one.item.card or one.id for one in ruled if one.asked_in == thread]
+            ruled = [approval for approval in decided if approval.scope in ("always", "withdrawn")]
+            names = [approval.item.card or approval.id for approval in ruled if approval.asked_in == thread]
             asked = next((name for name in names if name.upper().endswith(asked.upper())), asked)
         made = [call for call in await self._calls(asked) if call.scope == "always"]
         if not made:
@@ -87,9 +87,9 @@ class AlwaysAllow:
         rules = [call.item.always for call in made]
         for rule in rules:
             await self._written.remove(rule, by.identity)
-        made += [one for one in recent if any(_is_same(one.item.always, rule) for rule in rules)]
-        await self._approvals.withdraw(list(dict.fromkeys(one.id for one in made)))
-        for place in {one.asked_in for one in made}:
+        made += [approval for approval in recent if any(_is_same(approval.item.always, rule) for rule in rules)]
+        await self._approvals.withdraw(list(dict.fromkeys(approval.id for approval in made)))
+        for place in {approval.asked_in for approval in made}:
             self._orchestrator.services.senders.poke(place)
         return "The rule is taken back. From the next turn on, Shoal asks about this again."
 

@@ -142,11 +142,13 @@ class Attachments:
         taken: list[Attachment] = []
         for download in downloads:
             self._known.pop(download.path, None)
-            found = download.result
-            if found is None:
+            attachment = download.result
+            if attachment is None:
                 still = f"still being downloaded; it will be at {inside(download.path)}"
-                found = msgspec.structs.replace(download.attachment, error=still)
-            taken.append(msgspec.structs.replace(found, inside=inside(Path(found.path)) if found.path else ""))
+                attachment = msgspec.structs.replace(download.attachment, error=still)
+            taken.append(
+                msgspec.structs.replace(attachment, inside=inside(Path(attachment.path)) if attachment.path else "")
+            )
         prompt = msgspec.structs.replace(prompt, attachments=tuple(taken))
         return prompt if self.hear is None else await self.hear(prompt, agent, asker)
 
@@ -199,8 +201,8 @@ class Attachments:
                 content = answer.body
             taken = await in_thread(lambda: self._kept(attachment, content, download.path))
             if download.source:
-                kept = [Path(path) for path in (taken.path, taken.shown) if path]
-                await self._marked.note(download.path.parent, kept, download.source)
+                paths = [Path(path) for path in (taken.path, taken.shown) if path]
+                await self._marked.note(download.path.parent, paths, download.source)
             return taken
         except FetchError as error:
             return _failed(attachment, f"could not be downloaded: {error}")

@@ -46,14 +46,14 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
         try:
             async with asyncio.timeout(BACKFILL_SECONDS_MAX):
                 history = adapter.history(thread, after, messages_max + 1)
-                found = [message async for message in history]
+                messages = [message async for message in history]
         except (PlatformError, TimeoutError) as error:
             why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
             log.warning("history could not be read", extra={"thread_id": thread, "why": why})
             await view.note(Failed("backfill", FAILED, why, fatal=False))
             return
         missed: list[Prompt] = []
-        for message in found:
+        for message in messages:
             text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
             is_said = text or message.attachments or message.refers_to
             if after < message.at < prompt.at and message.key != prompt.key and is_said:

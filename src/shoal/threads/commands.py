@@ -296,17 +296,17 @@ class CommandRouter:
     async def status(self, asked: CommandRequest) -> str:
         """/status. Today's usage of models is shown only if this audience may know it."""
         thread = asked.thread
-        found = await self._store.journal.thread(thread)
-        if found is None:
+        info = await self._store.journal.thread(thread)
+        if info is None:
             return NOTHING_SAID
         zone = await self.zone(asked)
-        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
-        agent = found.agent or "not chosen yet"
-        said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
-        active = f"last active {moment_text(found.updated_at, zone)}"
+        doing = "A turn is running or waits for a decision" if info.open_turn else "Idle"
+        agent = info.agent or "not chosen yet"
+        counts = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
+        active = f"last active {moment_text(info.updated_at, zone)}"
         number = (await self._numbers.of(thread, [thread]))[thread]
-        line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}.\nThread `#{number}`, `{thread}`."
-        return f"{line}\n{await self._spent(asked, found.agent, f'thread:{thread}')}".rstrip()
+        line = f"{doing}; {info.queued} waiting. Agent {agent}. {counts}, {active}.\nThread `#{number}`, `{thread}`."
+        return f"{line}\n{await self._spent(asked, info.agent, f'thread:{thread}')}".rstrip()
 
     async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
         """/status of a channel: its conversations, its running turns, and the thread where the person last spoke."""
@@ -331,11 +331,13 @@ class CommandRouter:
         """Describe today's usage of models, or what is left, as far as this audience may know it."""
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
-            own = [one for one in standings if one.scope == thread_scope]
-            return "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
+            own = [standing for standing in standings if standing.scope == thread_scope]
+            return "\n".join(
+                f"Left here today: {standing.left}." for standing in own if standing.usd_max or standing.tokens_max
+            )
         scopes = {thread_scope, f"agent:{agent}", "day", "total"}
         usage = await self._store.ledger.usage(1)
-        return spent_today(usage, [one for one in standings if one.scope in scopes])
+        return spent_today(usage, [standing for standing in standings if standing.scope in scopes])
 
     async def _working_in(self, asked: CommandRequest) -> list[Work]:
         """Return the threads of a channel, without those of subagents, that have work."""
@@ -358,7 +360,7 @@ class CommandRouter:
         threads = [await self._named(asked, named[0])] if named else await self._running(asked)
         if len(threads) > 1 and not is_all:
             return await self._which(asked, "/stop {}")
-        receipts = [await self._orchestrator.send(Abort(one, asked.author, is_all)) for one in threads]
+        receipts = [await self._orchestrator.send(Abort(thread, asked.author, is_all)) for thread in threads]
         delivered = [receipt for receipt in receipts if receipt.delivered]
         if not delivered:
             there = "in that thread" if named else "here"
@@ -406,10 +408,10 @@ class CommandRouter:
         if not meant:
             named = f" {asked.argument[:40]}" if asked.argument else ""
             return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
-        if len({one.item.card or one.id for one in meant}) > 1:
+        if len({approval.item.card or approval.id for approval in meant}) > 1:
             lines = [
-                f"- `/{asked.name} {(one.item.card or one.id)[-SHORT_ID_CHARS:]}` {one.tool}: {short_line(one.shown)}"
-                for one in {one.item.card or one.id: one for one in meant}.values()
+                f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
+                for card, approval in {approval.item.card or approval.id: approval for approval in meant}.items()
             ]
             return _listed(["Several questions wait here. Say which:", *lines], "")
         if answer.scope == "always":
@@ -441,7 +443,9 @@ class CommandRouter:
                 return f"Usage: {self.context_usage()}."
 
     def context_usage(self) -> str:
-        return ", ".join(("`/context [show]`", "`/context clear`", *(one.usage for one in self.context_words.values())))
+        return ", ".join(
+            ("`/context [show]`", "`/context clear`", *(word.usage for word in self.context_words.values()))
+        )
 
     async def _clear(self, thread: ThreadId, by: str) -> str:
         await self._orchestrator.clear(thread, by)
@@ -496,7 +500,7 @@ class CommandRouter:
         name, _, rest = asked.argument.partition(" ")
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
-            known = [f"- `{one}`" for one in self._known_models()]
+            known = [f"- `{model}`" for model in self._known_models()]
             head = (
                 f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known models:"
             )
@@ -551,17 +555,17 @@ class CommandRouter:
         """Return the target of a command, resolved once: if the database fails the command runs again, maybe after it
         took effect, and must not have another target then. Raises the errors of `find`."""
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
-        kept = await self._store.settings.get(ONCE, once)
-        if kept is None:
-            kept = f"{to_micros(self._clock.now()):016} {await find()}"
-            await self._store.settings.put(ONCE, once, kept)
-        return kept.partition(" ")[2]
+        stored = await self._store.settings.get(ONCE, once)
+        if stored is None:
+            stored = f"{to_micros(self._clock.now()):016} {await find()}"
+            await self._store.settings.put(ONCE, once, stored)
+        return stored.partition(" ")[2]
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
         """Return the listed numbers of these threads. In a group only its own threads have numbers: gaps would reveal
         threads elsewhere."""
         is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
-        own = [one for one in threads if is_alone or place_of(one) == place_of(asked.thread)]
+        own = [thread for thread in threads if is_alone or place_of(thread) == place_of(asked.thread)]
         return await self._numbers.of(asked.thread, own)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
@@ -571,10 +575,10 @@ class CommandRouter:
         number is also the end of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
-        if (found := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
+        if (match := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
             numbered = await self._numbers.thread(asked.thread, int(name.removeprefix("#")))
-            if found or numbered is not None:
-                if not found and numbered != thread and await self._store.journal.thread(thread) is not None:
+            if match or numbered is not None:
+                if not match and numbered != thread and await self._store.journal.thread(thread) is not None:
                     two = f"{name} is the number of one thread and the end of the id of another."
                     raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
                 if numbered is None:
@@ -594,14 +598,14 @@ class CommandRouter:
         stored = await self._store.journal.steps(thread)
         if not stored:
             return f"No steps are recorded for {thread}."
-        took = duration_text(sum(one.step.duration_ms for one in stored))
+        took = duration_text(sum(row.step.duration_ms for row in stored))
         head = f"{thread}: {counted(len(stored), 'step')}, {took} in all"
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
         lines = [
-            f"- {moment_text(one.started_at, zone)} step {one.number}: {short_line(one.description)}, "
-            f"{duration_text(one.duration_ms)}"
-            for one in (kept.step for kept in stored[-LINES_MAX:])
+            f"- {moment_text(step.started_at, zone)} step {step.number}: {short_line(step.description)}, "
+            f"{duration_text(step.duration_ms)}"
+            for step in (row.step for row in stored[-LINES_MAX:])
         ]
         return "\n".join([f"{head}:", *lines])
 
@@ -687,8 +691,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     key, _, value = after.strip().partition(" ")
                     name, value = first, value.strip()
                 await self.lifecycle.configure(name, key, value, by)
-                said = f"`{value[:200]}`" if value else "left to the default"
-                return f"**{name}**: {key} is {said} from the next turn on."
+                shown = f"`{value[:200]}`" if value else "left to the default"
+                return f"**{name}**: {key} is {shown} from the next turn on."
             case "destroy":
                 name, *words = rest.split() or [""]
                 keeps, codes = "keep" in words, [word for word in words if word != "keep"]
@@ -732,9 +736,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 field = "model" if key == "model" else "profile"
                 choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
                 await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
-                said = f"`{value}`" if value else "no longer chosen"
+                shown = f"`{value}`" if value else "no longer chosen"
                 note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
-                return f"{key} is {said} in {where} from the next turn on.{note}"
+                return f"{key} is {shown} in {where} from the next turn on.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
                 return "\n".join(await self.check_keys()) or "No provider is set up."
@@ -793,10 +797,10 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
     """Return the question before an agent is deleted. Its code is valid for the shown facts and the asker."""
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
-    kept = "move to `removed/`" if keeps else "are deleted for good"
+    fate = "move to `removed/`" if keeps else "are deleted for good"
     lines = [
         "This code is not, or no longer, good. " * is_stale + f"Delete the agent **{doomed.name}**?",
-        f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {kept}",
+        f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
     lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
     lines += [f"- {counted(doomed.at_work, 'turn')} at work will be stopped"] if doomed.at_work else []

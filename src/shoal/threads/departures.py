@@ -95,9 +95,9 @@ class Departures(msgspec.Struct, eq=False):
                 note(author, what)
         for thread in await self.store.inbox.waiting():
             queued = await self.store.inbox.queued(thread)
-            gone = [one for one in queued if await self.presence.has_left(thread, one.author)]
+            gone = [prompt for prompt in queued if await self.presence.has_left(thread, prompt.author)]
             if gone:
-                self.publish(await self.store.inbox.drop(thread, [one.key for one in gone]))
+                self.publish(await self.store.inbox.drop(thread, [prompt.key for prompt in gone]))
             for waiting in gone:
                 note(waiting.author, f"a waiting message: “{short_line(waiting.text, 60)}”")
             asked = await self._asked(thread)
@@ -126,9 +126,9 @@ class Departures(msgspec.Struct, eq=False):
         if info is None or not info.open_turn:
             return None
         for event in await self.store.journal.events(thread, max(0, info.last_seq - EVENTS_MAX)):
-            said = event.data
-            if event.turn == info.open_turn and isinstance(said, UserSaid):
-                return info.open_turn, said
+            data = event.data
+            if event.turn == info.open_turn and isinstance(data, UserSaid):
+                return info.open_turn, data
         return None
 
 

@@ -52,7 +52,7 @@ class Forks(msgspec.Struct, eq=False):
             raise InvalidInput(f"{source} has only {info.last_seq} events; event {upto} does not exist.")
         await self.folders.pull(source)
         moved, files = dict[int, EventData](), set[Path]()
-        theirs, ours = (f"/data/{one.replace(':', '/')}/" for one in (source, thread))
+        theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
 
         def copied(path: str) -> str:
             file = Path(path.partition(theirs)[2])  # whatever home it was in then
@@ -66,9 +66,9 @@ class Forks(msgspec.Struct, eq=False):
             for event in events:
                 data = relocated(event.data, copied)
                 if isinstance(data, UserSaid) and data is not event.data:
-                    known = [(one, one.inside.replace(theirs, ours)) for one in data.attachments]
-                    told = tuple(msgspec.structs.replace(one, inside=inside) for one, inside in known)
-                    data = msgspec.structs.replace(data, attachments=told)
+                    known = [(attachment, attachment.inside.replace(theirs, ours)) for attachment in data.attachments]
+                    files_told = tuple(msgspec.structs.replace(one, inside=inside) for one, inside in known)
+                    data = msgspec.structs.replace(data, attachments=files_told)
                 if data is not event.data:
                     moved[event.seq] = data
         folder = here.with_name(f"{COPYING}{here.name}")

@@ -125,7 +125,7 @@ class Orchestrator:
             case Prompt() as prompt:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-                if any(one.path for one in prompt.attachments):  # moved to the machine that will answer
+                if any(attachment.path for attachment in prompt.attachments):  # moved to the machine that will answer
                     notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
@@ -133,7 +133,9 @@ class Orchestrator:
                 in_chat = prompt.in_chat and self.mailbox.pause_seconds > 0
                 prompt = msgspec.structs.replace(prompt, scope=scope, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
-                is_plain = not (prompt.attachments or prompt.tainted_by) and all(one.own for one in refers_to)
+                is_plain = not (prompt.attachments or prompt.tainted_by) and all(
+                    reference.own for reference in refers_to
+                )
                 if prompt.joins and is_plain:  # the running turn, if one runs
                     steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
                     receipt = await self.send(steer)
@@ -145,7 +147,7 @@ class Orchestrator:
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
                     if prompt.tainted_by:  # the authors of these words and files are not known separately
                         files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
-                    read = next((one.tainted_by for one in (*refers_to, *files) if one.tainted_by), "")
+                    read = next((item.tainted_by for item in (*refers_to, *files) if item.tainted_by), "")
                     prompt = msgspec.structs.replace(
                         prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
                     )
@@ -196,7 +198,7 @@ class Orchestrator:
         Its author and their trust of that time stay. Returns its event. Raises NotFound, Forbidden, Conflict while a
         turn runs or a message waits, InvalidInput if no message was answered.
         """
-        opening, data, said = await self._answered(thread, seq)
+        opening, data, message = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
             raise Forbidden(THEIRS)
         if model and asker.trust == "untrusted":
@@ -218,19 +220,19 @@ class Orchestrator:
             refers_to=data.refers_to,
         )
         await self._branch(prompt, opening - 1, asker.user)
-        return said
+        return message
 
     async def say_instead(self, prompt: Prompt, seq: int) -> Event:
         """Replace the author's own message in the turn of event `seq`, keeping its files.
 
         What followed is on another branch. Returns that event. Raises the errors of `try_again`.
         """
-        opening, data, said = await self._answered(prompt.thread, seq)
+        opening, data, message = await self._answered(prompt.thread, seq)
         if data.author.id != prompt.author.id or data.origin == "trigger":
             raise Forbidden("You can only rewrite your own messages.")
         prompt = msgspec.structs.replace(prompt, attachments=data.attachments + prompt.attachments)
         await self._branch(prompt, opening - 1, prompt.author.id)
-        return said
+        return message
 
     async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
         """Continue a conversation after event `after`. Raises the errors of `BranchStore.branch`."""
@@ -278,8 +280,10 @@ class Orchestrator:
                     raise InvalidInput("Nothing was answered since the conversation was cleared.")
                 data, ids = event.data, (event.data.message_id, *event.data.joined)
                 since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
-                later = [one.data for one in await journal.along(thread, info.last_seq, since)]
-                revised = {one.message_id: one for one in later if isinstance(one, Revised) and one.message_id in ids}
+                later = [event.data for event in await journal.along(thread, info.last_seq, since)]
+                revised = {
+                    data.message_id: data for data in later if isinstance(data, Revised) and data.message_id in ids
+                }
                 for change in revised.values():
                     if change.deleted and not data.joined:
                         raise InvalidInput("The author of that message has deleted it.")
@@ -308,9 +312,9 @@ class Orchestrator:
             except (NotFound, Gone, Forbidden) as error:
                 return str(error)
             except Conflict as error:
-                found = await self._store.approvals.get(approval)
-                is_theirs = found is not None and found.decided_by == reaction.author.id
-                is_again = is_theirs and found is not None and (found.state != "deny") == verdict
+                row = await self._store.approvals.get(approval)
+                is_theirs = row is not None and row.decided_by == reaction.author.id
+                is_again = is_theirs and row is not None and (row.state != "deny") == verdict
                 return "" if is_again else str(error)
         elif is_stop and post.startswith(PREVIEW):
             await self.send(Abort(thread, reaction.author, turn=post.removeprefix(PREVIEW)))
@@ -443,14 +447,14 @@ class Orchestrator:
         Raises NotFound, Forbidden, Conflict if it was decided, Gone if it has expired, and InvalidInput for the whole
         thread if it does not cover all that may run.
         """
-        found = await self._store.approvals.get(approval)
-        if found is None:
+        row = await self._store.approvals.get(approval)
+        if row is None:
             raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
         roles, by = by.roles, self.services.links.people.asker(by)
-        if not may_decide(found, by, self._approvers, allow=allow):
-            log.warning("approval rejected: not an approver", extra={"thread_id": found.thread})
-            await self._refused(found, by, "not theirs to decide")
-            if may_decide(found, by, self._approvers, allow=False):
+        if not may_decide(row, by, self._approvers, allow=allow):
+            log.warning("approval rejected: not an approver", extra={"thread_id": row.thread})
+            await self._refused(row, by, "not theirs to decide")
+            if may_decide(row, by, self._approvers, allow=False):
                 raise Forbidden("Untrusted content led to this, so an approver or the owner must allow it.")
             raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
         verdict = "allow" if allow else "deny"
@@ -459,7 +463,7 @@ class Orchestrator:
                 approval, verdict, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
             )
         except (Conflict, Gone, InvalidInput) as error:
-            await self._refused(found, by, str(error) if isinstance(error, InvalidInput) else f"too late to {verdict}")
+            await self._refused(row, by, str(error) if isinstance(error, InvalidInput) else f"too late to {verdict}")
             raise
         await self._announce(settlement)
         return settlement.approval.state
@@ -593,7 +597,7 @@ class Orchestrator:
         while True:
             await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
             oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
-            for actor in [one for one in self._actors.values() if not one.running and one.last_used <= oldest]:
+            for actor in [actor for actor in self._actors.values() if not actor.running and actor.last_used <= oldest]:
                 self._drop(actor)
 
     def _drop(self, actor: Actor) -> None:

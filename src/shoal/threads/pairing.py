@@ -83,7 +83,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     async def people(self, platform: str) -> tuple[str, ...]:
         """Return the user ids that were paired; none if the list is unreadable."""
         try:
-            return tuple(one.user for one in (await self.roster(platform)).paired)
+            return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
             log.exception("who is paired cannot be read; access is closed", extra={"platform": platform})
             return ()
@@ -99,7 +99,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
 
         def wait(found: PairingList) -> PairingList | None:
-            if len(found.waiting) >= WAITING_MAX or any(one.user == author.id for one in found.waiting):
+            if len(found.waiting) >= WAITING_MAX or any(request.user == author.id for request in found.waiting):
                 return None
             return PairingList(found.paired, (*found.waiting, request))
 
@@ -120,15 +120,17 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
 
         def let_in(found: PairingList) -> PairingList | None:
             nonlocal user
-            request = next((one for one in found.waiting if is_code(code, one.digest)), None)
+            request = next(
+                (request_waiting for request_waiting in found.waiting if is_code(code, request_waiting.digest)), None
+            )
             if request is None:
                 return None
             user = request.user
-            others = tuple(one for one in found.paired if one.user != user)
+            others = tuple(person_paired for person_paired in found.paired if person_paired.user != user)
             if len(others) >= PAIRED_MAX:
                 raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
             person = PairedPerson(user, request.name, by, self.clock.now())
-            return PairingList((*others, person), tuple(one for one in found.waiting if one.user != user))
+            return PairingList((*others, person), tuple(request for request in found.waiting if request.user != user))
 
         for platform in platforms:
             if await self._change(platform, let_in):
@@ -140,7 +142,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
 
         def shut_out(found: PairingList) -> PairingList | None:
-            left = tuple(one for one in found.paired if one.user != user)
+            left = tuple(person for person in found.paired if person.user != user)
             return PairingList(left, found.waiting) if len(left) < len(found.paired) else None
 
         if not await self._change(platform, shut_out):
@@ -152,8 +154,8 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         """Change the list, and retry while others change it too. Returns False if `change` leaves it unchanged. Raises
         Conflict."""
         for _ in range(SWAPS_MAX):
-            raw, found = await self._read(platform)
-            changed = change(found)
+            raw, roster = await self._read(platform)
+            changed = change(roster)
             if changed is None:
                 return False
             value = msgspec.json.encode(changed).decode()
@@ -165,14 +167,16 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         """Return the stored value, and its decoded list."""
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
-            found = _rosters.decode(raw) if raw else PairingList()
+            roster = _rosters.decode(raw) if raw else PairingList()
         except UNREADABLE as error:
             raise StoreCorrupt(
                 f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
         latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is from a clock that ran ahead
-        return raw, PairingList(found.paired, tuple(one for one in found.waiting if now < one.expires_at <= latest))
+        return raw, PairingList(
+            roster.paired, tuple(request for request in roster.waiting if now < request.expires_at <= latest)
+        )
 
     async def _note(self, what: str, platform: str, user: str, by: str) -> None:
         entry = AuditEntry("access", f"{what} {platform}:{user}", "allow" if what == "pair" else "deny", user=by)

@@ -102,10 +102,12 @@ class Presence:
         author = Author(user, roles=approval.decided_roles, trusted=False)
         if platform == address.platform and platform in self._admissions.gated:
             author = replace(author, roles=await self._roles(approval.asked_in, author))
-            found = await self._admissions.of(platform, author, address.channel)
+            admission = await self._admissions.of(platform, author, address.channel)
         else:
-            found = await self._tokens.admission(f"{platform}:{user}")
-        return replace(author.asker(approval.asked_in, found.trust), platform=platform) if found.allowed else None
+            admission = await self._tokens.admission(f"{platform}:{user}")
+        return (
+            replace(author.asker(approval.asked_in, admission.trust), platform=platform) if admission.allowed else None
+        )
 
     async def _rights_in(self, thread: ThreadId, author: Author) -> Rights | None:
         address = thread_address(thread)
@@ -140,6 +142,10 @@ class Presence:
 
     async def _bearers(self, person: str) -> list[Principal]:
         """Return a person once for each of their valid tokens. Raises StoreError."""
-        tokens = [one for one in await self._tokens.all() if one.person == person and not self._tokens.has_expired(one)]
+        tokens = [
+            token
+            for token in await self._tokens.all()
+            if token.person == person and not self._tokens.has_expired(token)
+        ]
         bearers = [await bearer_of(self._tokens, token) for token in tokens]
         return [bearer for bearer in bearers if bearer is not None]

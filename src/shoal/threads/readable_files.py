@@ -58,5 +58,5 @@ class ReadableFiles:
 async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
     """Return the stored system texts that turns began with, by digest, except those `known`. Raises StoreError."""
     named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
-    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
-    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
+    prompts = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
+    return {digest: decode_prompt(body).text for digest, body in prompts if body is not None}

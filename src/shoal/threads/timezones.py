@@ -54,8 +54,8 @@ class TimeZones:
             now = self._clock.monotonic()
             if self._read_at is not None and now - self._read_at < READ_AGAIN_SECONDS:
                 return
-            found, after = dict[str, str](), ""
+            zones, after = dict[str, str](), ""
             while page := await self._settings.page(SCOPE, after, PAGE_ROWS):
-                found.update(page)
+                zones.update(page)
                 after = page[-1][0]
-            self._chosen, self._read_at = found, now
+            self._chosen, self._read_at = zones, now

@@ -67,7 +67,7 @@ class Checkpoints:
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
         """Return the checkpoint before these calls, or None if none of them may change files."""
-        if not self._settings.days or not any(may_write(one.traits, one.invocation.actions) for one in started):
+        if not self._settings.days or not any(may_write(call.traits, call.invocation.actions) for call in started):
             return ()
         name = self.name_of(workspace)
         try:
@@ -103,7 +103,7 @@ class Checkpoints:
         scan = await in_thread(lambda: trees.scan(path, self._settings, marks, seen.folders))
         self._seen[workspace] = _Seen(seen.at, scan.seen)
         while len(self._seen) > SEEN_WORKSPACES_MAX or (
-            len(self._seen) > 1 and sum(len(one.folders) for one in self._seen.values()) > SEEN_FOLDERS_MAX
+            len(self._seen) > 1 and sum(len(seen.folders) for seen in self._seen.values()) > SEEN_FOLDERS_MAX
         ):
             del self._seen[next(iter(self._seen))]  # the least recently used
         return scan
@@ -150,8 +150,8 @@ def files_of(changes: Sequence[TreeChange]) -> list[TreeChange]:
     """Return the changes without those of folders that appear or disappear with their content."""
     found: list[TreeChange] = []
     for change, following in zip(changes, [*changes[1:], None], strict=False):
-        one = change.before or change.after
-        comes_or_goes = one is not None and one.kind == "folder" and None in (change.before, change.after)
+        entry = change.before or change.after
+        comes_or_goes = entry is not None and entry.kind == "folder" and None in (change.before, change.after)
         if not (comes_or_goes and following is not None and following.path[: len(change.path)] == change.path):
             found.append(change)
     return found

@@ -106,7 +106,7 @@ class ContentReader:
         named = [path for action in running for path in action.runs]
         others = [action for action in parts if action not in running]
         if len(running) > 1:  # git changes files through stored state that is not covered
-            git = [one for one in running if one.text.partition(":")[2].partition(":")[2].startswith("git ")]
+            git = [action for action in running if action.text.partition(":")[2].partition(":")[2].startswith("git ")]
             others += [action for action in git if not action.harmless]
         is_plain = all(action.harmless for action in others)
         if not is_plain or any(action.opaque for action in running):
@@ -136,29 +136,31 @@ class ContentReader:
         old = {file.path: file for file in before.files}
         new = {file.path: file for file in now.files}
         absent = CoveredFile("", -1, "")
-        found: list[str] = []
+        uncovered: list[str] = []
         for path in {**old, **new}:
             was, is_now = old.get(path, absent), new.get(path, absent)
             if path in old and path in new and (was.size_bytes, was.digest) == (is_now.size_bytes, is_now.digest):
                 continue
             if was.size_bytes < 0 <= is_now.size_bytes:
-                found.append(f"{short(path)} is new since {since}: {is_now.size_bytes:,} bytes.")
+                uncovered.append(f"{short(path)} is new since {since}: {is_now.size_bytes:,} bytes.")
             elif is_now.size_bytes < 0 <= was.size_bytes:
-                found.append(f"{short(path)} is gone since {since}.")
+                uncovered.append(f"{short(path)} is gone since {since}.")
             else:
-                found.append(f"{short(path)} changed since {since}: {was.size_bytes:,} → {is_now.size_bytes:,} bytes.")
+                uncovered.append(
+                    f"{short(path)} changed since {since}: {was.size_bytes:,} → {is_now.size_bytes:,} bytes."
+                )
         if before.others_digest != now.others_digest:
             with self._lock:
                 then, code = self._listings.get(before.others_digest), self._listings.get(now.others_digest)
             if then is None or code is None:
-                found.append(f"Other code files changed since {since} ({before.others} then, {now.others} now).")
+                uncovered.append(f"Other code files changed since {since} ({before.others} then, {now.others} now).")
             else:
                 for path in sorted({*then, *code} - {*old, *new}):
                     if then.get(path) != code.get(path):
                         what = "is new" if path not in then else "is gone" if path not in code else "changed"
-                        found.append(f"{short(path)} {what} since {since}.")
-        more = len(found) - CHANGES_SHOWN_MAX
-        return " ".join(found[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
+                        uncovered.append(f"{short(path)} {what} since {since}.")
+        more = len(uncovered) - CHANGES_SHOWN_MAX
+        return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
     def digest(self, file: int, found: os.stat_result) -> str:
         """Return the SHA-256 (hex) of an open file, cached by what `stat` reports. Raises OSError."""
@@ -235,13 +237,15 @@ class _Look:
         times."""
         ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
-            found = [way.host.lstat() for way in ways]
-            if max((one.st_mtime_ns for one in found), default=0) > time.time_ns() - TICK_NS:
+            statuses = [way.host.lstat() for way in ways]
+            if max((status.st_mtime_ns for status in statuses), default=0) > time.time_ns() - TICK_NS:
                 time.sleep(TICK_NS / 1e9)
-                found = [way.host.lstat() for way in ways]
+                statuses = [way.host.lstat() for way in ways]
         except OSError:
             return ()
-        return tuple((self._found_at(way), one.st_ino, one.st_mtime_ns) for way, one in zip(ways, found, strict=True))
+        return tuple(
+            (self._found_at(way), status.st_ino, status.st_mtime_ns) for way, status in zip(ways, statuses, strict=True)
+        )
 
     def _found_at(self, place: MountedPath) -> str:
         """Return the path by which a command finds it."""
@@ -258,35 +262,35 @@ class _Look:
             self.runs.append(RunFile(self._found_at(place), ""))
             return
         with closing_file(file):
-            found = os.fstat(file)
-            if stat.S_ISDIR(found.st_mode):
+            status = os.fstat(file)
+            if stat.S_ISDIR(status.st_mode):
                 entries = sorted(self._all_below(file, f"{place.shown}/"))
                 size = sum(size for _, size, _ in entries)
                 digest = hashlib.sha256(msgspec.json.encode([(path, value) for path, _, value in entries])).hexdigest()
                 self.files.append(CoveredFile(f"{shown}/", size, digest))
                 return
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError("it is no file")
-            self._bytes_left -= found.st_size
+            self._bytes_left -= status.st_size
             if self._bytes_left < 0:
                 raise OSError(f"more than {self._reader.bytes_max:,} bytes in all")
             content = None
             with open(file, "rb", closefd=False) as stream:
-                if found.st_size <= BOUND_BYTES_MAX:
-                    content = stream.read(found.st_size)
+                if status.st_size <= BOUND_BYTES_MAX:
+                    content = stream.read(status.st_size)
                     digest = hashlib.sha256(content).hexdigest()
                     self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
                 else:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
         # The program that reads a manifest or makefile may rewrite it. Other files are only run.
         suffix = PurePosixPath(place.shown).suffix.lower()
-        is_script = suffix in _SCRIPTS or (not suffix and found.st_mode & 0o111) or not is_code(place.shown)
+        is_script = suffix in _SCRIPTS or (not suffix and status.st_mode & 0o111) or not is_code(place.shown)
         if not is_script and not (content or b"").startswith(b"#!"):
             content = None
         elif content is None:
             self.uncovered(f"{short(shown)} is too large to be held while it runs")
-        self.files.append(CoveredFile(shown, found.st_size, digest))
-        identity, mode = (found.st_dev, found.st_ino, found.st_ctime_ns), stat.S_IMODE(found.st_mode)
+        self.files.append(CoveredFile(shown, status.st_size, digest))
+        identity, mode = (status.st_dev, status.st_ino, status.st_ctime_ns), stat.S_IMODE(status.st_mode)
         bound = content if may_bind else None
         self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
@@ -296,18 +300,18 @@ class _Look:
         self._said = "\n".join([*(action.text for action in saying), self._said])
         covers_all = any(_says_little(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
-        found: dict[str, str] = {}
+        folders: dict[str, str] = {}
         try:
             for mount in [mount for mount in self._mounts if mount.host.is_dir()]:
                 with closing_file(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
-                    self._add_code(folder, mount.inside, named, found, in_git=False, whole=covers_all)
+                    self._add_code(folder, mount.inside, named, folders, in_git=False, whole=covers_all)
         except _TooMuchError as error:
             self.uncovered(str(error))
             return None
         except OSError as error:
             self.uncovered(f"the code it may run cannot be read ({error.strerror or error})")
             return None
-        return found
+        return folders
 
     def _all_below(self, folder: int, path: str) -> Iterator[tuple[str, int, str]]:
         for entry, below in _entries(folder, path):
@@ -355,13 +359,13 @@ class _Look:
         if file is None:
             return 0, f"{text}no file"
         with closing_file(file):
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
                 return 0, f"{text}no file"
-            self._bytes_left -= found.st_size
+            self._bytes_left -= status.st_size
             if self._bytes_left < 0:
                 raise _TooMuchError(f"the code it may run has more than {self._reader.bytes_max:,} bytes")
-            return found.st_size, f"{text}{self._reader.digest(file, found)}"
+            return status.st_size, f"{text}{self._reader.digest(file, status)}"
 
 
 class _TooMuchError(OSError):
@@ -392,10 +396,10 @@ def swapped_of(runs: Sequence[RunFile]) -> str:
     for file in runs:
         if file.content is not None and file.host is not None:
             try:
-                found = file.host.lstat()
+                status = file.host.lstat()
             except OSError:
                 return short(file.path)
-            if (found.st_dev, found.st_ino, found.st_ctime_ns) != file.identity:
+            if (status.st_dev, status.st_ino, status.st_ctime_ns) != file.identity:
                 return short(file.path)
     return ""
 

@@ -121,14 +121,14 @@ def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
             continue
         pieces: list[str] = []
         is_heading = False
-        for one in paragraph.iter():
-            name = one.tag.rpartition("}")[2]
+        for element in paragraph.iter():
+            name = element.tag.rpartition("}")[2]
             if name == "t":
-                pieces.append(one.text or "")
+                pieces.append(element.text or "")
             elif name in ("tab", "br"):
                 pieces.append(" ")
             elif name == "pStyle":
-                is_heading = any("eading" in value or value == "Title" for value in one.attrib.values())
+                is_heading = any("eading" in value or value == "Title" for value in element.attrib.values())
         text, number = "".join(pieces).strip(), number + 1
         if text and is_heading:
             section = text[:80]
@@ -138,22 +138,24 @@ def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
     """Yield the rows of all sheets with the text of their cells. Dates are their stored numbers."""
-    shared = ["".join(one.itertext()) for tag, one in office.elements("xl/sharedStrings.xml") if tag == "si"]
+    shared = ["".join(element.itertext()) for tag, element in office.elements("xl/sharedStrings.xml") if tag == "si"]
     relations = office.elements("xl/_rels/workbook.xml.rels")
-    targets = {one.attrib["Id"]: one.attrib.get("Target", "") for _, one in relations if "Id" in one.attrib}
+    targets = {
+        element.attrib["Id"]: element.attrib.get("Target", "") for _, element in relations if "Id" in element.attrib
+    }
     sheets: list[tuple[str, str]] = []
-    for tag, one in office.elements("xl/workbook.xml"):
+    for tag, element in office.elements("xl/workbook.xml"):
         if tag == "sheet":
-            relation = next((value for key, value in one.attrib.items() if key.endswith("}id")), "")
-            sheets.append((one.attrib.get("name", ""), targets.get(relation, "")))
+            relation = next((value for key, value in element.attrib.items() if key.endswith("}id")), "")
+            sheets.append((element.attrib.get("name", ""), targets.get(relation, "")))
     for name, target in sheets:
         for tag, row in office.elements(target[1:] if target.startswith("/") else f"xl/{target}"):
             if tag != "row":
                 continue
             cells: list[str] = []
             for cell in row:
-                values = [one for one in cell if one.tag.rpartition("}")[2] in ("v", "is")]
-                value = "".join(text for one in values for text in one.itertext()).strip()
+                values = [child for child in cell if child.tag.rpartition("}")[2] in ("v", "is")]
+                value = "".join(text for value in values for text in value.itertext()).strip()
                 if cell.attrib.get("t") == "s" and value.isdecimal() and int(value) < len(shared):
                     value = shared[int(value)].strip()
                 if value:
@@ -163,12 +165,14 @@ def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
-    names = [(int(found[1]), name) for name in office.names if (found := _SLIDE.fullmatch(name))]
+    names = [(int(match[1]), name) for name in office.names if (match := _SLIDE.fullmatch(name))]
     for number, name in sorted(names):
         lines: list[str] = []
         for tag, paragraph in office.elements(name):
             if tag == "p":
-                lines.append("".join(one.text or "" for one in paragraph.iter() if one.tag.rpartition("}")[2] == "t"))
+                lines.append(
+                    "".join(element.text or "" for element in paragraph.iter() if element.tag.rpartition("}")[2] == "t")
+                )
         yield DocumentPart(str(number), f"slide {number}", "\n".join(line for line in lines if line.strip()))
 
 
@@ -180,8 +184,8 @@ def html_lines(content: bytes) -> Iterator[DocumentPart]:
     for element in page.select("script, style, noscript, template"):
         element.decompose()
     for number, line in enumerate(page.to_markdown().splitlines(), 1):
-        if found := _HEADING.match(line):
-            section = found[1].strip()[:80]
+        if match := _HEADING.match(line):
+            section = match[1].strip()[:80]
         yield DocumentPart(section, f"section “{section}”" if section else f"line {number}", line)
 
 

@@ -129,14 +129,14 @@ def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
 
 def documents_below(folder: Path) -> list[Path]:
     """Return the files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path, folders, names in walk(folder):
         depth = len(Path(path).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < FOLDER_DEPTH_MAX else []
-        found += [Path(path, name) for name in sorted(names) if not name.startswith(".")]
-        if len(found) >= FOLDER_FILES_MAX:
+        paths += [Path(path, name) for name in sorted(names) if not name.startswith(".")]
+        if len(paths) >= FOLDER_FILES_MAX:
             break
-    return found[:FOLDER_FILES_MAX]
+    return paths[:FOLDER_FILES_MAX]
 
 
 async def _read_apart(kind: str, content: bytes) -> list[DocumentPart]:

@@ -232,8 +232,10 @@ class Executor:
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn
         audit = tuple(
-            self.redactor.entry(AuditEntry("check", one.action, one.decision, one.rule, user, name, turn, call.id))
-            for one in rulings
+            self.redactor.entry(
+                AuditEntry("check", ruling.action, ruling.decision, ruling.rule, user, name, turn, call.id)
+            )
+            for ruling in rulings
         )
         if decision == "deny":
             worst = next(ruling for ruling in rulings if ruling.decision == "deny")
@@ -279,16 +281,16 @@ class Executor:
         content = await self._read_content(actions, context)
         asking = _Asking(call, context, invocation, content, reason, audit, needs_trust=raised)
         if request is not None:
-            found = await self._approvals.get(request.approval_id)
-            if found is not None and found.call_digest != asking.call_digest and found.item.number > 1:
+            approval = await self._approvals.get(request.approval_id)
+            if approval is not None and approval.call_digest != asking.call_digest and approval.item.number > 1:
                 return self._ask(asking, MOVED_ON)
-            if found is None or found.call_digest != asking.call_digest or found.state != "allow":
+            if approval is None or approval.call_digest != asking.call_digest or approval.state != "allow":
                 return _refuse(call, CHANGED, audit)
-            if not await self._upholds(found):
+            if not await self._upholds(approval):
                 return self._ask(asking, NOT_UPHELD)
-            if found.digest != asking.digest:
-                return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
-            return Admitted(call, tool.traits, invocation, started, audit, found.id, content, by_person=True)
+            if approval.digest != asking.digest:
+                return self._ask(asking, self._content.changes(approval.covers, content.coverage, SINCE_ASKED))
+            return Admitted(call, tool.traits, invocation, started, audit, approval.id, content, by_person=True)
         why_not = "" if asks_anyway else await self._why_not_granted(asking, taint)
         if why_not is None:
             return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""), content)
@@ -348,8 +350,8 @@ class Executor:
             return _refuse(call, str(error), tainted_by=await self._behind(error, context))
         if request is not None:
             asking = _Asking(call, context, invocation, await self._read_content(invocation.actions, context))
-            found = await self._approvals.get(request.approval_id)
-            if found is None or found.digest != asking.digest:
+            approval = await self._approvals.get(request.approval_id)
+            if approval is None or approval.digest != asking.digest:
                 return _refuse(call, CHANGED)
         started = ToolStarted(call.id, call.name, self._named(invocation))
         return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""), by_person=request is not None)
@@ -498,8 +500,8 @@ class Executor:
         person = context.purpose.audience.person
         in_mounts = await self._marked.sources([mount.host for mount in context.mounts], person)
         in_home = await self._prompt_files.sources(person)
-        found = ((path.name, in_mounts(path) or in_home(path)) for path in said.quotes)
-        return next((written_after(name, source) for name, source in found if source), "")
+        quotes = ((path.name, in_mounts(path) or in_home(path)) for path in said.quotes)
+        return next((written_after(name, source) for name, source in quotes if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
         """Write the stored results to files before deciding on a call, because the decision reads the files that it
@@ -608,7 +610,7 @@ class Executor:
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
         )
-        invocation, stages = asking.invocation, all(one.stages for one in (context.profile, *context.bounds))
+        invocation, stages = asking.invocation, all(profile.stages for profile in (context.profile, *context.bounds))
         can_wait = can_stage(invocation.actions, self.registry.traits, isolated=self.sandbox.isolated)
         advice = invocation.advice if isinstance(invocation, Prepared) else None
         return MustAsk(approval, event, asking.audit, advice, stages and can_wait)

@@ -63,12 +63,12 @@ def file_change(
         note = f"{mode} {why_not}".strip() or "It is not kept, so it is not compared."
         return FileChange(name, "mode" if mode else "changed", note=note, since=since)
     try:
-        one, other = _text(trees, before), _text(trees, after)
+        old_text, other = _text(trees, before), _text(trees, after)
     except OSError:
         return FileChange(name, kind, note="What it held is not kept any more, so this cannot be undone.", since=since)
-    if one is None or other is None:
+    if old_text is None or other is None:
         return FileChange(name, kind, note=why_not or "It is no text, or too long to be compared.", since=since)
-    lines = list(difflib.unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
+    lines = list(difflib.unified_diff(old_text.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
     added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
     shown = lines[:DIFF_LINES_MAX] if shows else []
     if shown and len(lines) > len(shown):

@@ -156,16 +156,16 @@ class Jail:
 
     def _resolved(self, path: str) -> MountedPath:
         plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].inside, path)))
-        found = [
+        near_names = [
             (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
             for root in self._roots
             for start in (root.inside, str(root.host))
             if plain.is_relative_to(start)
         ]
-        if not found:
+        if not near_names:
             named = ", ".join(root.inside + ("" if root.writable else " (read only)") for root in self._roots)
             raise ToolError(f"{path} is outside the directories you may use: {named}.")
-        _, root, parts = max(found, key=lambda entry: entry[0])
+        _, root, parts = max(near_names, key=lambda entry: entry[0])
         with _told(path[:200]):
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
@@ -199,7 +199,7 @@ class Jail:
             near = self._similar(place)
             hint = f" There is: {', '.join(near)}." if near else ""
             folder = place.host.parent
-            raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / one for one in near]) from error
+            raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / name for name in near]) from error
         if size > bytes_max or len(content) > bytes_max:
             raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
         return content
@@ -208,7 +208,7 @@ class Jail:
         """Return the names of files near a missing one that it may have meant."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
-        return [names[one] for one in close]
+        return [names[name] for name in close]
 
     def size(self, place: MountedPath) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist. Raises ToolError if it is not a regular
@@ -231,11 +231,11 @@ class Jail:
             name, mode = place.parts[-1], _NEW_FILE_MODE
             owner = os.fstat(parent)
             with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                if stat.S_ISLNK(found.st_mode):
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):
                     raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
-                _require_file(found, place)
-                owner, mode = found, stat.S_IMODE(found.st_mode)
+                _require_file(status, place)
+                owner, mode = status, stat.S_IMODE(status.st_mode)
             temporary = f".{name[:100]}.{secrets.token_hex(6)}"
             file = os.open(temporary, _CREATE, 0o600, dir_fd=parent)
             try:
@@ -259,7 +259,7 @@ class Jail:
     def entries(self, place: MountedPath) -> tuple[list[Entry], bool]:
         """Return the entries of a directory, sorted by name, and whether it has more than ENTRIES_MAX. Raises
         ToolError."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with (
             _told(place.shown),
             self._opener.directory(place.mount.host, place.parts) as folder,
@@ -269,11 +269,11 @@ class Jail:
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except OSError:
-                    found.append(Entry(entry.name, "gone", 0))
+                    entries.append(Entry(entry.name, "gone", 0))
                 else:
                     kind = _kind(status.st_mode).partition(" ")[2]
-                    found.append(Entry(entry.name, kind, status.st_size if kind == "file" else 0))
-        return sorted(found[:ENTRIES_MAX]), len(found) > ENTRIES_MAX
+                    entries.append(Entry(entry.name, kind, status.st_size if kind == "file" else 0))
+        return sorted(entries[:ENTRIES_MAX]), len(entries) > ENTRIES_MAX
 
     @contextmanager
     def _parent(self, place: MountedPath, *passed: type[OSError], make: bool = False) -> Generator[int]:

@@ -77,8 +77,8 @@ class FileLock:
     def take(self) -> bool:
         """Acquire the lock if it is free. Returns False if it is not, and True where locking is impossible."""
         try:
-            place, found = self._nearest()
-            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            place, holder = self._nearest()
+            if not (stat.S_ISREG(holder.st_mode) or stat.S_ISDIR(holder.st_mode)):
                 return True  # the write reports that it is not a regular file
             self._held = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)

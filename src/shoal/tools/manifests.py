@@ -71,12 +71,12 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
     """
     tree = DirectoryTree({}, {})
     size = 0
-    for path, found in _walk(root, "", wanted):
-        info = found.stat(follow_symlinks=False)
+    for path, status in _walk(root, "", wanted):
+        info = status.stat(follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             tree.entries[path] = ManifestEntry("folder")
         elif stat.S_ISLNK(info.st_mode):
-            tree.entries[path] = ManifestEntry("link", os.readlink(found.path))
+            tree.entries[path] = ManifestEntry("link", os.readlink(status.path))
         elif stat.S_ISREG(info.st_mode):
             size += info.st_size
             before = seen.get(path)
@@ -87,7 +87,7 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
             ):
                 digest = before.digest
             else:
-                digest = digest_of_file(Path(found.path))
+                digest = digest_of_file(Path(status.path))
             tree.seen[path] = Seen(digest, info.st_size, info.st_mtime_ns, now)
             tree.entries[path] = ManifestEntry("file", digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
         if len(tree.entries) > ENTRIES_MAX or size > BYTES_MAX:
@@ -102,8 +102,8 @@ def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.Di
     left = [inside]
     while left:
         inside, folders = left.pop(), list[str]()
-        with suppress(FileNotFoundError), os.scandir(root / inside) as found:
-            for entry in sorted(found, key=lambda one: one.name):
+        with suppress(FileNotFoundError), os.scandir(root / inside) as entries:
+            for entry in sorted(entries, key=lambda item: item.name):
                 path = f"{inside}/{entry.name}" if inside else entry.name
                 if not is_text(entry.name) or not wanted(entry.name):
                     continue

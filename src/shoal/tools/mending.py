@@ -68,17 +68,17 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
     name = call.name
     if (tool := tools.get(name)) is None:
         names = tools.names()
-        name = meant_name(name, [one for one in names if not wanted or one in wanted or one == MORE_TOOLS])
+        name = meant_name(name, [name for name in names if not wanted or name in wanted or name == MORE_TOOLS])
         if (tool := tools.get(name)) is None:
             return call
-    meant = ToolCall(call.id, name, mended_arguments(call.arguments, tool))
+    renamed = ToolCall(call.id, name, mended_arguments(call.arguments, tool))
     if name != MORE_TOOLS:
-        return meant
-    inner = unwrapped(meant)
+        return renamed
+    inner = unwrapped(renamed)
     if inner.name == MORE_TOOLS:
         return inner
-    found = mended(ToolCall(inner.id, inner.name, inner.arguments), tools, wanted)
-    return inner if found.name == MORE_TOOLS else ToolCall(inner.id, found.name, found.arguments, wrapped=True)
+    repaired = mended(ToolCall(inner.id, inner.name, inner.arguments), tools, wanted)
+    return inner if repaired.name == MORE_TOOLS else ToolCall(inner.id, repaired.name, repaired.arguments, wrapped=True)
 
 
 def meant_name(name: str, names: Sequence[str]) -> str:
@@ -95,11 +95,13 @@ def meant_name(name: str, names: Sequence[str]) -> str:
     if not key:
         return name
     for keys in ({key}, {f"mcp{key}"}):
-        near = [one for one in names if _key(one) in keys]
+        near = [name for name in names if _key(name) in keys]
         if near:
             return near[0] if len(near) == 1 else name
     parts = _SEPARATORS.split(bare.lower())
-    ends = [one for one in names if one.startswith("mcp_") and _SEPARATORS.split(one.lower())[-len(parts) :] == parts]
+    ends = [
+        name for name in names if name.startswith("mcp_") and _SEPARATORS.split(name.lower())[-len(parts) :] == parts
+    ]
     return ends[0] if len(ends) == 1 else name
 
 
@@ -172,10 +174,10 @@ def _resolve(schema: object, root: Schema) -> Schema:
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict):
             return {}
-        found = cast("Schema", schema)
-        reference = found.get("$ref")
+        resolved = cast("Schema", schema)
+        reference = resolved.get("$ref")
         if not isinstance(reference, str):
-            return found
+            return resolved
         schema = root
         for step in reference.removeprefix("#").strip("/").split("/"):
             schema = cast("Schema", schema).get(step) if isinstance(schema, dict) else None
@@ -193,8 +195,8 @@ def _object(given: dict[str, object], schema: Schema, root: Schema, depth: int, 
     for key, value in given.items():
         name = key
         if key not in properties:
-            near = [one for one in properties if _key(one) == _key(key) and one not in given]
-            others = [one for one in given if one != key and one not in properties and _key(one) == _key(key)]
+            near = [property for property in properties if _key(property) == _key(key) and property not in given]
+            others = [name for name in given if name != key and name not in properties and _key(name) == _key(key)]
             if len(near) == 1 and not others:
                 name = near[0]
             elif is_closed and _is_left_out(key, value, properties, reads=reads):
@@ -214,10 +216,10 @@ def _is_left_out(key: str, value: object, properties: Schema, *, reads: bool) ->
 def _kinds(schema: Schema, root: Schema) -> list[Schema]:
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
-        return [kind for one in cast("list[object]", options) for kind in _kinds(_resolve(one, root), root)]
+        return [kind for option in cast("list[object]", options) for kind in _kinds(_resolve(option, root), root)]
     types = schema.get("type")
     if isinstance(types, list):
-        return [{**schema, "type": one} for one in cast("list[object]", types)]
+        return [{**schema, "type": type_name} for type_name in cast("list[object]", types)]
     return [schema]
 
 
@@ -248,7 +250,7 @@ def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bo
     choices = kind.get("enum")
     if isinstance(choices, list) and isinstance(value, str):
         allowed = cast("list[object]", choices)
-        near = [one for one in allowed if isinstance(one, str) and one.lower() == value.strip().lower()]
+        near = [choice for choice in allowed if isinstance(choice, str) and choice.lower() == value.strip().lower()]
         return near[0] if value not in allowed and len(near) == 1 else value
     match kind.get("type"):
         case "integer" | "number" | "boolean" | "string":
@@ -258,8 +260,10 @@ def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bo
             many = _many(value, item, root)
             if many is None:
                 return value
-            fixed = [_value(one, item, root, depth + 1, reads=reads) if item else one for one in many]
-            same = many is value and all(one is other for one, other in zip(fixed, many, strict=True))
+            fixed = [
+                _value(item_value, item, root, depth + 1, reads=reads) if item else item_value for item_value in many
+            ]
+            same = many is value and all(item_value is other for item_value, other in zip(fixed, many, strict=True))
             return value if same else fixed
         case "object":
             read = _read(value) if isinstance(value, str) and value.strip()[:1] in ("{", '"') else value

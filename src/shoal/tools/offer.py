@@ -67,15 +67,15 @@ def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find:
 
 def size_of(specs: Sequence[ToolSpec]) -> int:
     """Return the total length of the definitions, in characters."""
-    return sum(len(one.name) + len(one.description) + len(one.parameters) for one in specs)
+    return sum(len(spec.name) + len(spec.description) + len(spec.parameters) for spec in specs)
 
 
 def _named(specs: Sequence[ToolSpec]) -> str:
     """List the names of tools, or the number of tools for each server if there are many."""
-    names = ", ".join(one.name for one in specs)
+    names = ", ".join(spec.name for spec in specs)
     if len(names) > NAMED_CHARS_MAX:
         groups = Counter(
-            "_".join(one.name.split("_")[:2]) if one.name.startswith("mcp_") else one.name for one in specs
+            "_".join(spec.name.split("_")[:2]) if spec.name.startswith("mcp_") else spec.name for spec in specs
         )
         names = ", ".join(f"{name}_… ({count} tools)" if count > 1 else name for name, count in groups.items())
     return f"They are: {names if len(names) <= NAMED_CHARS_MAX else names[:NAMED_CHARS_MAX].rpartition(',')[0] + ' …'}."
@@ -87,13 +87,13 @@ def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
     words = re.findall(r"[\w-]+", query)
     named = {word for word in words if "_" in word or len(words) == 1}
     asked = _stems(query)
-    found: list[tuple[int, str, ToolSpec]] = []
+    scored: list[tuple[int, str, ToolSpec]] = []
     for spec in specs:
         texts = ((8, spec.name), (2, spec.description), (1, spec.parameters))
         score = 1_000 if spec.name in named else sum(weight * len(asked & _stems(text)) for weight, text in texts)
         if score:
-            found.append((-score, spec.name, spec))
-    best = sorted(found)
+            scored.append((-score, spec.name, spec))
+    best = sorted(scored)
     return [spec for score, _, spec in best if score * 3 <= best[0][0]]
 
 
@@ -123,7 +123,7 @@ def more_tools(
             if not found or size_of([*found, spec]) <= FOUND_CHARS_MAX:
                 found.append(spec)
         if found:
-            return ToolOutput(f"Found: {', '.join(one.name for one in found)}.", found=tuple(found))
+            return ToolOutput(f"Found: {', '.join(spec.name for spec in found)}.", found=tuple(found))
         return ToolOutput(f"No tool fits that. {_named(specs)}")
 
     return planned(MORE_TOOLS, query, work, f"look for tools: {query}", find=query)
@@ -157,11 +157,11 @@ def unwrapped(call: ToolCall) -> ToolCall:
 def split(specs: Sequence[ToolSpec], traits: TraitsByName) -> Offer:
     """Split tools into those to define and those to find: defined are the core, and small groups of added ones."""
     by_group: dict[str, list[str]] = {}
-    for one in specs:
-        if (tool := traits.of(one.name)).offered in ("if_few", "by_name"):
-            by_group.setdefault(tool.group, []).append(one.name)
+    for spec in specs:
+        if (tool := traits.of(spec.name)).offered in ("if_few", "by_name"):
+            by_group.setdefault(tool.group, []).append(spec.name)
     few = set(chain.from_iterable(names for names in by_group.values() if len(names) <= ADDED_MAX))
-    deferred = [one for one in specs if traits.of(one.name).offered != "always" and one.name not in few]
+    deferred = [spec for spec in specs if traits.of(spec.name).offered != "always" and spec.name not in few]
     if size_of(deferred) < DEFERRED_CHARS_MIN:
         deferred = []
-    return offer([one for one in specs if one not in deferred], deferred)
+    return offer([spec for spec in specs if spec not in deferred], deferred)

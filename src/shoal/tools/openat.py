@@ -60,12 +60,12 @@ class KernelOpener(WalkingOpener):
         it."""
         with closing_file(os.open(root, _DIRECTORY)) as folder:
             base = os.readlink(f"/proc/self/fd/{folder}")
-            for kept in range(len(parts), 0, -1):
+            for count in range(len(parts), 0, -1):
                 try:
-                    real = _name_of(folder, "/".join(parts[:kept]))
+                    real = _name_of(folder, "/".join(parts[:count]))
                 except FileNotFoundError:
                     continue
-                return (*_below(real, base), *parts[kept:])
+                return (*_below(real, base), *parts[count:])
             return parts
 
     def _open(self, root: Path, parts: tuple[str, ...]) -> int:
@@ -111,10 +111,10 @@ def _made(folder: int, name: str) -> int:
 def _name_of(folder: int, path: str) -> str:
     """Resolve a path below a directory, and retry while another process replaces the file."""
     for _ in range(_TRIES):
-        with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as found:
-            name = os.readlink(f"/proc/self/fd/{found}")  # a replaced file's name ends with " (deleted)"
+        with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as descriptor:
+            name = os.readlink(f"/proc/self/fd/{descriptor}")  # a replaced file's name ends with " (deleted)"
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(found)):
+                if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(descriptor)):
                     return name
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 

@@ -102,14 +102,14 @@ def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
 
 def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
     """Return the host paths of these paths, without missing ones. All mounts if the paths are unknown."""
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for path in named:
         place = resolve(path, mounts, mapped=mapped) if path else None
         if place is None or (place.mount not in mounts and not is_systems(place.shown)):
             return [mount.host for mount in mounts]
         if os.path.lexists(place.host):
-            found[place.host] = None
-    return list(found)
+            paths[place.host] = None
+    return list(paths)
 
 
 def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:

@@ -77,21 +77,21 @@ class Registry:
         the same tools is the same object, so that callers can cache its encoding. An `is_hidden` must always give the
         same answers.
         """
-        if (kept := self._offers.get((wanted, is_hidden))) is not None:
-            return kept
+        if (offer_cached := self._offers.get((wanted, is_hidden))) is not None:
+            return offer_cached
         candidates = wanted or self.traits.names(lambda tool: tool.offered != "by_name")
         names = tuple(sorted({name for name in candidates if name in self._tools and not is_hidden(name)}))
         may_find = MORE_TOOLS in self._tools and not is_hidden(MORE_TOOLS)
         may_defer = may_find and not wanted
-        found = self._selections.get((may_defer, may_find, names))
-        if found is None:
+        selection = self._selections.get((may_defer, may_find, names))
+        if selection is None:
             specs = tuple(self._tools[name].spec for name in names if name != MORE_TOOLS)
-            found = split(specs, self.traits) if may_defer else offer(specs, (), may_find=may_find)
-            self._selections[may_defer, may_find, names] = found
+            selection = split(specs, self.traits) if may_defer else offer(specs, (), may_find=may_find)
+            self._selections[may_defer, may_find, names] = selection
         if len(self._offers) >= SELECTIONS_MAX:
             self._forget()
-        self._offers[wanted, is_hidden] = found
-        return found
+        self._offers[wanted, is_hidden] = selection
+        return selection
 
     def _forget(self) -> None:
         self._selections.clear()

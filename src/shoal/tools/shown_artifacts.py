@@ -84,11 +84,11 @@ def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
     Returns the names of the remaining files."""
     present = set[str]()
     for path in folder.iterdir():
-        found = path.lstat()
+        status = path.lstat()
         row = wanted.get(path.name)
-        if row is not None and S_ISREG(found.st_mode) and found.st_size == row.size_bytes:
+        if row is not None and S_ISREG(status.st_mode) and status.st_size == row.size_bytes:
             present.add(path.name)
-        elif S_ISDIR(found.st_mode):
+        elif S_ISDIR(status.st_mode):
             remove_tree(path)
         else:
             path.unlink()

@@ -122,7 +122,7 @@ class Retention(msgspec.Struct, eq=False):
         """Delete checkpoints that are too old, those of deleted threads, and all content that nothing names. Returns
         the number of contents deleted."""
         rows, gone = self.store.checkpoints, 0
-        forgotten = {one async for one in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
+        forgotten = {tree_id async for tree_id in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
         for workspace in forgotten | await in_thread(self.checkpoints.known):  # those of deleted threads are deleted
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))
@@ -147,27 +147,29 @@ async def delete_thread(
     """
     await store.threads.check_rest(thread)
     tree = await store.threads.below(thread)
-    for one in tree:
+    for thread_id in tree:
         unshared = [
-            kept.digest
-            for kept in await store.artifacts.of_thread(one)
-            if not await store.threads.is_kept_elsewhere(kept.digest, tree)
+            artifact.digest
+            for artifact in await store.artifacts.of_thread(thread_id)
+            if not await store.threads.is_kept_elsewhere(artifact.digest, tree)
         ]
-        saved = [home.agent(agent) / "sessions" / f"{id}.json" for id, agent in await store.threads.snapshots(one)]
+        saved = [
+            home.agent(agent) / "sessions" / f"{id}.json" for id, agent in await store.threads.snapshots(thread_id)
+        ]
         try:
             for digest in unshared:
                 await in_thread(lambda digest=digest: artifacts.remove(digest, at_once=True))
-            await in_thread(lambda one=one, saved=saved: _empty(home.thread(one), saved))
-            await folders.forget(one)
+            await in_thread(lambda thread_id=thread_id, saved=saved: _empty(home.thread(thread_id), saved))
+            await folders.forget(thread_id)
         except OSError as error:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise Conflict(
-                f"A file of {one} cannot be deleted ({where}). Delete it by hand, then try again."
+                f"A file of {thread_id} cannot be deleted ({where}). Delete it by hand, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
-    for one in tree:  # including what the end of its last turn has written since
+    for thread_id in tree:  # including what the end of its last turn has written since
         with suppress(OSError):
-            await in_thread(lambda one=one: remove_tree(home.thread(one)))
+            await in_thread(lambda thread_id=thread_id: remove_tree(home.thread(thread_id)))
     return deleted
 
 

@@ -44,8 +44,8 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
     def with_span(self, span: Span) -> "Marks":
         """Add a span. Above the limit, the two closest spans of the same person are merged, which never marks less."""
-        spans = sorted((*self.spans, span), key=lambda one: (one.began, one.ended))
-        own = [place for place, one in enumerate(spans) if one.person == span.person]
+        spans = sorted((*self.spans, span), key=lambda span: (span.began, span.ended))
+        own = [place for place, other in enumerate(spans) if other.person == span.person]
         if len(own) > SPANS_MAX:
             gaps = [(spans[after].began - spans[before].ended, before, after) for before, after in pairwise(own)]
             _, before, after = min(gaps)
@@ -71,17 +71,17 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
         """Return a source behind these changes that `person` may see (None: any), or ""."""
-        found = self.sources_of(changed)
-        return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
+        sources = self.sources_of(changed)
+        return next((source for whose, source in sources.items() if person is None or whose in ("", person)), "")
 
     def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
         """Return the sources of changes at these times, by the person whose private lines alone were written."""
-        found: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for at in changed:
             for span in self.spans:
                 if span.began <= at <= span.ended:
-                    found.setdefault(span.person, span.source)
-        return found
+                    by_name.setdefault(span.person, span.source)
+        return by_name
 
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:

@@ -105,10 +105,10 @@ class MarkedFiles:
         With a person, only sources that they may see; an empty one may see sources that everyone may see. Raises
         StoreError.
         """
-        kept = {folder: await self.marks(folder) for folder in folders}
-        if not any(marks.spans for marks in kept.values()):
+        marks_of = {folder: await self.marks(folder) for folder in folders}
+        if not any(marks.spans for marks in marks_of.values()):
             return lambda path: ""
-        return lambda path: _source_of(Path(path), kept, person)
+        return lambda path: _source_of(Path(path), marks_of, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
         """Return a file's sources by the person whose private lines they come from; empty: lines for everyone.
@@ -134,8 +134,8 @@ class MarkedFiles:
         """Mark recreated files whose earlier versions were changed at these times. Raises StoreError."""
         after, marked = "", list[tuple[Path, Path, str]]()
         while page := await self._settings.page(SCOPE, after):
-            for after, kept in page:
-                marks, folder = decode_marks(kept), self._home.root / after
+            for after, row in page:
+                marks, folder = decode_marks(row), self._home.root / after
                 below = ((path, at) for path, at in changed_at.items() if path.is_relative_to(folder))
                 marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
 
@@ -169,9 +169,9 @@ class MarkedFiles:
         """
         named = [path for path in paths_read(actions, mounts, traits) if path is not None]
         named += [path for action in actions if not action.whole for path in action.runs]
-        found = await self._source(named, mounts, mapped=mapped)
+        source = await self._source(named, mounts, mapped=mapped)
         hiding = [action for action in actions if action.runs_more and not action.whole]
-        if not found and hiding:
+        if not source and hiding:
             names: set[str] = set()  # the last part of each word, and of the text after a `=` in it
             for action in hiding:
                 if action.opaque:
@@ -184,8 +184,8 @@ class MarkedFiles:
             def wanted(path: Path) -> bool:
                 return path.name in names or is_code(path.name) or os.access(path, os.X_OK)
 
-            found = await self._source(None, mounts, mapped=mapped, wanted=wanted)
-        return found
+            source = await self._source(None, mounts, mapped=mapped, wanted=wanted)
+        return source
 
     async def _source(
         self,
@@ -210,7 +210,7 @@ class MarkedFiles:
                 marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
             marks[home] = await self.marks(home)
-        if not any(kept.spans for kept in marks.values()):
+        if not any(folder_marks.spans for folder_marks in marks.values()):
             return ""
 
         def first() -> str:
@@ -227,7 +227,7 @@ class MarkedFiles:
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
         """Return the marked files of folders. Reads no file if nothing is marked. Raises StoreError."""
-        found: dict[Inode, MarkedFile] = {}
+        files: dict[Inode, MarkedFile] = {}
 
         def look(folder: Path, marks: Marks) -> None:
             for file in islice(files_below(folder), ENTRIES_MAX):
@@ -235,19 +235,19 @@ class MarkedFiles:
                     with suppress(OSError):
                         status = file.lstat()
                         digest = digest_of_file(file) if stat.S_ISREG(status.st_mode) else ""
-                        found[status.st_dev, status.st_ino] = MarkedFile(folder, status.st_size, digest, source)
+                        files[status.st_dev, status.st_ino] = MarkedFile(folder, status.st_size, digest, source)
 
         for folder in folders:
             if (marks := await self.marks(folder)).spans:
                 await in_thread(partial(look, folder, marks))
-        return found
+        return files
 
     async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
         """Mark again the files that a call changed without changing their content. Raises StoreError."""
 
         def lost(folder: Path, marks: Marks) -> list[Span]:
             """Return the change times of files that lost their mark although their content is the same."""
-            found: list[Span] = []
+            spans: list[Span] = []
             for file in islice(files_below(folder), ENTRIES_MAX):
                 with suppress(OSError):
                     now = file.lstat()
@@ -255,8 +255,8 @@ class MarkedFiles:
                     if known is None or now.st_size != known.size_bytes or marks.source_of((at,)):
                         continue
                     if not known.digest or digest_of_file(file) == known.digest:
-                        found.append(Span(at, at, known.source))
-            return found
+                        spans.append(Span(at, at, known.source))
+            return spans
 
         for folder in folders if before else ():
             for span in await in_thread(partial(lost, folder, await self.marks(folder))):
@@ -270,8 +270,8 @@ class MarkedFiles:
         """
         emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
-            for after, kept in page:
-                marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, home / after
+            for after, row in page:
+                marks, settled, folder = decode_marks(row), time.time_ns() - SETTLED_NS, home / after
                 apart = _APART if folder == home else frozenset[str]()
 
                 def changes(
@@ -290,16 +290,16 @@ class MarkedFiles:
                     continue
                 used = marks.within(chain.from_iterable(changed), settled)
                 if used != marks and used.spans:
-                    await self._settings.swap(SCOPE, after, kept, encode_marks(used))
+                    await self._settings.swap(SCOPE, after, row, encode_marks(used))
                 elif used != marks:
-                    emptied += await self._settings.drop(SCOPE, after, kept)
+                    emptied += await self._settings.drop(SCOPE, after, row)
         return emptied
 
     async def _change(self, folder: Path, change: Callable[[Marks], Marks]) -> None:
         key = self._key(folder)
         while True:
-            kept = await self._settings.get(SCOPE, key)
-            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(decode_marks(kept)))):
+            stored = await self._settings.get(SCOPE, key)
+            if await self._settings.swap(SCOPE, key, stored, encode_marks(change(decode_marks(stored)))):
                 return
 
     def _key(self, folder: Path) -> str:
@@ -311,8 +311,10 @@ class MarkedFiles:
 
 
 def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = None) -> str:
-    found = ""
+    source = ""
     for path in (file, Path(os.path.realpath(file))) if file.is_symlink() else (file,):
-        kept = next((kept for folder, kept in marks.items() if path.is_relative_to(folder)), Marks())
-        found = found or (kept.source_of(change_times(path), person) if kept.spans else "")
-    return found
+        folder_marks = next(
+            (folder_marks for folder, folder_marks in marks.items() if path.is_relative_to(folder)), Marks()
+        )
+        source = source or (folder_marks.source_of(change_times(path), person) if folder_marks.spans else "")
+    return source

@@ -33,10 +33,10 @@ class _Screen:
 
     def show(self, text: str) -> str:
         at = 0
-        for found in _TOKEN.finditer(text):
-            self._write(text[at : found.start()])
-            at = found.end()
-            match found.group():
+        for match in _TOKEN.finditer(text):
+            self._write(text[at : match.start()])
+            at = match.end()
+            match match.group():
                 case "\n":
                     self._down(1)
                     self._column = 0
@@ -44,8 +44,8 @@ class _Screen:
                     self._column = 0
                 case "\x08":
                     self._column = max(0, self._column - 1)
-                case _ if found[2]:
-                    self._move(found[1], found[2])
+                case _ if match[2]:
+                    self._move(match[1], match[2])
                 case _:
                     pass
         self._write(text[at:])
@@ -89,8 +89,8 @@ class _Screen:
             case "G":
                 self._column = min(steps - 1, COLUMNS_MAX)
             case "K" if count == 1:
-                kept = min(self._column + 1, len(row))
-                row[:kept] = " " * kept
+                columns = min(self._column + 1, len(row))
+                row[:columns] = " " * columns
             case "K":
                 del row[0 if count == 2 else self._column :]
             case "J" if count == 0:

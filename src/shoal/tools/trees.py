@@ -89,12 +89,12 @@ class Trees:
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
         """Return a tree's entry at a path, or the folder above it that was not scanned."""
         for name in path[:-1]:
-            found = self.entries(tree).get(name)
-            if found is None or found.kind != "folder":
+            entry = self.entries(tree).get(name)
+            if entry is None or entry.kind != "folder":
                 return None
-            if found.lacks:
-                return found
-            tree = found.value.decode()
+            if entry.lacks:
+                return entry
+            tree = entry.value.decode()
         return self.entries(tree).get(path[-1])
 
     def lacks(self, entry: TreeEntry) -> Lacks:
@@ -113,12 +113,12 @@ class Trees:
             return
         old, new = self.entries(before), self.entries(after)
         for name in sorted({*old, *new}):
-            one, other = old.get(name), new.get(name)
-            if not alike(one, other):
-                yield TreeChange((*path, name), one, other)
-            if any(entry is not None and entry.kind == "folder" and entry.lacks for entry in (one, other)):
+            old_entry, other = old.get(name), new.get(name)
+            if not alike(old_entry, other):
+                yield TreeChange((*path, name), old_entry, other)
+            if any(entry is not None and entry.kind == "folder" and entry.lacks for entry in (old_entry, other)):
                 continue
-            inner, outer = ("" if e is None or e.kind != "folder" else e.value.decode() for e in (one, other))
+            inner, outer = ("" if e is None or e.kind != "folder" else e.value.decode() for e in (old_entry, other))
             yield from self.changes(inner, outer, (*path, name))
 
     def replaced(self, tree: str, targets: Mapping[Parts, TreeEntry | None]) -> str:
@@ -148,19 +148,19 @@ class Trees:
 
     def used(self, roots: Sequence[str]) -> set[str]:
         """Return every digest that these trees name, and their own. Missing contents name nothing."""
-        found, left = set[str](), list(roots)
+        trees_seen, left = set[str](), list(roots)
         while left:
             tree = left.pop()
-            if not tree or tree in found:
+            if not tree or tree in trees_seen:
                 continue
-            found.add(tree)
+            trees_seen.add(tree)
             with suppress(FileNotFoundError):
                 for entry in self.entries(tree).values():
                     if entry.kind == "folder":
                         left.append(entry.value.decode())
                     elif entry.kind == "file":
-                        found.add(entry.value.decode())
-        return found
+                        trees_seen.add(entry.value.decode())
+        return trees_seen
 
     def sweep(self, roots: Sequence[str]) -> int:
         """Delete what none of these trees names and was not stored recently. Returns the number deleted."""
@@ -171,9 +171,9 @@ class Trees:
     def scan(self, root: Path, settings: CheckpointsSettings, marks: Marks, seen: Mapping[Names, SeenFolder]) -> Scan:
         """Scan a workspace and store new content, the folders nearest to its top first. Raises OSError."""
         now, opener = time.time_ns(), best_opener()
-        found: dict[Names, dict[str, SeenEntry]] = {}
+        folders_seen: dict[Names, dict[str, SeenEntry]] = {}
         folders_in: dict[Names, list[str]] = {}
-        kept = Counter[Names]()
+        counts = Counter[Names]()
         fresh: list[tuple[Names, str]] = []
         unread: dict[Names, Lacks] = {}
         queue, count, size = [Names()], 0, 0
@@ -185,7 +185,7 @@ class Trees:
             here, inner = dict[str, SeenEntry](), list[str]()
             try:
                 with opener.directory(root, names) as folder, os.scandir(folder) as listing:
-                    listed = [(one.name, one.stat(follow_symlinks=False)) for one in listing]
+                    listed = [(item.name, item.stat(follow_symlinks=False)) for item in listing]
             except OSError:
                 if not names:
                     raise
@@ -201,7 +201,7 @@ class Trees:
                 if known is not None and known.signature == signature and known.entry.lacks != "full":
                     if known.entry.source == source:
                         here[name] = known
-                        kept[names] += 1
+                        counts[names] += 1
                     else:
                         here[name] = SeenEntry(signature, replace(known.entry, source=source))
                     size += 0 if known.entry.lacks else status.st_size
@@ -223,11 +223,11 @@ class Trees:
                     size += status.st_size
                     fresh.append((names, name))
                 here[name] = SeenEntry(signature, entry)
-            found[names], folders_in[names] = here, inner
+            folders_seen[names], folders_in[names] = here, inner
 
         def keep(place: tuple[Names, str]) -> None:
             names, name = place
-            signature, entry = found[names][name]
+            signature, entry = folders_seen[names][name]
             try:
                 with opener.directory(root, names) as folder:
                     content = read_file(folder, name, settings.file_bytes_max)
@@ -239,7 +239,7 @@ class Trees:
                 if known is None or known.entry.value != digest.encode():
                     digest = self._files.keep(content)
                 entry = replace(entry, value=digest.encode(), size=len(content))
-            found[names][name] = SeenEntry(signature, entry)
+            folders_seen[names][name] = SeenEntry(signature, entry)
 
         if len(fresh) > 1:
             with ThreadPoolExecutor(READ_AT_ONCE_MAX) as readers:
@@ -248,21 +248,21 @@ class Trees:
             list(map(keep, fresh))
         folders = dict[Names, SeenFolder]()
         for names in reversed(queue):  # a folder after everything in it
-            if names not in found:
+            if names not in folders_seen:
                 continue
-            here, known = found[names], seen.get(names)
+            here, known = folders_seen[names], seen.get(names)
             before = known.entries if known is not None else {}
             for name in folders_in[names]:
                 lacks = unread.get((*names, name), "")
                 tree = "" if lacks else folders[*names, name].tree
                 here[name] = SeenEntry((), replace(here[name].entry, value=tree.encode(), lacks=lacks, source=""))
-                kept[names] += before.get(name) == here[name]
-            if known is not None and kept[names] == len(here) == len(before):
+                counts[names] += before.get(name) == here[name]
+            if known is not None and counts[names] == len(here) == len(before):
                 folders[names] = known
             else:
-                entries = sorted((one.entry for one in here.values()), key=lambda entry: entry.name)
+                entries = sorted((seen.entry for seen in here.values()), key=lambda entry: entry.name)
                 folders[names] = SeenFolder(here, self.keep(entries))
-        return Scan(folders[()].tree, folders, notes_of(found.values(), unread, settings))
+        return Scan(folders[()].tree, folders, notes_of(folders_seen.values(), unread, settings))
 
 
 def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:
@@ -289,12 +289,12 @@ def notes_of(
     """Describe in sentences what of a workspace is not stored."""
     entries = (one.entry for here in folders for one in here.values() if one.entry.lacks)
     lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
-    told = (
+    note = (
         (lacking["large"], f"larger than {settings.file_bytes_max:,} bytes"),
         (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are kept of a workspace"),
         (lacking["closed"], "not readable"),
     )
-    notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in told if count]
+    notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in note if count]
     if "full" in unread.values():
         notes.append(
             f"The workspace has more than {settings.files_max:,} files and folders: what lies deepest is not looked at."

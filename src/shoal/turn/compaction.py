@@ -118,10 +118,10 @@ def cut_index(roles: str, tokens: Sequence[int], keep_recent: int, keep_max: int
     of a person, `a` the model's, `t` a tool's result. At least `keep_recent` tokens stay unchanged, if there are that
     many. If a cut between turns would leave more than `keep_max` (0: no limit), the cut is inside the turn.
     """
-    kept, latest = 0, 0
+    kept_tokens, latest = 0, 0
     for index in range(len(roles) - 1, -1, -1):
-        kept += tokens[index]
-        if kept >= keep_recent:
+        kept_tokens += tokens[index]
+        if kept_tokens >= keep_recent:
             latest = index
             break
     first = 1 if roles.startswith("s") else 0
@@ -224,7 +224,7 @@ def files_touched(plan: Plan, traits: TraitsByName) -> tuple[tuple[str, ...], tu
     blocks = _blocks(plan.earlier)
     read = dict.fromkeys(blocks.get("files-read", "").split("\n"))
     changed = dict.fromkeys(blocks.get("files-changed", "").split("\n"))
-    calls = (call for one in plan.messages if isinstance(one, AssistantMessage) for call in one.tool_calls)
+    calls = (call for message in plan.messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
     for call in calls:
         use = file_use(traits, call.name)
         if not use:
@@ -249,7 +249,7 @@ def file_use(traits: TraitsByName, name: str) -> Literal["", "read", "changed"]:
 
 
 def _blocks(summary: str) -> dict[str, str]:
-    return {found[1]: found[2] for found in _BLOCK.finditer(summary)}
+    return {match[1]: match[2] for match in _BLOCK.finditer(summary)}
 
 
 NOT_SUMMARISED = (
@@ -466,9 +466,11 @@ class ThreadTitles(msgspec.Struct, eq=False):
         thread = run.view.thread
         if thread in self.settled or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
-        said = [entry.message for entry in run.view.transcript.entries]
-        asked = next((one.text for one in said if isinstance(one, UserMessage)), "")
-        answer = next((one.text for one in said if isinstance(one, AssistantMessage) and one.text), "")
+        messages = [entry.message for entry in run.view.transcript.entries]
+        asked = next((message.text for message in messages if isinstance(message, UserMessage)), "")
+        answer = next(
+            (message.text for message in messages if isinstance(message, AssistantMessage) and message.text), ""
+        )
         if asked and await self.threads.is_untitled(thread):
             title = await self._ask(run, cut_middle(asked, SHOWN_CHARS_MAX), cut_middle(answer, SHOWN_CHARS_MAX))
             if title is None:

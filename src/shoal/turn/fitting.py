@@ -152,8 +152,8 @@ class Tally:
         return self._place(places, needed)
 
     def _place(self, places: Sequence[int], needed: int) -> int | None:
-        found = bisect_left(places, self.plain[self.head] + needed, key=self.plain.__getitem__)
-        return places[found] if found < len(places) else None
+        index = bisect_left(places, self.plain[self.head] + needed, key=self.plain.__getitem__)
+        return places[index] if index < len(places) else None
 
     def stub(self, index: int) -> ModelMessage:
         """Return the entry's message with its excerpt left out: the same object every time."""
@@ -195,13 +195,13 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
     start = tally.cut(tally.turns, needed, room.events)
     if start is not None:
         return start, head
-    kept = sorted({*tally.turns[-1:], tally.newest_user} - {-1})
-    steps = tally.steps[bisect_left(tally.steps, kept[0]) :] if kept else tally.steps
-    needed += sum(tally.units(index, index + 1) for index in kept)
+    starts = sorted({*tally.turns[-1:], tally.newest_user} - {-1})
+    steps = tally.steps[bisect_left(tally.steps, starts[0]) :] if starts else tally.steps
+    needed += sum(tally.units(index, index + 1) for index in starts)
     start = tally.cut(steps, needed, room.events)
     if start is None:
         start = tally.steps[-1] if tally.steps else len(tally.plain) - 1
-    return start, head + tuple(index for index in kept if index < start)
+    return start, head + tuple(index for index in starts if index < start)
 
 
 SHARE_UNITS_MIN = 16
@@ -220,16 +220,16 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
     if share < SHARE_UNITS_MIN:
         messages = [message for message in messages if isinstance(message, UserMessage)]
         share = _share(messages, units_max, meter)
-    found: list[ModelMessage] = []
+    messages_found: list[ModelMessage] = []
     for message in messages:
         if isinstance(message, AssistantMessage) or meter.message(message) <= share:
-            found.append(message)
+            messages_found.append(message)
             continue
         whole = "\n".join([message.text, *[_IMAGE_LEFT_OUT] * len(message.images)])
         text = cut_to(whole, share - MESSAGE_UNITS, meter.count)
         cut = msgspec.structs.replace(message, text=text, images=())
-        found.append(msgspec.structs.replace(cut, found=()) if isinstance(cut, ToolMessage) else cut)
-    return tuple(found)
+        messages_found.append(msgspec.structs.replace(cut, found=()) if isinstance(cut, ToolMessage) else cut)
+    return tuple(messages_found)
 
 
 def cut_to(whole: str, units_max: int, count: Count) -> str:

@@ -112,10 +112,10 @@ def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: 
     fields: dict[str, Value] = {}
     for key, chunk in chunks.items():
         try:
-            one = read(chunk)
+            value = read(chunk)
         except (yaml.YAMLError, FrontMatterError):
-            one = ""
-        fields[key] = one.get(key, written[key]) if isinstance(one, dict) else written[key]
+            value = ""
+        fields[key] = value.get(key, written[key]) if isinstance(value, dict) else written[key]
     return fields
 
 

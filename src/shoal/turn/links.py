@@ -66,7 +66,11 @@ def is_address(word: str) -> bool:
 
 def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
     """Return a function that tells whether an address appears word for word in people's messages or in read content."""
-    said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
+    said = [
+        message.text
+        for message in messages
+        if isinstance(message, UserMessage) and not message.text.startswith(SUMMARY_HEAD)
+    ]
     texts: list[tuple[bool, str]] = []
     ran = False
     for message in messages:
@@ -202,8 +206,8 @@ def _block_with_known_links(markdown: str, is_safe: Knows) -> str:
 
 def _body(address: str) -> str:
     """Return an address without its scheme and trailing slash, which people and models write differently."""
-    found = _SCHEME.match(address)
-    return address[found.end() if found else 0 :].removeprefix("//").rstrip("/")
+    match = _SCHEME.match(address)
+    return address[match.end() if match else 0 :].removeprefix("//").rstrip("/")
 
 
 def _stands_in(body: str, text: str) -> bool:
@@ -237,12 +241,12 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 def _words_in(text: str) -> Iterable[tuple[int, str]]:
     """Yield where each word begins, and the word. An address goes on past brackets, as chats may read it."""
     at = 0
-    while found := _WORDS.search(text, at):
-        word = _bare(found[0])
-        if is_address(word) and (whole := _ADDRESS.match(text, found.start())) is not None:
+    while match := _WORDS.search(text, at):
+        word = _bare(match[0])
+        if is_address(word) and (whole := _ADDRESS.match(text, match.start())) is not None:
             word = _bare(whole[0])
-        yield found.start(), word
-        at = max(found.end(), found.start() + len(word))
+        yield match.start(), word
+        at = max(match.end(), match.start() + len(word))
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:

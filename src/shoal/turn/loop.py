@@ -346,7 +346,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     written = ToolCall(call_id, call.name, call.arguments)
                     is_whole = outcome.stop != "max_tokens"  # a truncated call is refused
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
-                said = AssistantSaid(
+                message = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
                     tool_calls=tuple(calls),
                     stop=outcome.stop,
@@ -357,7 +357,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     tainted_by=run.view.tainted_by,
                     asked=run.asked,
                 )
-                return ModelStep(said, step(f"model {name}"), spend, instead, outcome.notes)
+                return ModelStep(message, step(f"model {name}"), spend, instead, outcome.notes)
             failures.append(outcome)
             apology = FRIENDLY[outcome.kind]
             if outcome.kind == "context_overflow" and len(run.view.transcript.turn_starts()) < 2:
@@ -369,9 +369,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
         if partial.partial.strip():  # keep text that has arrived and been paid for
             text = run.view.with_known_links(partial.partial)
-            said = AssistantSaid(text, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
+            message = AssistantSaid(text, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
-            return ModelStep(said, step("model broke off"), broke_off=BROKE_OFF)
+            return ModelStep(message, step("model broke off"), broke_off=BROKE_OFF)
         last = failures[-1]
         failed = Failed(last.kind, apology, self.context.clean(last.message))
         return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
@@ -475,7 +475,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         admitted = []
                         break
                     admitted.append(admission)
-                begun = (*await self._checkpoint(run, admitted), *(one.started for one in admitted))
+                begun = (*await self._checkpoint(run, admitted), *(call.started for call in admitted))
         finally:  # text that was paid for is kept, even if the turn was stopped meanwhile
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (said,), spend=spend, steps=steps, starts=starts))
@@ -509,7 +509,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                             asks = call, admission
                             break
                 if admitted:
-                    started = tuple(one.started for one in admitted)
+                    started = tuple(call.started for call in admitted)
                     await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
                     await self._run_started(run, admitted, context)
                 if asks is not None:  # none after it runs before the decision
@@ -540,24 +540,24 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     ) -> TurnOutcome | None:
         """Run calls whose start is journaled, concurrently if there are several. Returns `parked` if one waits."""
         view = run.view
-        view.show(StatusChanged("tool", ", ".join(one.call.name for one in admitted)))
+        view.show(StatusChanged("tool", ", ".join(call.call.name for call in admitted)))
         if len(admitted) == 1:
             results = [await self.executor.run(admitted[0], context)]
         else:
-            results = await asyncio.gather(*(self.executor.run(one, context) for one in admitted))
+            results = await asyncio.gather(*(self.executor.run(call, context) for call in admitted))
         finished, outcomes, outcome = list[ToolFinished](), list[tuple[ApprovalId, CallOutcome]](), None
-        for one, result in zip(admitted, results, strict=True):
+        for call, result in zip(admitted, results, strict=True):
             if isinstance(result, ToolFinished):
-                notices = () if one.traits.read_only else await self.push(context.thread, context.agent)
+                notices = () if call.traits.read_only else await self.push(context.thread, context.agent)
                 finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
                 outcomes += _outcome(view.open, result.call_id, "failed" if result.is_error else "ran")
         if finished:
             now, number = self.clock.now(), view.open.steps
-            steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
+            steps = tuple(Step(number, f"tool {result.name}", now, result.duration_ms) for result in finished)
             await view.write(Commit(view.turn, tuple(finished), outcomes=tuple(outcomes), steps=steps))
-        for one, result in zip(admitted, results, strict=True):
+        for call, result in zip(admitted, results, strict=True):
             if isinstance(result, MustAsk):
-                outcome = await self._ask_person(run, one.call, result)
+                outcome = await self._ask_person(run, call.call, result)
             elif result is None:
                 outcome = "parked"
         return outcome
@@ -625,7 +625,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
 
 
 def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
-    return tuple(entry for one in admitted for entry in one.audit)
+    return tuple(entry for call in admitted for entry in call.audit)
 
 
 def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:

@@ -90,7 +90,7 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
                 pass
         if event.seq not in answers:
             continue
-        answer, said, mark = answers[event.seq]
+        answer, message, mark = answers[event.seq]
         transcript.settle()
         number += 1
         entries = transcript.entries
@@ -98,7 +98,7 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
             entries = [entry for entry in entries if entry.turn == answer.turn]
         system, told = started.system, mark.tools or tools
         yield RecordedStep(
-            answer.turn, answer.seq, number, started.agent, asked, began[0].at, said, entries, system, told
+            answer.turn, answer.seq, number, started.agent, asked, began[0].at, message, entries, system, told
         )
 
 
@@ -172,7 +172,7 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
     texts = {digest: digest_of(prompt.text.encode()) for digest, prompt in prompts.items()}
     done = set[int]()
     calls = 0
-    found: list[Difference | tuple[TurnId, int, Sent]] = []
+    items: list[Difference | tuple[TurnId, int, Sent]] = []
     for end in ends:
         path = [event for span in spans_to(end, branchings) for event in events[span.first - 1 : span.last]]
         marks: dict[int, tuple[Event, RequestMark]] = {}
@@ -183,9 +183,9 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
                 done.add(event.seq)
                 marks[event.data.asked.after] = event, event.data.asked
         if marks:
-            found += _rebuilt(path, marks, texts, meter)
-    differences = tuple(one for one in found if isinstance(one, Difference))
-    return ReplayReport(calls, differences, tuple(one for one in found if not isinstance(one, Difference)))
+            items += _rebuilt(path, marks, texts, meter)
+    differences = tuple(item for item in items if isinstance(item, Difference))
+    return ReplayReport(calls, differences, tuple(item for item in items if not isinstance(item, Difference)))
 
 
 def _rebuilt(
@@ -275,12 +275,12 @@ class Today(NamedTuple):
         if not routes:
             return "options", f"no provider has the model {sent.model} now"
         asked = sent.options.partition(", ")[0]
-        route = next((one for one in routes if one.model == asked), routes[0])
+        route = next((route for route in routes if route.model == asked), routes[0])
         options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)
         if options != sent.options:
             was, now = sent.options.split(", "), options.split(", ")
-            before = ", ".join(one for one in was if one not in now) or "no temperature"
-            after = ", ".join(one for one in now if one not in was) or "no temperature"
+            before = ", ".join(wa for wa in was if wa not in now) or "no temperature"
+            after = ", ".join(name for name in now if name not in was) or "no temperature"
             return "options", f"it was asked with {before}, and would be with {after} today"
         now = await self.context.instructions(thread, agent, offer(specs, ()))
         names = changed_sections(prompt, now) if described is not None else ()
@@ -293,17 +293,17 @@ def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
         today = now.get(tool.name)
         if today is None:
             return f"the tool {tool.name} no longer exists"
-        was, reads = (f"{one.description}\n{one.parameters}" for one in (tool, today))
+        was, reads = (f"{spec.description}\n{spec.parameters}" for spec in (tool, today))
         if was != reads:
             at = next((place for place, (a, b) in enumerate(zip(was, reads, strict=False)) if a != b), len(was))
-            said, says = was[at : at + TOOL_CHARS], reads[at : at + TOOL_CHARS]
-            return f"the tool {tool.name} is described in another way: {says!r} where it said {said!r}"
+            old_part, says = was[at : at + TOOL_CHARS], reads[at : at + TOOL_CHARS]
+            return f"the tool {tool.name} is described in another way: {says!r} where it said {old_part!r}"
     return ""
 
 
 def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
     """Return the names of changed sections that are not live, except the place where an agent works."""
-    texts = [{one.name: one.text for one in prompt.sections if not one.live} for prompt in (was, now)]
+    texts = [{section.name: section.text for section in prompt.sections if not section.live} for prompt in (was, now)]
     names = dict.fromkeys(name for of in texts for name in of if name != PLACE)
     return tuple(name for name in names if texts[0].get(name, "") != texts[1].get(name, ""))
 
@@ -334,4 +334,6 @@ async def replay_thread(
             others[sent] = await today.difference(thread, sent, prompts[sent.system], described)
         if (other := others[sent]) is not None:
             differences.append(Difference(of, seq, *other))
-    return msgspec.structs.replace(report, differences=tuple(sorted(differences, key=lambda one: one.seq)), alike=())
+    return msgspec.structs.replace(
+        report, differences=tuple(sorted(differences, key=lambda difference: difference.seq)), alike=()
+    )

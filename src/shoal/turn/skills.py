@@ -103,12 +103,12 @@ def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
     """Merge scopes: the later (narrower) skill of a name wins. Sorted by name. A broken skill does not hide a broader
     valid one."""
     by_name, shadowed = dict[str, Skill](), list[Skill]()
-    for one in found:
-        if isinstance(one, Skill):
-            if one.name in by_name:
-                shadowed.append(by_name[one.name])
-            by_name[one.name] = one
-    problems = tuple(one for one in found if isinstance(one, SkillProblem))
+    for item in found:
+        if isinstance(item, Skill):
+            if item.name in by_name:
+                shadowed.append(by_name[item.name])
+            by_name[item.name] = item
+    problems = tuple(item for item in found if isinstance(item, SkillProblem))
     return Skills(tuple(by_name[name] for name in sorted(by_name, key=natural)), problems, tuple(shadowed))
 
 
@@ -160,7 +160,7 @@ def _tools(document: Document) -> tuple[str, ...]:
     value = document.fields.get("allowed-tools", "")
     if isinstance(value, str):
         return tuple(_TOOL.findall(value))
-    return tuple(one.strip() for one in value if isinstance(one, str))
+    return tuple(word.strip() for word in value if isinstance(word, str))
 
 
 def _flag(document: Document, key: str) -> bool:

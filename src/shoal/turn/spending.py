@@ -124,29 +124,29 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
-        if usd is None and self.ceilings.unpriced == "refuse" and any(one.usd_max for one in ceilings):
+        if usd is None and self.ceilings.unpriced == "refuse" and any(ceiling.usd_max for ceiling in ceilings):
             provider = charge.model.partition("/")[0] if "/" in charge.model else "NAME"
             return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
-        found = Reserved(())
+        reserved = Reserved(())
         with anyio.CancelScope(shield=True):  # not cancelled half-way: the following call is, and settles it
-            found = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
-            for one in found.standings if found.blocked is None and charge.thread else ():
-                key = f"budget:{one.scope}:{one.day}"
-                if one.share < NOTE_SHARE or key in self.noted or one.scope.startswith("turn:"):
+            reserved = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
+            for standing in reserved.standings if reserved.blocked is None and charge.thread else ():
+                key = f"budget:{standing.scope}:{standing.day}"
+                if standing.share < NOTE_SHARE or key in self.noted or standing.scope.startswith("turn:"):
                     continue
-                if not may_know(charge.audience, one.scope):
+                if not may_know(charge.audience, standing.scope):
                     continue
                 if len(self.noted) >= NOTED_MAX:
                     self.noted.clear()
                 self.noted.add(key)
-                await self.post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
-        if found.blocked is None:
+                await self.post(NewPost(key, charge.chat, NOTE.format(left=standing.left)))
+        if reserved.blocked is None:
             return ""
-        if charge.ceiling is not None and charge.ceiling.scope == found.blocked.scope:
-            return OWN_STOPPED.format(left=found.blocked.left)
-        log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
-        left = f" What is left: {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
+        if charge.ceiling is not None and charge.ceiling.scope == reserved.blocked.scope:
+            return OWN_STOPPED.format(left=reserved.blocked.left)
+        log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": reserved.blocked.scope})
+        left = f" What is left: {reserved.blocked.left}." if may_know(charge.audience, reserved.blocked.scope) else ""
         return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:
@@ -224,12 +224,12 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
         """Describe the remaining budget for the model. Empty if enough is left, or if others must not see it."""
         here = Charge("", "", thread, TurnId(""), agent, asker)
-        bounds = [one for one in self._ceilings_of(here) if may_know(audience, one.scope)]
+        bounds = [ceiling for ceiling in self._ceilings_of(here) if may_know(audience, ceiling.scope)]
         if not bounds:
             return ""
-        found = await self.store.budget.standings([(bound.scope, bound.day) for bound in bounds])
-        scarce = [one for one in found if one.share >= NOTE_SHARE]
-        return max(scarce, key=lambda one: one.share).left if scarce else ""
+        standings = await self.store.budget.standings([(bound.scope, bound.day) for bound in bounds])
+        scarce = [standing for standing in standings if standing.share >= NOTE_SHARE]
+        return max(scarce, key=lambda standing: standing.share).left if scarce else ""
 
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
         """Return the limits of the call: of the turn and each calling turn and thread above, the person, the agent, and
@@ -238,30 +238,30 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
-        found: list[tuple[str, str, float, int]] = []
+        ceilings: list[tuple[str, str, float, int]] = []
         for thread, turn in ((charge.thread, charge.turn), *charge.line):
             of_turn = own if turn == charge.turn else NO_BUDGET
             usd, tokens = set_to.usd_per_turn, set_to.tokens_per_turn
             usd, tokens = _stricter(usd, of_turn.usd_per_turn), _stricter(tokens, of_turn.tokens_per_turn)
-            found.append((f"turn:{turn}" if turn else "", "", usd, tokens))
+            ceilings.append((f"turn:{turn}" if turn else "", "", usd, tokens))
             scope = f"thread:{thread}" if thread else ""
-            found.append((scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
+            ceilings.append((scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
         usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
         tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
         usd_of_user, tokens_of_user = set_to.usd_per_user_day, set_to.tokens_per_user_day
         if is_stranger(charge.asker) and not person.name:
             usd_of_user = _stricter(usd_of_user, set_to.usd_per_stranger_day)
             tokens_of_user = _stricter(tokens_of_user, set_to.tokens_per_stranger_day)
-            found.append(("strangers", day, set_to.usd_strangers_per_day, set_to.tokens_strangers_per_day))
-        found += [
+            ceilings.append(("strangers", day, set_to.usd_strangers_per_day, set_to.tokens_strangers_per_day))
+        ceilings += [
             (user, day, person.usd_per_day or usd_of_user, person.tokens_per_day or tokens_of_user),
             (f"agent:{charge.agent}", day, usd, tokens),
             ("day", day, set_to.usd_per_day, set_to.tokens_per_day),
             ("total", "", set_to.usd_total, set_to.tokens_total),
         ]
         if (of_call := charge.ceiling) is not None:
-            found.append((of_call.scope, of_call.day, of_call.usd_max, of_call.tokens_max))
-        return tuple(dict.fromkeys(Ceiling(*one) for one in found if one[0] and (one[2] or one[3])))
+            ceilings.append((of_call.scope, of_call.day, of_call.usd_max, of_call.tokens_max))
+        return tuple(dict.fromkeys(Ceiling(*row) for row in ceilings if row[0] and (row[2] or row[3])))
 
 
 def is_stranger(asker: Asker) -> bool:
@@ -279,12 +279,12 @@ WINDOW_TOKENS_MAX = 10_000_000
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
     """Return the reported tokens of a call. Estimates replace missing and impossible numbers."""
-    said, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
+    usage, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
-    input_tokens, output_tokens = said.input_tokens, said.output_tokens
-    if said.reasoning_tokens > output_tokens:  # some services count thinking separately from the answer
-        output_tokens += said.reasoning_tokens
-    cached, written, estimated = said.cached_tokens, said.cache_write_tokens, 0
+    input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
+    if usage.reasoning_tokens > output_tokens:  # some services count thinking separately from the answer
+        output_tokens += usage.reasoning_tokens
+    cached, written, estimated = usage.cached_tokens, usage.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):
         input_tokens, cached, written, estimated = gauge.request(request), 0, 0, 1
     if not _is_plausible(output_tokens, sum(map(len, answer))):
@@ -294,7 +294,7 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
         output_tokens,
         min(cached, input_tokens),
         min(written, input_tokens),
-        min(said.reasoning_tokens, output_tokens),
+        min(usage.reasoning_tokens, output_tokens),
         estimated,
     )
 
@@ -336,5 +336,5 @@ def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> 
     priced = [row.usd for row in rows if row.usd is not None]
     money = f", ${sum(priced):.2f}{'' if len(priced) == len(rows) else ' and what has no price'}" if priced else ""
     calls = sum(row.calls for row in rows)
-    left = "".join(f" Left: {one.left}." for one in standings if one.usd_max or one.tokens_max)
+    left = "".join(f" Left: {standing.left}." for standing in standings if standing.usd_max or standing.tokens_max)
     return f"Today, in all conversations: {counted(calls, 'model call')}, {counted(tokens, 'token')}{money}.{left}"

@@ -75,7 +75,7 @@ async def ask_or_stage(
     state = run.view.open
     if not can_wait(state, call, asks):
         return await ask_together(run, call, asks, executor, context, clock)
-    is_again = any((one.name, one.arguments) == (call.name, call.arguments) for one in state.staged.values())
+    is_again = any((staged.name, staged.arguments) == (call.name, call.arguments) for staged in state.staged.values())
     text = STAGED.format(what=short_line(asks.approval.shown or call.name, WHAT_CHARS_MAX))
     result = ToolFinished(call.id, call.name, text, counts=False, staged=not is_again)
     return Commit(run.turn, (result,), audit=asks.audit)
@@ -118,7 +118,7 @@ async def end_card(
         requests.append(request.on_card(item))
     shown_in = place if place != view.thread else ""
     approvals = tuple(msgspec.structs.replace(request.approval, shown_in=shown_in) for request in requests)
-    accepted = AcceptedCalls(card, tuple(call for call, _ in questions), tuple(one.id for one in approvals))
+    accepted = AcceptedCalls(card, tuple(call for call, _ in questions), tuple(approval.id for approval in approvals))
     key, asked = f"staged:{card}", state.scope or PromptScope(scope.agent.name, scope.asker, scope.audience)
     prompt = Prompt(
         view.thread,
@@ -151,7 +151,7 @@ async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBu
 
     def read() -> str:
         changes = files_of(list(trees.changes(before.tree, now.tree)))
-        shown = [file_change(trees, one, "", "", context.clean, shows=True) for one in changes[:FILES_SHOWN_MAX]]
+        shown = [file_change(trees, change, "", "", context.clean, shows=True) for change in changes[:FILES_SHOWN_MAX]]
         return "\n".join(change_lines(shown, len(changes), DIFF_CHARS_MAX))
 
     try:

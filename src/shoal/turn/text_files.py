@@ -70,13 +70,13 @@ class FileCache:
         A file longer than `bytes_max` bytes is reduced to its beginning and end, with a notice between them. Bytes that
         are not UTF-8 and NULs become U+FFFD.
         """
-        stamp, found = _stamp(path, stat.S_IFREG), self._texts.get(path)
-        if stamp and found and found.settled and (found.stamp, found.bytes_max) == (stamp, bytes_max):
+        stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
+        if stamp and cached and cached.settled and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
             self._texts.move_to_end(path)
-            return found.content
-        if found is not None:
+            return cached.content
+        if cached is not None:
             del self._texts[path]
-            self.bytes_held -= len(found.content)
+            self.bytes_held -= len(cached.content)
         if stamp is None:
             return ""
         before_ns = time.time_ns()
@@ -92,8 +92,8 @@ class FileCache:
                     text = _joined(head, tail, stamp.size, "bytes", path)
         except OSError:
             text = ""
-        if found is not None and found.content == text:
-            text = found.content
+        if cached is not None and cached.content == text:
+            text = cached.content
         self._texts[path] = _Cached(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, bytes_max, text)
         self.bytes_held += len(text)
         while len(self._texts) > 1 and (len(self._texts) > self._files_max or self.bytes_held > self._bytes_max):
@@ -107,17 +107,17 @@ class FileCache:
         if stamp is None:
             self._listings.pop(directory, None)
             return ()
-        found = self._listings.get(directory)
-        if found is not None and found.settled and found.stamp == stamp:
+        cached = self._listings.get(directory)
+        if cached is not None and cached.settled and cached.stamp == stamp:
             self._listings.move_to_end(directory)
-            return found.content
+            return cached.content
         before_ns = time.time_ns()
         try:
             listed = tuple(sorted(name for name in os.listdir(directory) if not name.startswith(".") and is_text(name)))
         except OSError:
             listed = ()
-        if found is not None and found.content == listed:
-            listed = found.content
+        if cached is not None and cached.content == listed:
+            listed = cached.content
         self._listings[directory] = _Cached(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, 0, listed)
         while len(self._listings) > self._files_max:
             self._listings.popitem(last=False)
@@ -134,27 +134,27 @@ class SkillReader:
 
     def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
         """Return the skills below `roots`: the same object while nothing changed there."""
-        found: list[Skill | SkillProblem] = []
+        skills: list[Skill | SkillProblem] = []
         for root in roots:
             looked = [*self._below(str(root.path), root.scope)]
             names = set[str]()
-            for one in looked[:SKILLS_MAX]:
-                if isinstance(one, Skill) and one.name in names:
-                    why = f"Skill {one.path.parent.name!r} is left out: another one here has the name {one.name!r}."
-                    found.append(SkillProblem(one.path, why))
+            for entry in looked[:SKILLS_MAX]:
+                if isinstance(entry, Skill) and entry.name in names:
+                    why = f"Skill {entry.path.parent.name!r} is left out: another one here has the name {entry.name!r}."
+                    skills.append(SkillProblem(entry.path, why))
                     continue
-                if isinstance(one, Skill):
-                    names.add(one.name)
-                found.append(one)
+                if isinstance(entry, Skill):
+                    names.add(entry.name)
+                skills.append(entry)
             if len(looked) > SKILLS_MAX:
                 why = f"{root.path} holds {len(looked)} skills; only the first {SKILLS_MAX} are read."
-                found.append(SkillProblem(root.path, why))
+                skills.append(SkillProblem(root.path, why))
         before, merged = self._merged.get(roots, (None, None))
-        if merged is None or before != found:
+        if merged is None or before != skills:
             if len(self._merged) >= 512:
                 self._merged.clear()
-            merged = merge(found)
-            self._merged[roots] = (found, merged)
+            merged = merge(skills)
+            self._merged[roots] = (skills, merged)
         return merged
 
     def _below(self, folder: str, scope: SkillScope, depth: int = SKILL_DEPTH_MAX) -> Iterator[Skill | SkillProblem]:
@@ -164,16 +164,16 @@ class SkillReader:
             text = self._files.read(path, SKILL_BYTES_MAX)
             if not text and not os.path.lexists(path):
                 inner = self._files.names(f"{folder}/{name}")
-                written = next((one for one in inner if is_skill_file(one)), "")
+                written = next((name for name in inner if is_skill_file(name)), "")
                 if not written:
                     if depth > 1:
                         yield from self._below(f"{folder}/{name}", scope, depth - 1)
                     continue
                 path = f"{folder}/{name}/{written}"
                 text = self._files.read(path, SKILL_BYTES_MAX)
-            kept = self._parsed.get(path)
-            if text and kept is not None and kept[0] is text and kept[1] == scope:
-                yield kept[2]
+            cached = self._parsed.get(path)
+            if text and cached is not None and cached[0] is text and cached[1] == scope:
+                yield cached[2]
             elif text:
                 if len(self._parsed) >= 4096:
                     self._parsed.clear()
@@ -205,12 +205,12 @@ def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
 
 def _stamp(path: str, kind: int) -> _FileStamp | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    if stat.S_IFMT(found.st_mode) != kind:
+    if stat.S_IFMT(status.st_mode) != kind:
         return None
-    return _FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
+    return _FileStamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _codec(data: bytes) -> str:
@@ -230,6 +230,6 @@ def _joined(head: str, tail: str, size: int, unit: str, where: str) -> str:
     tail_start = tail.find("\n") + 1
     if tail_start < len(tail) // 4:
         tail = tail[tail_start:]
-    kept = len(head.encode()) + len(tail.encode()) if unit == "bytes" else len(head) + len(tail)
+    length = len(head.encode()) + len(tail.encode()) if unit == "bytes" else len(head) + len(tail)
     name = f" of {os.path.basename(where)}" if where else ""
-    return f"{head}\n[… {size - kept} of {size} {unit}{name} left out here …]\n{tail}"
+    return f"{head}\n[… {size - length} of {size} {unit}{name} left out here …]\n{tail}"

@@ -249,8 +249,8 @@ class ThreadView:
     async def new_notes(self, notes: Sequence[str]) -> list[str]:
         """Return the notes that this thread has never received, in any window or process."""
         if not self.notes.issuperset(notes):
-            found = await self.journal.failures(self.thread)
-            self.notes.update(failed.message for failed in found if failed.kind == LEFT_OUT)
+            failures = await self.journal.failures(self.thread)
+            self.notes.update(failed.message for failed in failures if failed.kind == LEFT_OUT)
         return [note for note in notes if note not in self.notes]
 
     # ---- writing the journal ----

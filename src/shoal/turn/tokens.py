@@ -109,7 +109,7 @@ class Gauge(NamedTuple):
 
     def request(self, request: ModelRequest) -> int:
         units = self.meter.prefix(request.system, request.tools)
-        return round((units + sum(self.meter.message(one) for one in request.messages)) * self.factor)
+        return round((units + sum(self.meter.message(message) for message in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
         """Return the tokens of a piece of text, which may be given in parts."""

@@ -81,13 +81,13 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         """List the devices on an I2C bus of this machine, by reading a byte at each address."""
 
         def work() -> str:
-            found: list[str] = []
+            names: list[str] = []
             with i2c(bus) as opened:
                 for address in ADDRESSES:
                     with suppress(OSError):
                         opened.read_byte(address)
-                        found.append(f"0x{address:02x}")
-            return f"Devices answer at {', '.join(found)}." if found else "No device answers on this bus."
+                        names.append(f"0x{address:02x}")
+            return f"Devices answer at {', '.join(names)}." if names else "No device answers on this bus."
 
         return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 

@@ -103,13 +103,13 @@ class Tree:
             if not self._takes(path):
                 return b""
             with path.open("rb") as file:
-                found = file.read(bytes_max + 1)
+                content = file.read(bytes_max + 1)
         except OSError as error:
             self.leave(path, f"it cannot be read: {error.strerror}")
             return b""
-        if len(found) > bytes_max:
+        if len(content) > bytes_max:
             self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest of it")
-        return found[:bytes_max]
+        return content[:bytes_max]
 
     def _takes(self, path: Path) -> bool:
         """Whether the directory has this file. Marks it as accounted for."""
@@ -280,7 +280,7 @@ def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) ->
         if day is not None:
             agent.notes.setdefault(day, []).extend(entries_of(tree.text(path)))
         elif text := tree.text(path).strip():
-            name = distinct(f"memory-{slug(path.stem)}", str(path), [one[:-3] for one in agent.documents])
+            name = distinct(f"memory-{slug(path.stem)}", str(path), [document[:-3] for document in agent.documents])
             agent.documents[f"{name}.md"] = text
     for skill, path in tree.skills(folder / "skills"):
         agent.add_skill(skill, path.relative_to(folder / "skills").as_posix())
@@ -320,14 +320,14 @@ class Options:
 
     def get(self, *path: str) -> Json:
         """Return the value at a path, or None, and mark it as read."""
-        found, taken = self.content, list[str]()
+        value, taken = self.content, list[str]()
         for name in path:
-            table = as_dict(found)
+            table = as_dict(value)
             key = name if name in table or _snake(name) not in table else _snake(name)
-            found = table.get(key)
+            value = table.get(key)
             taken.append(key)
         self._used.add(tuple(taken))
-        return found
+        return value
 
     def text(self, *path: str) -> str:
         """Return a text or number as text, or empty for other types."""
@@ -335,17 +335,17 @@ class Options:
 
     def texts(self, *path: str) -> tuple[str, ...]:
         """Return a list of texts or numbers as texts. A single value is a list of one."""
-        found = self.get(*path)
-        items = found if isinstance(found, list) else [found]
-        return tuple(str(one).strip() for one in items if isinstance(one, str | int) and not isinstance(one, bool))
+        value = self.get(*path)
+        items = value if isinstance(value, list) else [value]
+        return tuple(str(item).strip() for item in items if isinstance(item, str | int) and not isinstance(item, bool))
 
     def table(self, *path: str) -> dict[str, Json]:
         """Return the table at a path without marking its keys as read."""
-        found = self.content
+        value = self.content
         for name in path:
-            table = as_dict(found)
-            found = table.get(name, table.get(_snake(name)))
-        return as_dict(found)
+            table = as_dict(value)
+            value = table.get(name, table.get(_snake(name)))
+        return as_dict(value)
 
     def rest(self, *path: str) -> Iterator[str]:
         """Return the unread keys at a path. A table with no read keys is one entry."""
@@ -360,7 +360,7 @@ class Options:
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+    return re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", name)
 
 
 _TOKEN = re.compile(
@@ -372,7 +372,7 @@ _TOKEN = re.compile(
 
 def json5(text: str, where: Path) -> Json:
     """Parse JSON with comments, trailing commas, single quotes and bare keys. Raises InvalidInput."""
-    words = [one for one in _TOKEN.findall(text) if not one.startswith(("//", "/*"))]
+    words = [word for word in _TOKEN.findall(text) if not word.startswith(("//", "/*"))]
     out: list[str] = []
     for number, word in enumerate(words):
         after = words[number + 1] if number + 1 < len(words) else ""
@@ -392,13 +392,13 @@ def json5(text: str, where: Path) -> Json:
 
 
 def dotenv(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for line in text.splitlines():
         match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*+(.*)", line.rstrip())
         if match:
             quoted = re.match(r"""(["'])(.*)\1""", match[2])
-            found[match[1]] = quoted[2] if quoted else re.sub(r"(?<!\s)\s++#.*", "", match[2]).strip()
-    return {name: value for name, value in found.items() if value}
+            variables[match[1]] = quoted[2] if quoted else re.sub(r"(?<!\s)\s++#.*", "", match[2]).strip()
+    return {name: value for name, value in variables.items() if value}
 
 
 def yaml_subset(text: str) -> dict[str, Json]:
@@ -463,7 +463,7 @@ def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
 
 def _yaml_scalar(text: str) -> Json:
     if text.startswith("[") and text.endswith("]"):
-        return [_yaml_scalar(one.strip()) for one in text[1:-1].split(",") if one.strip()]
+        return [_yaml_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     plain: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None, "{}": {}}

@@ -78,7 +78,7 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     for name, path in (("SOUL.md", home / "SOUL.md"), ("USER.md", home / "memories" / "USER.md"),
                        ("AGENTS.md", home / "AGENTS.md")):  # fmt: skip
         if text := tree.text(path).strip():
-            agent.files[name] = "\n".join(f"- {one}" for one in _entries(text)) if name == "USER.md" else text
+            agent.files[name] = "\n".join(f"- {entry}" for entry in _entries(text)) if name == "USER.md" else text
     agent.memory = _entries(tree.text(home / "memories" / "MEMORY.md"))
     shipped = {line.split(":")[0].strip() for line in tree.text(home / "skills" / ".bundled_manifest").splitlines()}
     for skill, path in tree.skills(home / "skills"):
@@ -95,8 +95,8 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     read_models(found, options, variables, agent, is_first=is_first)
     read_channels(found, variables, is_first=is_first)
     read_threads(found, tree, home / "state.db", agent.name)
-    for one in as_list(as_dict(tree.json(home / "cron" / "jobs.json")).get("jobs")):
-        read_schedule(found, Options(as_dict(one)), agent.name, zone)
+    for job in as_list(as_dict(tree.json(home / "cron" / "jobs.json")).get("jobs")):
+        read_schedule(found, Options(as_dict(job)), agent.name, zone)
     for name in options.rest():
         found.leave(f"{agent.name}: config.yaml: {name}", "no setting here means the same")
     for name in variables:
@@ -105,7 +105,7 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
 
 def _entries(text: str) -> list[str]:
     """Split memory into entries, which are separated by lines of a single §."""
-    return [" ".join(one.split()) for one in re.split(r"(?m)^[ \t]*§[ \t]*$", text) if one.strip()]
+    return [" ".join(entry.split()) for entry in re.split(r"(?m)^[ \t]*§[ \t]*$", text) if entry.strip()]
 
 
 def read_models(
@@ -125,16 +125,16 @@ def read_models(
     options.get("providers")
     for variable, name in KEYS.items():
         key = variables.pop(variable, "")
-        if key and name not in [one.name for one in own]:
+        if key and name not in [provider.name for provider in own]:
             own.append(FoundProvider(name, key=key))
-    names = [one.name for one in own]
+    names = [provider.name for provider in own]
     if address and provider in ("custom", "ollama", "vllm", "llamacpp", "lmstudio"):
         own.append(FoundProvider(slug(provider), "openai", address))
         provider = slug(provider)
     elif "openrouter.ai" in address or (provider in ("", "auto") and "openrouter" in names):
         provider = "openrouter"
-    known = {one.name for one in found.providers}
-    found.providers += [one for one in own if one.name not in known]
+    known = {provider.name for provider in found.providers}
+    found.providers += [provider for provider in own if provider.name not in known]
     if model and provider not in ("", "auto"):
         model = f"{provider}/{model.removeprefix(f'{provider}/')}"
     agent.model = model
@@ -156,7 +156,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
             continue
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
             found.leave(f"channel {platform}: everybody", 'it was open to all; write allow = ["*"] if you mean it')
-        allow = tuple(one.strip() for one in people.split(",") if one.strip() not in ("", "*"))
+        allow = tuple(person.strip() for person in people.split(",") if person.strip() not in ("", "*"))
         found.add_account(platform, allow, plain, secrets)
 
 
@@ -175,7 +175,7 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
             found.leave(f"{agent}: {title or key}", f"{NOT_TALK[source]}, not a conversation")
             continue
         talk = dict[Entry, None]()  # skip a message that was stored twice
-        for row in sorted(spoken.get(key, ()), key=lambda one: number_of(one.get("timestamp"))):
+        for row in sorted(spoken.get(key, ()), key=lambda row_of: number_of(row_of.get("timestamp"))):
             talk[row.get("role"), row.get("content"), row.get("timestamp")] = None
         results += found.add_thread(key, agent, title, talk, time_of(session.get("started_at")) or changed_at(file))
     found.leave_results(agent, results)

@@ -67,7 +67,7 @@ def read(root: Path) -> Found:
         notes_of(agent, day, text)
     log = workspace / "memory" / "history.jsonl"
     if strange := sum(
-        not notes_of(agent, text_of(one.get("timestamp")), one.get("content")) for one in files.lines(log)
+        not notes_of(agent, text_of(line.get("timestamp")), line.get("content")) for line in files.lines(log)
     ):
         files.leave(log, f"{counted(strange, 'entry', 'entries')} without a day or a text")
     results, known = 0, set[str]()
@@ -100,7 +100,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
                     (number_of(row.get("position")), row.get("record"))
                 )
         for key, row in about.items():
-            records = [parsed(record) for _, record in sorted(spoken.get(key, ()), key=lambda one: one[0])]
+            records = [parsed(record) for _, record in sorted(spoken.get(key, ()), key=lambda item: item[0])]
             since = time_of(row.get("created_at")) or changed_at(path)
             results += read_thread(found, key, text_of(row.get("title")), list(map(as_dict, records)), since, known)
     for path in [file for file in files if file.suffix == ".jsonl"]:
@@ -126,7 +126,7 @@ def read_thread(
     if key.startswith(("cron:", "heartbeat")):
         found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
         return 0
-    talk: list[Entry] = [(one.get("role"), one.get("content"), one.get("timestamp")) for one in entries]
+    talk: list[Entry] = [(entry.get("role"), entry.get("content"), entry.get("timestamp")) for entry in entries]
     return found.add_thread(key, "nanobot", title, talk, since)
 
 
@@ -158,7 +158,7 @@ def read_models(found: Found, options: Options) -> None:
         elif key:
             found.leave(f"the key of {name}", "Shoal does not know its address; write it under [providers]")
     options.get("providers")
-    names = [one.name for one in found.providers]
+    names = [provider.name for provider in found.providers]
     if model and first not in names and (provider in names or (names and provider in ("", "auto"))):
         model = f"{provider if provider in names else names[0]}/{model}"
     found.model = model
@@ -178,7 +178,7 @@ def read_channels(found: Found, options: Options) -> None:
         listed = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom")]
         if "*" in listed or not listed:
             found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
-        allow = tuple(dict.fromkeys(one.split("|")[0] for one in listed if one != "*"))
+        allow = tuple(dict.fromkeys(person.split("|")[0] for person in listed if person != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
-        found.add_account(name, allow, plain, {key: table.text(one) for key, one in SECRETS[name].items()})
+        found.add_account(name, allow, plain, {key: table.text(key_name) for key, key_name in SECRETS[name].items()})
     options.get("channels")

@@ -112,9 +112,11 @@ def read(root: Path) -> Found:
         read_models(found, tree, options, variables, state)
         read_channels(found, tree, options, variables, state)
         written = tree.json(root / "cron" / "jobs.json")  # a plain list in older versions
-        jobs = [as_dict(one) for one in as_list(as_dict(written).get("jobs", written))]
+        jobs = [as_dict(job) for job in as_list(as_dict(written).get("jobs", written))]
         stored = [job_of(row) for row in state("cron_jobs")]
-        for job in stored + [job for job in jobs if job.get("id") not in [one.get("id") for one in stored]]:
+        for job in stored + [
+            job for job in jobs if job.get("id") not in [stored_job.get("id") for stored_job in stored]
+        ]:
             read_schedule(found, job, names)
     for name in options.rest():
         found.leave(f"{file.name}: {name}", OPTIONS.get(name.split(".")[0], "no setting here means the same"))
@@ -124,11 +126,13 @@ def read(root: Path) -> Found:
 
 def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
     """Read the agents and their workspaces, the default one first. Return their names in Shoal."""
-    listed = {text_of(as_dict(one).get("id")) or "main": as_dict(one) for one in as_list(options.get("agents", "list"))}
-    listed |= {name: as_dict(one) for name, one in as_dict(options.get("agents", "entries")).items()}
+    listed = {
+        text_of(as_dict(entry).get("id")) or "main": as_dict(entry) for entry in as_list(options.get("agents", "list"))
+    }
+    listed |= {name: as_dict(entry) for name, entry in as_dict(options.get("agents", "entries")).items()}
     folders = tree.root / "agents"
     ids = [*listed, *(path.name for path in folders_and_files(folders) if path.is_dir())]
-    default = next((name for name, one in listed.items() if one.get("default") is True), "")
+    default = next((name for name, agent in listed.items() if agent.get("default") is True), "")
     default = default or ("main" if "main" in ids or not ids else ids[0])
     workspace = options.text("agents", "defaults", "workspace") or options.text("agent", "workspace")
     identity = options.get("identity")
@@ -142,7 +146,7 @@ def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
         files, folder = tree.workspace(given, usual)
         read_workspace(found, files, folder, agent)
         for skill, path in tree.skills(tree.root / "skills"):
-            if skill.name not in [one.name for one in agent.skills]:
+            if skill.name not in [skill.name for skill in agent.skills]:
                 agent.add_skill(skill, path.name)
         about = as_dict(own.get("identity") or (identity if name == default else None))
         if about and "IDENTITY.md" not in agent.files:
@@ -197,7 +201,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         node = about.get(session, dict[str, Json]())
         key = text_of(window.get("session_key")) or text_of(node.get("session_key")) or session
         title = text_of(node.get("label")) or text_of(node.get("display_name")) or text_of(window.get("display_name"))
-        entries = [entry for _, entry in sorted(numbered, key=lambda one: one[0])]
+        entries = [entry for _, entry in sorted(numbered, key=lambda item: item[0])]
         since = time_of(window.get("created_at")) or changed_at(tree.root)
         told = _title(as_dict(parsed(node.get("entry_json"))))
         if session in closed:
@@ -215,7 +219,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
 def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[str]) -> None:
     """Read an agent's conversations from files, except those in its database."""
     index = as_dict(tree.json(folder / "sessions.json"))
-    about = {text_of(as_dict(one).get("sessionId")): (key, as_dict(one)) for key, one in index.items()}
+    about = {text_of(as_dict(entry).get("sessionId")): (key, as_dict(entry)) for key, entry in index.items()}
     results = 0
     for path in folders_and_files(folder):
         session = path.name.removesuffix(".jsonl")
@@ -281,22 +285,22 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         value = options.get(*path)
         found.model = found.model or _model_name(value)
         fallbacks = as_list(as_dict(value).get("fallbacks"))
-        found.fallback = found.fallback or tuple(one for one in fallbacks if isinstance(one, str))
+        found.fallback = found.fallback or tuple(fallback for fallback in fallbacks if isinstance(fallback, str))
     keys = {name: variables[variable] for variable, name in KEYS.items() if variables.get(variable)}
     stores = [parsed(row.get("store_json")) for name in STORES for row in state(name)]
     for folder in folders_and_files(tree.root / "agents"):
         stores.append(tree.json(folder / "agent" / "auth-profiles.json"))
         with tree.database(folder / "agent" / "openclaw-agent.sqlite") as database:
             stores += [parsed(row.get("store_json")) for name in STORES for row in database(name)]
-    for name, one in [item for store in stores for item in as_dict(as_dict(store).get("profiles")).items()]:
-        profile = as_dict(one)
+    for name, provider in [item for store in stores for item in as_dict(as_dict(store).get("profiles")).items()]:
+        profile = as_dict(provider)
         key = secret_of(profile.get("key") or profile.get("keyRef"), variables)
         if key:
             keys.setdefault(text_of(profile.get("provider")) or name.split(":")[0], key)
         else:
             found.leave(f"the login {name}", "it is no key that could be read, and belongs to OpenClaw")
-    for name, one in options.table("models", "providers").items():
-        table = as_dict(one)
+    for name, provider in options.table("models", "providers").items():
+        table = as_dict(provider)
         kind = KINDS.get(text_of(table.get("api")), "openai")
         key = secret_of(table.get("apiKey"), variables)
         found.providers.append(FoundProvider(slug(name), kind, text_of(table.get("baseUrl")), key))
@@ -340,19 +344,19 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
             table = Options({**as_dict(value), **as_dict(next(iter(accounts.values())))})
         allow = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom"), *table.texts("groupAllowFrom")]
         listed = as_list(as_dict(tree.json(tree.root / "credentials" / f"{name}-allowFrom.json")).get("allowFrom"))
-        allow += [*map(text_of, listed), *(one for channel, one in paired if channel == name)]
+        allow += [*map(text_of, listed), *(person for channel, person in paired if channel == name)]
         if "*" in allow:
             found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
             what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"
             found.leave(what, "name the rooms in `channels`, by their ids")
-        people = tuple(dict.fromkeys(_PREFIX.sub("", one) for one in allow if one not in ("", "*")))
-        plain = {key: table.text(one) for key, one in PLAIN_KEYS.get(platform, {}).items()}
-        token = {key: secret_of(table.get(one), variables) for key, one in ACCOUNT_KEYS[platform].items()}
-        for one in ACCOUNT_KEYS[platform].values():
-            if as_dict(table.get(one)) and not secret_of(table.get(one), variables):
-                found.leave(f"channel {name}: {one}", "it is kept outside of OpenClaw's files; `shoal setup chat` asks")
+        people = tuple(dict.fromkeys(_PREFIX.sub("", person) for person in allow if person not in ("", "*")))
+        plain = {key: table.text(field) for key, field in PLAIN_KEYS.get(platform, {}).items()}
+        token = {key: secret_of(table.get(field), variables) for key, field in ACCOUNT_KEYS[platform].items()}
+        for key in ACCOUNT_KEYS[platform].values():
+            if as_dict(table.get(key)) and not secret_of(table.get(key), variables):
+                found.leave(f"channel {name}: {key}", "it is kept outside of OpenClaw's files; `shoal setup chat` asks")
         found.add_account(platform, people, plain, token)
     options.get("channels")
 

@@ -54,11 +54,13 @@ def read(path: Path) -> Found:
         if not found.threads:
             raise InvalidInput(f"{path} holds no chats of Open WebUI. Export them under Settings, Data Controls.")
         return found
-    file = next((one for one in (path, root / "webui.db", root / "data" / "webui.db") if one.is_file()), None)
+    file = next(
+        (candidate for candidate in (path, root / "webui.db", root / "data" / "webui.db") if candidate.is_file()), None
+    )
     if file is None:
         raise InvalidInput(f"{root} is not a folder of Open WebUI: it has no webui.db. Name the folder that has it.")
     with tree.database(file) as database:
-        people = sorted(database("user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
+        people = sorted(database("user"), key=lambda user: (user.get("role") != "admin", str(user.get("created_at"))))
         if not people or "role" not in people[0]:
             raise InvalidInput(f"{file} is not a database of Open WebUI: no person is in it. Name another.")
         read_database(found, database, people[0], main)
@@ -130,13 +132,13 @@ def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
     """Read the configured model servers."""
     openai, ollama = as_dict(settings.get("openai")), as_dict(settings.get("ollama"))
     keys = as_list(openai.get("api_keys"))
-    for number, one in enumerate(as_list(openai.get("api_base_urls"))):
-        url, key = text_of(one), text_of(keys[number]) if number < len(keys) else ""
+    for number, address in enumerate(as_list(openai.get("api_base_urls"))):
+        url, key = text_of(address), text_of(keys[number]) if number < len(keys) else ""
         official = "api.openai.com" in url
         name = "openai" if official else f"openwebui-{number + 1}"
         found.providers.append(FoundProvider(name, "" if official else "openai", "" if official else url, key))
-    for one in as_list(ollama.get("base_urls"))[:1]:
-        found.providers.append(FoundProvider("ollama", "", f"{text_of(one).rstrip('/')}/v1"))
+    for address in as_list(ollama.get("base_urls"))[:1]:
+        found.providers.append(FoundProvider("ollama", "", f"{text_of(address).rstrip('/')}/v1"))
     if settings:
         found.leave("its other settings", "settings of its own server")
 
@@ -147,13 +149,15 @@ def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
     title = text_of(row.get("name")) or origin
     name = slug(title)
     given = map(as_dict, as_list(_table(row.get("data")).get("files")))
-    files = {text_of(one.get("path")): text_of(one.get("content")) for one in given}
+    files = {text_of(file_row.get("path")): text_of(file_row.get("content")) for file_row in given}
     text = files.pop("SKILL.md", "") or text_of(row.get("content"))
     if not text.startswith("---"):
         about = " ".join((text_of(row.get("description")) or title or name).split())[:1000]
         text = f'---\nname: {name}\ndescription: "{about.replace(chr(34), chr(39))}"\n---\n\n{text}'
-    safe = {one: content for one, content in files.items() if re.fullmatch(r"(?!/)(?!.*\.\.)[^\0]{1,200}", one)}
-    contents = {one: content.encode() for one, content in {"SKILL.md": text, **safe}.items()}
+    safe = {
+        name_in: content for name_in, content in files.items() if re.fullmatch(r"(?!/)(?!.*\.\.)[^\0]{1,200}", name_in)
+    }
+    contents = {name_in: content.encode() for name_in, content in {"SKILL.md": text, **safe}.items()}
     return FoundSkill(name, contents, title), origin
 
 
@@ -169,11 +173,11 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
         seen.add(at)
         branch.append(as_dict(messages[at]))
         at = text_of(branch[-1].get("parentId"))
-    branch = branch[::-1] or [as_dict(one) for one in as_list(chat.get("messages"))]
+    branch = branch[::-1] or [as_dict(message) for message in as_list(chat.get("messages"))]
     talk: list[Entry] = []
-    for one in branch:  # the markup of thoughts and tools is not part of the message
-        text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", said(one.get("content")))
-        talk.append((one.get("role"), text, one.get("timestamp")))
+    for message in branch:  # the markup of thoughts and tools is not part of the message
+        text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", said(message.get("content")))
+        talk.append((message.get("role"), text, message.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)
     if others := len(messages) - len(seen):
         what = f"{counted(others, 'message', 'messages')} of {title or key}"
@@ -185,7 +189,7 @@ def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) 
     data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
     rule = dict(re.findall(r"(?<!\w)(\w++)=([^;\n]++)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")
-    days = ",".join(DAYS[one] for one in rule.get("BYDAY", "").split(",") if one in DAYS)
+    days = ",".join(DAYS[day] for day in rule.get("BYDAY", "").split(",") if day in DAYS)
     once = rule.get("INTERVAL", "1") == "1" and "COUNT" not in rule and "UNTIL" not in rule
     line = {
         "HOURLY": f"{minute} * * * *",

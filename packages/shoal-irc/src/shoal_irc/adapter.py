@@ -49,9 +49,9 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             log.info("connected", extra={"platform": self.platform, "bot": connection.nick})
             while True:
                 line = await connection.next()
-                said = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
-                if said is not None:  # a task, because later lines confirm its answers
-                    self._takes.create_task(self._take(line, said, inbox))
+                text = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
+                if text is not None:  # a task, because later lines confirm its answers
+                    self._takes.create_task(self._take(line, text, inbox))
         finally:
             self.connected.clear()
             self._connection = None
@@ -61,8 +61,8 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         """Do nothing. A connection is closed with its block."""
 
     async def _take(self, line: Line, said: Spoken, inbox: InboxPort) -> None:
-        masks = (one.removeprefix("role:") for one in self._settings.allow if one.startswith("role:"))
-        roles = tuple(one for one in masks if fnmatchcase(line.source.lower(), one.lower()))
+        masks = (mask.removeprefix("role:") for mask in self._settings.allow if mask.startswith("role:"))
+        roles = tuple(mask for mask in masks if fnmatchcase(line.source.lower(), mask.lower()))
         person = line.tags.get("account") or said.mask
         author = Author(person, said.nick, roles, is_bot="bot" in line.tags, trusted=False)
         key = line.tags.get("msgid") or self._clock.new_id()

@@ -43,7 +43,7 @@ def parse(raw: bytes) -> Line:
         given, _, rest = rest[1:].partition(" ")
         for tag in given.split(";"):
             name, _, value = tag.partition("=")
-            tags[name] = re.sub(r"\\(.?)", lambda found: _TAG.get(found[1], found[1]), value)
+            tags[name] = re.sub(r"\\(.?)", lambda match: _TAG.get(match[1], match[1]), value)
     if rest.lstrip().startswith(":"):
         source, _, rest = rest.lstrip()[1:].partition(" ")
     middle, colon, last = rest.partition(" :")
@@ -100,13 +100,13 @@ def plain(text: str) -> str:
 
 def pieces(text: str, target: str) -> list[str]:
     """Split a text into lines that fit into one message to `target`, between words if possible."""
-    room, found = LINE_BYTES_MAX - MASK_BYTES_MAX - len(f"PRIVMSG {target} :\r\n".encode()), list[str]()
+    room, lines = LINE_BYTES_MAX - MASK_BYTES_MAX - len(f"PRIVMSG {target} :\r\n".encode()), list[str]()
     for line in text.split("\n"):
         rest = line
         while len(rest.encode()) > room:
             head = rest.encode()[:room].decode("utf-8", "ignore")
             at = head.rfind(" ", len(head) // 2) + 1 or len(head)
-            found.append(head[:at].rstrip())
+            lines.append(head[:at].rstrip())
             rest = rest[at:]
-        found.append(rest.rstrip())
-    return [line for line in found if line.strip()]
+        lines.append(rest.rstrip())
+    return [line for line in lines if line.strip()]

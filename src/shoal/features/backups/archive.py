@@ -187,19 +187,19 @@ class _Padded(io.RawIOBase):
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     """Add a file, folder or link. Skips sockets, devices and files that no longer exist."""
     try:
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
             with path.open("rb") as file:
-                whole = file.read() if found.st_size <= READ_WHOLE_BYTES_MAX else None
+                whole = file.read() if status.st_size <= READ_WHOLE_BYTES_MAX else None
                 entry = archive.gettarinfo(path, name, file)
                 entry.type, entry.linkname = tarfile.REGTYPE, ""
-                entry.size = found.st_size if whole is None else len(whole)
-                entry.pax_headers = {CHANGED_AT: str(found.st_ctime_ns)}
+                entry.size = status.st_size if whole is None else len(whole)
+                entry.pax_headers = {CHANGED_AT: str(status.st_ctime_ns)}
                 padded = _Padded(file)
                 archive.addfile(entry, padded if whole is None else io.BytesIO(whole))
                 if padded.is_short:
                     log.warning("a file shrank while it was backed up", extra={"path": name})
-        elif stat.S_ISDIR(found.st_mode) or stat.S_ISLNK(found.st_mode):
+        elif stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
             archive.add(path, name, recursive=False)
     except FileNotFoundError:
         return

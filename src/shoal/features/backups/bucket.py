@@ -24,7 +24,7 @@ class S3Place:
         """Return the sizes of the objects directly below the prefix, in bytes."""
         with s3_errors():
             listed = chain.from_iterable(obstore.list(self._store))  # pyright: ignore[reportUnknownMemberType]
-            return {found["path"]: found["size"] for found in listed if "/" not in found["path"]}
+            return {entry["path"]: entry["size"] for entry in listed if "/" not in entry["path"]}
 
     def put(self, file: Path, name: str) -> None:
         with s3_errors():

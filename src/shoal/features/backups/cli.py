@@ -45,8 +45,8 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     """
     context.check_root()
     if lists:
-        for kept in listed_in(_configured_place(context)):
-            print(_line(kept))
+        for backup in listed_in(_configured_place(context)):
+            print(_line(backup))
         return
     if file is None:
         if with_secrets or force:
@@ -114,13 +114,13 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         context.migrate(accept_loss=True)
         tell(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
     elif not file:
-        kept = listed_in(_configured_place(context))
-        if not kept:
+        backups = listed_in(_configured_place(context))
+        if not backups:
             tell("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
             return
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
-        print(f"The newest backup is {_line(kept[0])}. To restore it:")
-        print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
+        print(f"The newest backup is {_line(backups[0])}. To restore it:")
+        print(f"  1. shoal --home {root} restore {backups[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
         tell("  3. Set the secrets that step 1 names, if it does, and start again.")
         tell("`shoal backup --list` shows older ones.")

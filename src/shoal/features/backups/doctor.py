@@ -24,13 +24,17 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
     except ShoalError:  # the database check reports it
         problem = ""
     try:
-        kept = await asyncio.to_thread(listed_in, where)
+        backups = await asyncio.to_thread(listed_in, where)
     except OSError as error:
         yield fail("backups", f"{settings.to} cannot be read: {error}.", "Check backup.to.")
         return
     hours = settings.every_hours
-    newest = f"{len(kept)} are kept, the newest is {kept[0].name}." if kept else "there is none yet."
-    late = hours and kept and (SystemClock().now() - kept[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
+    newest = f"{len(backups)} are kept, the newest is {backups[0].name}." if backups else "there is none yet."
+    late = (
+        hours
+        and backups
+        and (SystemClock().now() - backups[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
+    )
     if problem:
         yield fail("backups", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
     elif late:

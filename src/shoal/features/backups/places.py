@@ -43,12 +43,12 @@ class DirectoryPlace:
         self._folder = folder
 
     def sizes(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._folder):
                 with contextlib.suppress(FileNotFoundError):
-                    found |= {entry.name: entry.stat().st_size} if entry.is_file() else {}
-        return found
+                    sizes |= {entry.name: entry.stat().st_size} if entry.is_file() else {}
+        return sizes
 
     def put(self, file: Path, name: str) -> None:
         """Copy the file, readable only by its owner, and sync it."""

@@ -139,7 +139,7 @@ class Backups(msgspec.Struct, eq=False):
             every, wait = timedelta(hours=self.settings.every_hours), LOOK_SECONDS_MAX
             try:
                 now = self.clock.now()  # ignore backups dated before the clock was set back
-                newest = next((one for one in await self.listed() if one.at <= now), None)
+                newest = next((backup for backup in await self.listed() if backup.at <= now), None)
                 due = newest.at + every if newest is not None else self.clock.now()
                 if due <= self.clock.now():
                     due = (await self.make()).at + every
@@ -167,12 +167,12 @@ async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreErr
 
 def listed_in(place: BackupPlace) -> list[Backup]:
     """Return the stored backups, newest first. Raises OSError if the location cannot be read."""
-    found: list[Backup] = []
+    backups: list[Backup] = []
     for name, size_bytes in place.sizes().items():
         if match := _NAME.fullmatch(name):
             with contextlib.suppress(ValueError):  # not a time, so not one of our files
-                found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
-    return sorted(found, key=lambda one: one.at, reverse=True)
+                backups.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
+    return sorted(backups, key=lambda backup: backup.at, reverse=True)
 
 
 def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
@@ -206,7 +206,7 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             raise
         size_bytes = read.stat().st_size
     place.rename(unchecked, name)
-    others = [one for one in listed_in(place) if one.name != name]
-    for old in sorted(others, key=lambda one: one.at <= now, reverse=True)[keep - 1 :]:
+    others = [backup for backup in listed_in(place) if backup.name != name]
+    for old in sorted(others, key=lambda other: other.at <= now, reverse=True)[keep - 1 :]:
         place.remove(old.name)
     return Backup(name, now.replace(microsecond=0), size_bytes)

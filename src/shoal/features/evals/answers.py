@@ -85,7 +85,7 @@ def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
     if Counter(call.name for call in recorded.calls) != Counter(call.name for call in answer.calls):
         return "calls"
     if recorded.calls:
-        was, now = (Counter((one.name, plain(one.arguments)) for one in side.calls) for side in (recorded, answer))
+        was, now = (Counter((call.name, plain(call.arguments)) for call in side.calls) for side in (recorded, answer))
         return "same" if was == now else "arguments"
     return "same" if recorded.text.strip() == answer.text.strip() else "words"
 

@@ -104,15 +104,15 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def words(self) -> str:
         """What has to hold, on a line."""
-        said = getattr(self, self.kind)
+        value = getattr(self, self.kind)
         with_arguments = f" {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
         return {
-            "calls": f"calls {said}{with_arguments}",
-            "never_calls": f"never calls {said}{with_arguments}",
-            "contains": f"answer contains {said!r}",
-            "matches": f"answer matches {said!r}",
-            "lacks": f"answer does not contain {said!r}",
-            "judged": f"judged: {said}",
+            "calls": f"calls {value}{with_arguments}",
+            "never_calls": f"never calls {value}{with_arguments}",
+            "contains": f"answer contains {value!r}",
+            "matches": f"answer matches {value!r}",
+            "lacks": f"answer does not contain {value!r}",
+            "judged": f"judged: {value}",
         }[self.kind]
 
     def fits(self, call: ToolCall) -> bool:
@@ -142,8 +142,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     def result_of(self, call: ToolCall) -> CaseResult | None:
         wanted = plain(call.arguments)
-        found = (one for one in self.results if one.tool == call.name and plain(one.arguments) == wanted)
-        return next(found, None)
+        results = (result for result in self.results if result.tool == call.name and plain(result.arguments) == wanted)
+        return next(results, None)
 
 
 def same_value(one: object, other: object) -> bool:
@@ -176,7 +176,7 @@ def parse_case(text: str, file: str) -> Case:
         if unknown is not None:
             line = line_of(text, f"{path}.{unknown[1]}")
             kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
-            near = difflib.get_close_matches(unknown[1], [one.name for one in msgspec.structs.fields(kind)], 1)
+            near = difflib.get_close_matches(unknown[1], [field.name for field in msgspec.structs.fields(kind)], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
         raise InvalidInput(f"{file}, line {line_of(text, path)}: {refusal(error, Case)}. Correct the file.") from error
@@ -199,9 +199,9 @@ def check_case(case: Case, text: str, file: str) -> None:
         raise InvalidInput(f"{file}, line {last}: the last message has to be one that the agent answers.")
     if not case.expect:
         raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
-    for number, one in enumerate(case.expect):
+    for number, expectation in enumerate(case.expect):
         line = line_of(text, f"$.expect[{number}]")
-        if problem := one.problem:
+        if problem := expectation.problem:
             raise InvalidInput(f"{file}, line {line}: {problem}")
     waiting: dict[str, str] = {}
     for number, message in enumerate(case.messages):

@@ -131,7 +131,7 @@ def read_cases(
     Raises InvalidInput naming file and line of the first that is wrong, and for one that there is not; so it does for a
     tool that `check_tool` refuses.
     """
-    found: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     paths = sorted((folder / CASES).glob("*.toml"))
     if len(paths) > CASES_MAX:
         raise InvalidInput(f"{CASES}/ of {folder.name} has {len(paths)} cases, and {CASES_MAX} are the most.")
@@ -146,21 +146,21 @@ def read_cases(
             if body is None or len(body) > CASE_BYTES_MAX:
                 raise InvalidInput(f"{shown} is no file of at most {CASE_BYTES_MAX:,} bytes. Take it out.")
             text = body.decode()
-            found[path.stem] = case = parse_case(text, shown)
-            for number, one in enumerate(case.expect):
+            cases[path.stem] = case = parse_case(text, shown)
+            for number, expectation in enumerate(case.expect):
                 try:
-                    check_expectation(one, check_tool)
+                    check_expectation(expectation, check_tool)
                 except InvalidInput as error:
-                    line = line_of(text, f"$.expect[{number}].{one.kind}")
+                    line = line_of(text, f"$.expect[{number}].{expectation.kind}")
                     raise InvalidInput(f"{shown}, line {line}: {error}") from error
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(
                 f"{shown} cannot be read: {refusal(error) if isinstance(error, UnicodeError) else error.strerror}."
             ) from error
-    missing = [name for name in wanted if name not in found]
+    missing = [name for name in wanted if name not in cases]
     if missing:
         raise InvalidInput(f"{folder.name} has no case {missing[0][:80]!r}. `shoal cases list` shows those it has.")
-    return found
+    return cases
 
 
 def check_expectation(expected: Expectation, check_tool: Callable[[str], None] | None) -> None:
@@ -180,9 +180,9 @@ def search(pattern: str) -> Automaton:
     Automaton().add(pattern)  # what is wrong with it is told of the pattern alone
     flags = _FLAGS.match(pattern)
     start = flags.end() if flags is not None else 0
-    found = Automaton()
-    found.add(f"{pattern[:start]}(?s:.*)({pattern[start:]})(?s:.*)")
-    return found
+    automaton = Automaton()
+    automaton.add(f"{pattern[:start]}(?s:.*)({pattern[start:]})(?s:.*)")
+    return automaton
 
 
 async def save_case(
@@ -203,8 +203,8 @@ async def save_case(
 
     Raises NotFound, InvalidInput, also as `check_tool` does, Conflict where there is a case of this name, OSError.
     """
-    for one in expect:
-        check_expectation(one, check_tool)
+    for expectation in expect:
+        check_expectation(expectation, check_tool)
     if not NAME.fullmatch(name):
         raise InvalidInput(f"{name[:80]!r} is no name for a case: lower-case letters, digits and hyphens, at most 64.")
     _, events = await read_branch(journal, thread)
@@ -215,7 +215,7 @@ async def save_case(
     for step in recorded_steps(events):
         if step.turn == chosen and not first:
             messages = [case_message(entry.message, clean) for entry in step.entries]
-            sizes = [len(one.text) + sum(len(call.arguments) for call in one.calls) for one in messages]
+            sizes = [len(message.text) + sum(len(call.arguments) for call in message.calls) for message in messages]
             starts = [number for number, entry in enumerate(step.entries) if entry.opens] or [0]
             fitting = (number for number in starts if sum(sizes[number:]) <= CASE_CHARS_MAX)
             first = messages[next(fitting, starts[-1]) :]
@@ -350,11 +350,13 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
             is_late = True
         except (InvalidInput, OSError) as error:
             return f"Its cases could not be run: {error}"
-        tried = [one for one in outcomes if not one.error]
-        failed = [one.name for one in tried if not one.passed]
+        tried = [outcome for outcome in outcomes if not outcome.error]
+        failed = [result.name for result in tried if not result.passed]
         of = f"{len(names)} case{'s' if len(names) != 1 else ''}"
         if not tried:
-            why = next((one.error for one in outcomes), f"none was done within {settings.edit_seconds_max:g} s.")
+            why = next(
+                (outcome.error for outcome in outcomes), f"none was done within {settings.edit_seconds_max:g} s."
+            )
             return f"Its {of} could not be run: {why}"
         rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} could not be run"
         rest = f"{rest} in the time they have" if is_late else rest
@@ -383,10 +385,10 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
             sandboxed = self.case.tools == "sandbox"
             with tempfile.TemporaryDirectory(prefix="shoal-check-") if sandboxed else nullcontext() as there:
                 answer = await self.play(Path(there) if there is not None else None)
-            for one in self.case.expect:
-                got = await self.violated(one, answer)
+            for expectation in self.case.expect:
+                got = await self.violated(expectation, answer)
                 if got:
-                    failures.append(CaseFailure(one.words, clean(got)[:SHOWN_CHARS]))
+                    failures.append(CaseFailure(expectation.words, clean(got)[:SHOWN_CHARS]))
         except (ShoalError, OSError) as problem:
             error = clean(str(problem))
         return CaseOutcome(
@@ -420,8 +422,8 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
                 unwrapped(ToolCall(CallId(call.id or f"{step}-{number}"), call.name, call.arguments))
                 for number, call in enumerate(outcome.message.tool_calls)
             ]
-            said = AssistantMessage(outcome.message.text, tuple(made), outcome.message.opaque)
-            messages = [said, *[await self.result(call, calls) for call in made]]
+            message = AssistantMessage(outcome.message.text, tuple(made), outcome.message.opaque)
+            messages = [message, *[await self.result(call, calls) for call in made]]
             self.calls.extend(made)
             entries += [TranscriptEntry(len(entries) + 1, self.turn, message) for message in messages]
             if not made:
@@ -432,8 +434,8 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         """What a call returns: what is recorded for it, or what comes of it in the throw-away workspace."""
         text, is_error = ASKS, True
         if context is None:
-            found = self.case.result_of(call)
-            text, is_error = (found.text, found.is_error) if found is not None else (NOTHING_RECORDED, True)
+            recorded = self.case.result_of(call)
+            text, is_error = (recorded.text, recorded.is_error) if recorded is not None else (NOTHING_RECORDED, True)
         elif not isinstance(admission := await self.checks.executor.admit(call, context, None), MustAsk):
             if admission.audit:
                 await self.checks.audit.record(CASES_CHAIN, admission.audit)
@@ -478,7 +480,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
             case "calls":
                 return "" if any(map(expected.fits, self.calls)) else calls
             case "never_calls":
-                return "\n".join(f"{one.name} {one.arguments}" for one in self.calls if expected.fits(one))
+                return "\n".join(f"{call.name} {call.arguments}" for call in self.calls if expected.fits(call))
             case "contains":
                 return "" if expected.contains.casefold() in answer.casefold() else answer or "no answer"
             case "lacks":

@@ -77,7 +77,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
     compared = True
     for thread in threads:
         try:
-            found = get(context, f"/api/threads/{path_part(thread)}/replay", ReplayView, turn=turn)
+            replay_view = get(context, f"/api/threads/{path_part(thread)}/replay", ReplayView, turn=turn)
         except (NotFound, StoreNewer) as error:
             if id is not None:
                 raise
@@ -86,17 +86,17 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
                 line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
                 print(line if as_json else f"{thread}: {error}")
             continue
-        compared, count = compared and found.compares_today, count + 1
-        calls, identical = calls + found.calls, identical + found.identical
-        kinds.update(one.kind for one in found.differences)
+        compared, count = compared and replay_view.compares_today, count + 1
+        calls, identical = calls + replay_view.calls, identical + replay_view.identical
+        kinds.update(difference.kind for difference in replay_view.differences)
         if as_json:
-            print(msgspec.json.encode(ThreadReplay(thread, found)).decode())
+            print(msgspec.json.encode(ThreadReplay(thread, replay_view)).decode())
             continue
-        firsts = {one.kind: one for one in reversed(found.differences)}
-        for one in sorted(firsts.values(), key=lambda one: one.seq):
-            print(f"{thread}, event {one.seq}: {printable(one.detail)}")
-        if len(found.differences) > len(firsts):
-            print(f"  and {counted(len(found.differences) - len(firsts), 'more call')} of this thread")
+        firsts = {difference.kind: difference for difference in reversed(replay_view.differences)}
+        for first in sorted(firsts.values(), key=lambda first: first.seq):
+            print(f"{thread}, event {first.seq}: {printable(first.detail)}")
+        if len(replay_view.differences) > len(firsts):
+            print(f"  and {counted(len(replay_view.differences) - len(firsts), 'more call')} of this thread")
     if not as_json:
         within = f" in {counted(count, 'thread')}" if id is None else ""
         parts = [f"{identical} identical"]
@@ -121,8 +121,8 @@ def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
                 context, "/api/threads", list[ThreadSummary],
                 limit=PAGE, before=before.isoformat(), archived=archived,
             )  # fmt: skip
-            recent = [one for one in page if one.updated_at >= oldest]
-            yield from (ThreadId(one.thread) for one in recent)
+            recent = [thread_view for thread_view in page if thread_view.updated_at >= oldest]
+            yield from (ThreadId(thread_view.thread) for thread_view in recent)
             before = page[-1].updated_at if page and len(recent) == len(page) else None
 
 
@@ -195,11 +195,11 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
         if state.done < state.calls:
             async with aclosing(api.stream(f"{path}/run", "POST")) as stream:
                 async for data in stream:
-                    one = msgspec.json.decode(data, type=ComparisonProgress)
-                    stopped = one.stopped
+                    progress = msgspec.json.decode(data, type=ComparisonProgress)
+                    stopped = progress.stopped
                     if not as_json:
-                        cost = "" if one.usd is None else f", ${one.usd:.4f}"
-                        line = f"{one.done} of {one.calls} answered{cost}"
+                        cost = "" if progress.usd is None else f", ${progress.usd:.4f}"
+                        line = f"{progress.done} of {progress.calls} answered{cost}"
                         print(
                             f"\r\x1b[2K{line}" if shows else line,
                             end="" if shows else "\n",
@@ -208,14 +208,14 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
                         )
             if shows:
                 print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
-        found = await api.call("GET", path, into=ComparisonView)
+        view = await api.call("GET", path, into=ComparisonView)
     if as_json:
-        print_json(found)
+        print_json(view)
     else:
-        print_comparison(found)
+        print_comparison(view)
         if stopped:
             tell(f"shoal: {stopped}", sys.stderr)
-    return 0 if found.state.done >= found.state.calls else 1
+    return 0 if view.state.done >= view.state.calls else 1
 
 
 def plan_lines(state: ComparisonState) -> list[str]:
@@ -241,10 +241,10 @@ def print_comparison(found: ComparisonView) -> None:
         turns.setdefault((step.thread, step.turn), []).append(step)
     rows: list[tuple[str, ...]] = []
     for (thread, _), steps in turns.items():
-        counts = Counter(one.difference for step in steps for one in step.answers)
-        changed = (step for step in steps if any(one.difference not in ("same", "words") for one in step.answers))
+        counts = Counter(answer.difference for step in steps for answer in step.answers)
+        changed = (step for step in steps if any(answer.difference not in ("same", "words") for answer in step.answers))
         diverged = next((step.number for step in changed), None)
-        timed = [one for step in steps if (one := step.recorded.seconds) is not None]
+        timed = [seconds for step in steps if (seconds := step.recorded.seconds) is not None]
         rows.append(
             (
                 thread,
@@ -252,16 +252,16 @@ def print_comparison(found: ComparisonView) -> None:
                 f"at call {diverged}" if diverged else "",
                 step_figures(
                     [step.recorded.usage.output_tokens for step in steps],
-                    means(steps, lambda one: one.answer.usage.output_tokens),
+                    means(steps, lambda step: step.answer.usage.output_tokens),
                 ),
                 f"{usd(total(step.recorded.usd for step in steps))} → {usd(cost_of(steps))}",
-                step_figures(timed, means(steps, lambda one: one.answer.seconds), " s"),
+                step_figures(timed, means(steps, lambda step: step.answer.seconds), " s"),
                 steps[0].asked,
             )
         )
     head = ("thread", "answers", "diverged", "tokens out", "usd", "seconds", "asked")
     print_table(head, rows, "There is nothing to compare any more.")
-    counts = Counter(one.difference for step in found.steps for one in step.answers)
+    counts = Counter(answer.difference for step in found.steps for answer in step.answers)
     state = found.state
     parts = ", ".join(f"{counts[name]} {WORDS[name]}" for name in DIFFERENCES if counts[name])
     cost = "an unknown price" if state.usd is None else f"${state.usd:.4f}"
@@ -280,15 +280,15 @@ WORDS = {
 
 def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | None]) -> list[float]:
     """Of each call the mean over its runs, where it is known."""
-    taken = [[value for one in step.answers if (value := of(one)) is not None] for step in steps]
-    return [sum(one) / len(one) for one in taken if one]
+    taken = [[value for answer in step.answers if (value := of(answer)) is not None] for step in steps]
+    return [sum(column) / len(column) for column in taken if column]
 
 
 def cost_of(steps: Sequence[ComparedStep]) -> float | None:
     return total(
-        one.answer.usd / len(step.answers) if one.answer.usd is not None else None
+        answer.answer.usd / len(step.answers) if answer.answer.usd is not None else None
         for step in steps
-        for one in step.answers
+        for answer in step.answers
     )
 
 
@@ -341,7 +341,7 @@ def save(
             ) from error
         expect.append(Expectation(calls=tool, arguments=given))
     for kind in ("never_calls", "contains", "matches", "lacks", "judged"):
-        expect += [msgspec.convert({kind: one}, Expectation) for one in others[kind]]
+        expect += [msgspec.convert({kind: other}, Expectation) for other in others[kind]]
     if not expect:
         raise click.UsageError("Say what has to hold: --calls, --never, --contains, --matches, --lacks or --judged.")
     body = {"name": name, "expect": expect, "turn": turn, "about": about, "sandbox": sandbox}
@@ -358,10 +358,10 @@ def save(
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and what each requires."""
     with all_as_usage():
-        found = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
-    rows = [(one.name, "; ".join(one.expects), one.about) for one in found]
+        cases = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
+    rows = [(case.name, "; ".join(case.expects), case.about) for case in cases]
     empty = f"{agent} has no cases. `shoal cases save` makes them."
-    print_records(found, as_json, ("case", "has to hold", "about"), rows, empty)
+    print_records(cases, as_json, ("case", "has to hold", "about"), rows, empty)
 
 
 @command(example="shoal check --agent main")
@@ -388,10 +388,10 @@ def check(
     outcomes = asyncio.run(_check(context, names, agent, model, usd_max, as_json=as_json))
     if as_json:
         print_json(outcomes)
-    failed = sum(not one.passed and not one.error for one in outcomes)
-    errors = sum(bool(one.error) for one in outcomes)
+    failed = sum(not outcome.passed and not outcome.error for outcome in outcomes)
+    errors = sum(bool(outcome.error) for outcome in outcomes)
     if not as_json:
-        spent = total(one.usd for one in outcomes)
+        spent = total(outcome.usd for outcome in outcomes)
         cost = "at an unknown price" if spent is None else f"for ${spent:.4f}"
         came = f"{len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, {cost}"
         nothing = f"{agent} has no cases. `shoal cases save` makes them."
@@ -433,17 +433,19 @@ def outcome_lines(outcome: CaseOutcome) -> list[str]:
 
 def junit_xml(agent: str, outcomes: Sequence[CaseOutcome]) -> bytes:
     """The outcomes as JUnit XML, which CI systems read."""
-    failed = [one for one in outcomes if not one.passed and not one.error]
-    errors = [one for one in outcomes if one.error]
+    failed = [outcome for outcome in outcomes if not outcome.passed and not outcome.error]
+    errors = [outcome for outcome in outcomes if outcome.error]
     counts = {"tests": len(outcomes), "failures": len(failed), "errors": len(errors)}
-    seconds = f"{sum(one.seconds for one in outcomes):.3f}"
+    seconds = f"{sum(outcome.seconds for outcome in outcomes):.3f}"
     suite = ET.Element("testsuite", {"name": agent, "time": seconds, **{key: str(n) for key, n in counts.items()}})
-    for one in outcomes:
-        case = ET.SubElement(suite, "testcase", classname=f"shoal.{agent}", name=one.name, time=f"{one.seconds:.3f}")
-        if one.error:
-            ET.SubElement(case, "error", message=printable(one.error))
-        elif one.failures:
-            message = "; ".join(printable(failure.expected) for failure in one.failures)
-            lines = [line.strip() for line in outcome_lines(one)[1:]]
+    for outcome in outcomes:
+        case = ET.SubElement(
+            suite, "testcase", classname=f"shoal.{agent}", name=outcome.name, time=f"{outcome.seconds:.3f}"
+        )
+        if outcome.error:
+            ET.SubElement(case, "error", message=printable(outcome.error))
+        elif outcome.failures:
+            message = "; ".join(printable(failure.expected) for failure in outcome.failures)
+            lines = [line.strip() for line in outcome_lines(outcome)[1:]]
             ET.SubElement(case, "failure", message=message).text = "\n".join(lines)
     return ET.tostring(suite, encoding="utf-8", xml_declaration=True)

@@ -185,12 +185,12 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         asked, left_out = await self._prepare(comparison)
         answers = await self.rows.answers(id)
         tokens, usd = 0, 0.0
-        for one in asked:
+        for step in asked:
             for run in range(1, wanted.runs + 1):
-                known = answers.get((one.place.thread, one.place.seq, run))
-                if one.request is None or (known is not None and not known.failed):
+                known = answers.get((step.place.thread, step.place.seq, run))
+                if step.request is None or (known is not None and not known.failed):
                     continue
-                usage = Usage(one.gauge.request(one.request), one.recorded.usage.output_tokens)
+                usage = Usage(step.gauge.request(step.request), step.recorded.usage.output_tokens)
                 tokens += usage.input_tokens + usage.output_tokens
                 usd += self.spending.models.usd(route, usage) or 0.0
         state = await self.state(comparison)
@@ -200,19 +200,19 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
     async def get(self, id: str) -> Comparison:
         """One that was begun. Raises NotFound."""
-        found = await self.rows.get(id)
-        if found is None:
+        comparison = await self.rows.get(id)
+        if comparison is None:
             raise NotFound(f"There is no comparison {id[:40]}. `shoal compare` makes one.")
-        return found
+        return comparison
 
     async def state(self, comparison: Comparison) -> ComparisonState:
         """How far it is."""
         wanted, answers = comparison.wanted, await self.rows.answers(comparison.id)
-        places = {(one.thread, one.seq) for one in comparison.steps}
+        places = {(step.thread, step.seq) for step in comparison.steps}
         done = [
-            one
-            for (thread, seq, run), one in answers.items()
-            if (thread, seq) in places and run <= wanted.runs and not one.failed
+            answer
+            for (thread, seq, run), answer in answers.items()
+            if (thread, seq) in places and run <= wanted.runs and not answer.failed
         ]
         return ComparisonState(
             id=comparison.id,
@@ -223,11 +223,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             has_system=bool(wanted.system),
             runs=wanted.runs,
             usd_max=comparison.usd_max,
-            turns=len({(one.thread, one.turn) for one in comparison.steps}),
+            turns=len({(step.thread, step.turn) for step in comparison.steps}),
             steps=len(comparison.steps),
             calls=len(comparison.steps) * wanted.runs,
             done=len(done),
-            usd=total(one.usd for one in done),
+            usd=total(answer.usd for answer in done),
         )
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
@@ -268,9 +268,9 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                     usd = None if usd is None or answer.usd is None else usd + answer.usd
                 place, differs = step.place, difference(step.recorded, answer)
                 yield ComparisonProgress(done, state.calls, usd, place.thread, place.seq, run, differs)
-            failed_rounds = failed_rounds + 1 if found and all(one.failed for one in found.values()) else 0
+            failed_rounds = failed_rounds + 1 if found and all(answer.failed for answer in found.values()) else 0
             if failed_rounds >= FAILED_MAX:
-                last = next(one.failed for one in found.values())
+                last = next(answer.failed for answer in found.values())
                 stopped.append(f"{route.model} fails again and again: {last} The same command goes on.")
             if stopped:
                 yield ComparisonProgress(done, state.calls, usd, stopped=stopped[0])
@@ -280,7 +280,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         """Each recorded call beside its answers, of those whose thread is still there."""
         answers = await self.rows.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
-        found: list[ComparedStep] = []
+        steps: list[ComparedStep] = []
         for step in asked:
             compared: list[ComparedAnswer] = []
             for run in range(1, comparison.wanted.runs + 1):
@@ -288,13 +288,13 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 if answer is not None:
                     compared.append(ComparedAnswer(run, difference(step.recorded, answer), answer))
             place = step.place
-            found.append(
+            steps.append(
                 ComparedStep(
                     place.thread, place.turn, place.seq, step.number, place.agent, step.asked, step.model,
                     step.recorded, tuple(compared),
                 )
             )  # fmt: skip
-        return found
+        return steps
 
     # ---- which calls ----
 
@@ -350,24 +350,26 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         by_thread: dict[ThreadId, set[int]] = {}
         for place in comparison.steps:
             by_thread.setdefault(place.thread, set()).add(place.seq)
-        found: dict[tuple[ThreadId, int], AskedStep] = {}
+        asked_steps: dict[tuple[ThreadId, int], AskedStep] = {}
         for thread, seqs in by_thread.items():
             try:
                 _, events = await read_branch(self.store.journal, thread)
             except NotFound:  # deleted since
                 continue
             for step in await self._prepare_thread(comparison.wanted, thread, events, seqs, requests=requests):
-                found[step.place.thread, step.place.seq] = step
-        kept = [found[one.thread, one.seq] for one in comparison.steps if (one.thread, one.seq) in found]
-        return kept, len(comparison.steps) - len(kept)
+                asked_steps[step.place.thread, step.place.seq] = step
+        chosen = [
+            asked_steps[step.thread, step.seq] for step in comparison.steps if (step.thread, step.seq) in asked_steps
+        ]
+        return chosen, len(comparison.steps) - len(chosen)
 
     async def _prepare_thread(
         self, wanted: Wanted, thread: ThreadId, events: list[Event], seqs: Collection[int], *, requests: bool
     ) -> list[AskedStep]:
         timings = {
-            (one.turn, one.step.number): one.step
-            for one in await self.store.journal.steps(thread)
-            if one.step.description.startswith(MODEL_STEP)
+            (step.turn, step.step.number): step.step
+            for step in await self.store.journal.steps(thread)
+            if step.step.description.startswith(MODEL_STEP)
         }
         models = self.spending.models
         route = models.route(wanted.model)
@@ -389,14 +391,14 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                     except InvalidInput as error:
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)
-                said, timing, usd = step.said, timings.get((step.turn, step.number)), None
+                message, timing, usd = step.said, timings.get((step.turn, step.number)), None
                 with suppress(InvalidInput):  # its provider is configured no more
-                    named = timing.description.removeprefix(MODEL_STEP) if timing is not None else said.model
-                    usd = models.usd(models.route(named), said.usage)
+                    named = timing.description.removeprefix(MODEL_STEP) if timing is not None else message.model
+                    usd = models.usd(models.route(named), message.usage)
                 seconds = timing.duration_ms / 1000 if timing is not None else None
-                recorded = ModelAnswer(said.text, said.tool_calls, said.stop, said.usage, usd, seconds)
+                recorded = ModelAnswer(message.text, message.tool_calls, message.stop, message.usage, usd, seconds)
                 asked = " ".join(step.asked.split())[:ASKED_CHARS]
-                built.append(AskedStep(place, step.number, asked, said.model, recorded, request, gauge, unfit))
+                built.append(AskedStep(place, step.number, asked, message.model, recorded, request, gauge, unfit))
             return built
 
         return await asyncio.to_thread(build)

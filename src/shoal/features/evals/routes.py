@@ -141,10 +141,10 @@ async def replay(
     today = None
     if runtime.state != "stopped":
         today = Today(context, models, tools.every(), agents.known)
-    found = await replay_thread(store.journal, info.thread, context.meter, today, turn)
-    if turn and not found.calls:
+    result = await replay_thread(store.journal, info.thread, context.meter, today, turn)
+    if turn and not result.calls:
         raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
-    return ReplayView(found.calls, found.identical, found.differences, today is not None)
+    return ReplayView(result.calls, result.identical, result.differences, today is not None)
 
 
 # ---- comparisons ----
@@ -175,14 +175,14 @@ async def run_comparison(
 @routes("GET /api/comparisons", ADMINS)
 async def comparisons(comparisons: Comparisons) -> list[ComparisonState]:
     """List the comparisons, newest first."""
-    return [await comparisons.state(one) for one in await comparisons.rows.newest()]
+    return [await comparisons.state(row) for row in await comparisons.rows.newest()]
 
 
 @routes("GET /api/comparisons/{id}", ADMINS)
 async def comparison(comparisons: Comparisons, id: str) -> ComparisonView:
     """Return a comparison: its answers next to the recorded ones."""
-    found = await comparisons.get(id)
-    return ComparisonView(await comparisons.state(found), await comparisons.detail(found))
+    row = await comparisons.get(id)
+    return ComparisonView(await comparisons.state(row), await comparisons.detail(row))
 
 
 @routes("DELETE /api/comparisons/{id}", ADMINS)
@@ -213,12 +213,12 @@ async def save_turn_as_case(
 async def cases(agents: AgentRegistry, name: str) -> list[CaseView]:
     """List an agent's cases; 400 names the file and line of an invalid case."""
     agent = known_agent(agents, name)
-    found = await anyio.to_thread.run_sync(read_cases, agent.home)
-    return [_case_view(agent.name, one, case) for one, case in found.items()]
+    cases = await anyio.to_thread.run_sync(read_cases, agent.home)
+    return [_case_view(agent.name, name, case) for name, case in cases.items()]
 
 
 def _case_view(agent: str, name: str, case: Case) -> CaseView:
-    expects = tuple(one.words for one in case.expect)
+    expects = tuple(expectation.words for expectation in case.expect)
     return CaseView(agent, name, f"{CASES}/{name}.toml", case.about, expects, len(case.messages))
 
 
@@ -240,17 +240,17 @@ async def check_agent_cases(
     if body.model:
         existing_model(models, body.model)
         agent = msgspec.structs.replace(agent, model=body.model)
-    found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
+    results = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
     ceiling = checks.ceiling(agent.model, body.usd_max)
-    if found and body.usd_max and ceiling is None:
+    if results and body.usd_max and ceiling is None:
         raise InvalidInput(
             f"The price of {agent.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
             "(--usd-max 0)."
         )
 
     async def items() -> AsyncGenerator[msgspec.Struct]:
-        yield CheckBegun(agent.name, agent.model, len(found))
-        async for outcome in checks.run(agent, found, by.asker, ceiling):
+        yield CheckBegun(agent.name, agent.model, len(results))
+        async for outcome in checks.run(agent, results, by.asker, ceiling):
             yield outcome
 
     return EventStream(frames(items()), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)

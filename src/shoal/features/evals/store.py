@@ -43,11 +43,11 @@ class ComparisonStore(StorePart):
     async def answers(self, comparison: str) -> dict[AnswerKey, ModelAnswer]:
         """What was answered so far, of calls that it no longer asks too."""
         rows = await self._read("answers_of", low=f"{comparison}:", high=f"{comparison};", limit=ANSWERS_MAX)
-        found: dict[AnswerKey, ModelAnswer] = {}
+        answers: dict[AnswerKey, ModelAnswer] = {}
         for key, body in rows:
             thread, seq, run = text(key).partition(":")[2].rsplit(":", 2)
-            found[ThreadId(thread), int(seq), int(run)] = _answer.decode(text(body))
-        return found
+            answers[ThreadId(thread), int(seq), int(run)] = _answer.decode(text(body))
+        return answers
 
     async def keep(self, comparison: str, key: AnswerKey, answer: ModelAnswer) -> None:
         """Keep an answer, in the place of one that failed."""

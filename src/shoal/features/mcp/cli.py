@@ -24,14 +24,14 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
     rows = [
         {
             "server": server.server,
-            "name": one.name,
-            "state": one.state,
-            "kind": one.kind or "",
-            "digest": one.digest[:DIGEST_CHARS],
+            "name": tool.name,
+            "state": tool.state,
+            "kind": tool.kind or "",
+            "digest": tool.digest[:DIGEST_CHARS],
             "since": when(server.since),
         }
         for server in _servers(context)
-        for one in server.tools
+        for tool in server.tools
     ]
     waiting_first = sorted(
         rows, key=lambda row: (row["state"] == "allowed", bool(row["kind"]), natural(str(row["name"])))
@@ -47,18 +47,18 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
     """Show what a server changed about tool NAME, as a diff, or what is allowed."""
-    found = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
-    if found is None:
+    tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
+    if tool is None:
         raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
-    if found.state == "allowed":
-        print(f"{found.name} is allowed as its server offers it:\n")
-        print(printable(found.text))
+    if tool.state == "allowed":
+        print(f"{tool.name} is allowed as its server offers it:\n")
+        print(printable(tool.text))
         return
-    print(f"{found.name} is {found.state}; - is what you allowed, + what the server offers:\n")
-    print(printable(found.change))
-    print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
-    if found.proposed is not None:
-        print(f"By its annotations it is one of those that {WORDS[found.proposed]}; --kind takes another.")
+    print(f"{tool.name} is {tool.state}; - is what you allowed, + what the server offers:\n")
+    print(printable(tool.change))
+    print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
+    if tool.proposed is not None:
+        print(f"By its annotations it is one of those that {WORDS[tool.proposed]}; --kind takes another.")
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
@@ -120,13 +120,13 @@ def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
     """The tools by kind, as they will be confirmed."""
     prefix = f"mcp_{server.server}_"
     by_kind: dict[Kind, list[McpToolView]] = {kind: [] for kind in KINDS}
-    for one in server.tools:
-        kind: Kind | None = chosen.get(one.name) or chosen.get(one.name.removeprefix(prefix)) or one.proposed
-        if one.state == "allowed" and kind is not None:
-            by_kind[kind].append(one)
+    for tool in server.tools:
+        kind: Kind | None = chosen.get(tool.name) or chosen.get(tool.name.removeprefix(prefix)) or tool.proposed
+        if tool.state == "allowed" and kind is not None:
+            by_kind[kind].append(tool)
     print(f"Tools of the MCP server {server.server}, by what they do in its own words:\n")
     for kind, tools in by_kind.items():
         if tools:
-            names = ", ".join(sorted((one.name.removeprefix(prefix) for one in tools), key=natural))
+            names = ", ".join(sorted((tool.name.removeprefix(prefix) for tool in tools), key=natural))
             print(f"{len(tools)} {WORDS[kind]}: {printable(names)}")
     print()

@@ -340,7 +340,7 @@ class McpConnection:
         listed: dict[str, tuple[str, Definition]] = {}
         for tool in await self._listed(session):
             try:
-                own, found = definition_of(self.server.name, tool)
+                own, definition = definition_of(self.server.name, tool)
             except InvalidInput as error:
                 left_out.append(str(error))
                 continue
@@ -349,18 +349,23 @@ class McpConnection:
             if len(listed) >= TOOLS_MAX:
                 self._warn("an MCP server has more tools than are taken", f"the most is {TOOLS_MAX}")
                 break
-            listed.setdefault(own, (tool_name(self.server.name, own), found))
+            listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
             self._warn("an MCP tool is left out", why)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
             used = await self.pins.in_force(self.server.name, listed, self.tell)
-        self._waiting = sum(own not in used or used[own].definition != one for own, (_, one) in listed.items())
+        self._waiting = sum(
+            own not in used or used[own].definition != definition for own, (_, definition) in listed.items()
+        )
         self._unconfirmed = sum(tool.kind is None for tool in used.values()) if self.pins is not None else 0
         wanted: dict[str, McpTool] = {}
-        for own, (name, found, kind) in sorted(used.items(), key=lambda item: item[0]):
-            spec, traits = ToolSpec(name, found.description, found.parameters), traits_of(kind, found.hints)
-            made = McpTool(spec, own, self._digest, self.call, found.names, traits)
+        for own, (name, definition, kind) in sorted(used.items(), key=lambda item: item[0]):
+            spec, traits = (
+                ToolSpec(name, definition.description, definition.parameters),
+                traits_of(kind, definition.hints),
+            )
+            made = McpTool(spec, own, self._digest, self.call, definition.names, traits)
             if wanted.setdefault(name, made) is not made:
                 self._warn("two tools of an MCP server have one name", name)
                 left_out.append(f"{visible(own)[:80]}: another tool has its name")
@@ -478,7 +483,7 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
     except ValidationError:
         raw = {key: value for key, value in given.items() if key not in ("icons", "_meta")}
     words = next(
-        (one for key in ("description", "title") if isinstance(one := given.get(key), str) and one.strip()), own
+        (title for key in ("description", "title") if isinstance(title := given.get(key), str) and title.strip()), own
     )
     digest, text, hints = definition_digest(raw), definition_text(raw), hints_of(raw)
     return own, Definition(digest, text, described(server, words), parameters, names, hints)

@@ -85,8 +85,8 @@ def _lines(value: Json, path: str) -> Iterator[str]:
                 shown = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
                 yield from _lines(value[key], f"{path}.{shown}" if path else shown)
         case list():
-            for number, one in enumerate(value):
-                yield from _lines(one, f"{path}[{number}]")
+            for number, item in enumerate(value):
+                yield from _lines(item, f"{path}[{number}]")
         case str():
             for number, line in enumerate(value.split("\n")):
                 yield f"{path if number == 0 else ' ' * len(path)}: {json.dumps(line, ensure_ascii=False)}"

@@ -28,7 +28,7 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
         )
     except ShoalError:  # the database check reports it
         listed = []
-    pinned = {one.server: one for one in listed}
+    pinned = {pins.server: pins for pins in listed}
     enclose = server_enclosure(config.sandbox)
     for state in await McpServers(servers_of(config), context.home, Registry(), clock, enclose).probe():
         check, known = f"mcp {state.server}", pinned.get(state.server)

@@ -67,13 +67,13 @@ def hints_of(tool: Mapping[str, object]) -> Hints:
     """The annotations in a definition as its server sent it. A tool that says both "read-only" and "destructive"
     writes."""
     given = tool.get("annotations")
-    said = cast("dict[str, object]", given) if isinstance(given, dict) else {}
-    destroys = said.get("destructiveHint")
+    hints = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+    destroys = hints.get("destructiveHint")
     return Hints(
-        read_only=said.get("readOnlyHint") is True and destroys is not True,
+        read_only=hints.get("readOnlyHint") is True and destroys is not True,
         destructive=destroys is not False,
-        idempotent=said.get("idempotentHint") is True,
-        open_world=said.get("openWorldHint") is not False,
+        idempotent=hints.get("idempotentHint") is True,
+        open_world=hints.get("openWorldHint") is not False,
     )
 
 

@@ -139,10 +139,10 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     def named(self, name: str) -> str:
         """The name that models use of a tool that does not wait, by that name or the server's own. Raises NotFound."""
-        found = self.tools[name].name if name not in self.kinds and name in self.tools else name
-        if found not in self.kinds:
+        tool_name = self.tools[name].name if name not in self.kinds and name in self.tools else name
+        if tool_name not in self.kinds:
             raise NotFound(f"{self.server} has no tool {name[:80]!r} to confirm. `shoal mcp list` shows them.")
-        return found
+        return tool_name
 
     @property
     def unconfirmed(self) -> list[Pin]:
@@ -214,36 +214,36 @@ class Pins:
             raw, known = await self._read(server)
             now = self._clock.now()
             first = {own: Pin(name, definition) for own, (name, definition) in offered.items()}
-            found = ServerPins(server, now, first) if known is None else compared(known, offered)
-            quiet = found.told_at is not None and (now - found.told_at).total_seconds() < TELL_SECONDS
-            untold = [] if quiet else [pin for pin in found.waiting if not pin.is_told]
+            pins = ServerPins(server, now, first) if known is None else compared(known, offered)
+            quiet = pins.told_at is not None and (now - pins.told_at).total_seconds() < TELL_SECONDS
+            untold = [] if quiet else [pin for pin in pins.waiting if not pin.is_told]
             if untold:
-                told = {own: replace(pin, is_told=pin.waits) for own, pin in found.tools.items()}
-                found = replace(found, tools=told, told_at=now)
-            asks = tell is not None and bool(found.unconfirmed) and not found.is_asked
-            found = replace(found, is_asked=found.is_asked or asks)
-            if found == known or await self._swap(server, raw, found):
+                tools = {own: replace(pin, is_told=pin.waits) for own, pin in pins.tools.items()}
+                pins = replace(pins, tools=tools, told_at=now)
+            asks = tell is not None and bool(pins.unconfirmed) and not pins.is_asked
+            pins = replace(pins, is_asked=pins.is_asked or asks)
+            if pins == known or await self._swap(server, raw, pins):
                 break
         if known is None:
-            log.info("the tools of an MCP server are pinned", extra={"server": server, "tools": len(found.tools)})
-            await self._note("pin", list(found.tools.values()), "allow", "system")
+            log.info("the tools of an MCP server are pinned", extra={"server": server, "tools": len(pins.tools)})
+            await self._note("pin", list(pins.tools.values()), "allow", "system")
         if untold:
             log.warning("an MCP server changed its tools; `shoal mcp list` shows what waits", extra={"server": server})
             await self._note("change", untold, "ask", "system")
             if tell is not None:
-                await tell(change_notice(server, found.waiting))
+                await tell(change_notice(server, pins.waiting))
         if asks and tell is not None:
-            await tell(confirm_notice(found))
+            await tell(confirm_notice(pins))
         return {
             own: InForce(pin.name, pin.allowed, pin.kind)
-            for own, pin in found.tools.items()
+            for own, pin in pins.tools.items()
             if own in offered and pin.allowed is not None
         }
 
     async def listed(self) -> list[ServerPins]:
         """What is known of every server in use that was connected before. Raises StoreError."""
-        found = [(await self._read(server))[1] for server in sorted(self._servers)]
-        return [one for one in found if one is not None]
+        all_pins = [(await self._read(server))[1] for server in sorted(self._servers)]
+        return [pins for pins in all_pins if pins is not None]
 
     async def confirm(self, server: str, digest: str, kinds: Mapping[str, Kind], by: str) -> ServerPins:
         """Confirm what kinds the tools of a server are, all that do not wait: those of `kinds`, by the name that models
@@ -283,10 +283,10 @@ class Pins:
         server = name.removeprefix("mcp_").partition("_")[0]
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(server) if server in self._servers else (None, None)
-            found = {} if known is None else {pin.name: own for own, pin in known.tools.items()}
-            if known is None or name not in found:
+            own_names = {} if known is None else {pin.name: own for own, pin in known.tools.items()}
+            if known is None or name not in own_names:
                 raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
-            pin = known.tools[found[name]]
+            pin = known.tools[own_names[name]]
             offered = pin.offered
             if offered is None:
                 raise NotFound(f"Nothing of {pin.name} waits: agents use what its server offers.")
@@ -299,7 +299,7 @@ class Pins:
                 changed = replace(pin, allowed=offered, offered=None, is_told=False, confirmed=confirmed)
             else:
                 changed = replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
-            if await self._swap(server, raw, replace(known, tools={**known.tools, found[name]: changed})):
+            if await self._swap(server, raw, replace(known, tools={**known.tools, own_names[name]: changed})):
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
                 self._stir(server)
                 return changed

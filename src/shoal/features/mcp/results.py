@@ -106,13 +106,13 @@ class _ResultReading:
                 self._resource(cast("dict[str, Json]", block["resource"]))
             case "audio":
                 size = _decoded(_data_of(block))
-                told = f", {counted(len(size), 'byte')}" if size else ""
-                self.lines.append(f"[audio, {_word(block, 'mimeType') or 'of an unknown type'}{told}, not played]")
+                size_text = f", {counted(len(size), 'byte')}" if size else ""
+                self.lines.append(f"[audio, {_word(block, 'mimeType') or 'of an unknown type'}{size_text}, not played]")
             case kind if isinstance(text := block.get("text"), str):
                 self.lines.append(text if text or not kind else f"[{kind}]")
             case _:
-                told = {key: value for key, value in block.items() if key not in ("annotations", "_meta")}
-                self.lines.append(_json(told)[:UNKNOWN_CHARS_MAX])
+                size_text = {key: value for key, value in block.items() if key not in ("annotations", "_meta")}
+                self.lines.append(_json(size_text)[:UNKNOWN_CHARS_MAX])
 
     def _resource(self, resource: dict[str, Json]) -> None:
         head = f"[resource {_word(resource, 'uri')}]"
@@ -199,11 +199,11 @@ def _says(text: str, structured: Json) -> bool:
 def _leaves(value: Json) -> Iterator[str]:
     match value:
         case dict():
-            for one in value.values():
-                yield from _leaves(one)
+            for item in value.values():
+                yield from _leaves(item)
         case list():
-            for one in value:
-                yield from _leaves(one)
+            for item in value:
+                yield from _leaves(item)
         case str():
             yield value
         case bool() | None:

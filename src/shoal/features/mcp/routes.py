@@ -86,7 +86,7 @@ def _server_view(one: ServerPins) -> McpServerView:
 @routes("GET /api/mcp", READERS)
 async def mcp(pins: Pins) -> McpView:
     """List the tools of MCP servers with their kind and state: allowed, changed, new or denied."""
-    return McpView([_server_view(one) for one in await pins.listed()])
+    return McpView([_server_view(server) for server in await pins.listed()])
 
 
 @routes("POST /api/mcp/{name}", ADMINS)

@@ -103,9 +103,9 @@ def own_names(value: Json, names: Mapping[str, str]) -> Json:
     """Rename the properties in arguments back to the server's own names."""
     match value:
         case dict():
-            return {names.get(name, name): own_names(one, names) for name, one in value.items()}
+            return {names.get(name, name): own_names(item, names) for name, item in value.items()}
         case list():
-            return [own_names(one, names) for one in value]
+            return [own_names(item, names) for item in value]
         case _:
             return value
 
@@ -147,7 +147,7 @@ class _SchemaRewriter:
             shared = {
                 key: value for key, value in flat.items() if key not in ("type", "nullable", "description", "title")
             }
-            read = _any([self.read({**shared, "type": one}, followed, depth + 1) for one in types])
+            read = _any([self.read({**shared, "type": kind_}, followed, depth + 1) for kind_ in types])
         else:
             read = self._typed(flat, types[0] if types else "", followed, depth)
         if words := _description(flat):
@@ -186,9 +186,9 @@ class _SchemaRewriter:
         arms = [self._flat(arm, followed) for arm in _arms_of(flat) if isinstance(arm, dict)]
         properties = dict(_properties(flat))
         for arm, _ in arms:
-            for name, one in _properties(arm).items():
+            for name, schema in _properties(arm).items():
                 before = properties.get(name)
-                properties[name] = one if before is None or before == one else {"anyOf": [before, one]}
+                properties[name] = schema if before is None or before == schema else {"anyOf": [before, schema]}
         within = followed if not arms else tuple(dict.fromkeys((*followed, *(ref for _, refs in arms for ref in refs))))
         required = _required(flat, properties)
         sets = [_required(arm, properties) for arm, _ in arms]
@@ -201,9 +201,9 @@ class _SchemaRewriter:
             new = self._name(name)
             described[new] = self.read(properties[name], within, depth + 1)
             if new != name:
-                told = f"Sent as {json.dumps(visible(name)[:100], ensure_ascii=False)}."
+                note = f"Sent as {json.dumps(visible(name)[:100], ensure_ascii=False)}."
                 words = cast("dict[str, str]", described[new]).get("description", "")
-                cast("Schema", described[new])["description"] = f"{words} {told}".strip()
+                cast("Schema", described[new])["description"] = f"{words} {note}".strip()
         read: Schema = {"type": "object", "properties": described}
         if required:
             read["required"] = [self._name(name) for name in required if name in kept]
@@ -221,7 +221,7 @@ class _SchemaRewriter:
         items, places = flat.get("items"), flat.get("prefixItems")
         if isinstance(items, list):
             places, items = items, None
-        read = [self.read(one, followed, depth + 1) for one in _list(places)[:ENTRIES_MAX]]
+        read = [self.read(place, followed, depth + 1) for place in _list(places)[:ENTRIES_MAX]]
         if isinstance(items, dict):
             read.append(self.read(items, followed, depth + 1))
         return _any(read) if read and all(read) else {}
@@ -240,8 +240,8 @@ class _SchemaRewriter:
             if arm is True or arm == {}:
                 return self._typed(beside, types[0] if len(types) == 1 else "", followed, depth)
             whole = {**beside, **arm} if isinstance(arm, dict) else arm
-            one = self.read(whole, followed, depth + 1)
-            read += cast("list[Schema]", one["anyOf"]) if set(one) == {"anyOf"} else [one] if one else []
+            schema = self.read(whole, followed, depth + 1)
+            read += cast("list[Schema]", schema["anyOf"]) if set(schema) == {"anyOf"} else [schema] if schema else []
         if flat.get("nullable") is True:
             read.append({"type": "null"})
         return _any(read)
@@ -266,13 +266,13 @@ class _SchemaRewriter:
         for _ in range(REFERENCES_MAX):
             reference = next((flat.pop(key) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in flat), None)
             parts = flat.pop("allOf", None)
-            found: list[Json] = list(parts[:ENTRIES_MAX]) if isinstance(parts, list) else []
+            parts_left: list[Json] = list(parts[:ENTRIES_MAX]) if isinstance(parts, list) else []
             if isinstance(reference, str) and followed.count(reference) < REPEATS_MAX:
                 followed = (*followed, reference)
-                found.append(self._target(reference))
-            if not found:
+                parts_left.append(self._target(reference))
+            if not parts_left:
                 break
-            for part in found:
+            for part in parts_left:
                 if isinstance(part, dict):
                     flat = _merged(flat, part)
         for key in ("$ref", "$dynamicRef", "$recursiveRef", "allOf"):
@@ -328,16 +328,16 @@ def _listed(value: Json) -> list[Json]:
 
 
 def _properties(schema: Schema) -> Schema:
-    found = schema.get("properties")
-    if isinstance(found, dict):
-        return found
-    named = [one for one in _list(found) if isinstance(one, dict) and isinstance(one.get("name"), str)]
-    return {str(one["name"]): {key: value for key, value in one.items() if key != "name"} for one in named}
+    given = schema.get("properties")
+    if isinstance(given, dict):
+        return given
+    named = [item for item in _list(given) if isinstance(item, dict) and isinstance(item.get("name"), str)]
+    return {str(item["name"]): {key: value for key, value in item.items() if key != "name"} for item in named}
 
 
 def _required(schema: Schema, properties: Schema) -> list[str]:
     names = [str(name) for name in _listed(schema.get("required"))]
-    own = [name for name, one in properties.items() if isinstance(one, dict) and one.get("required") is True]
+    own = [name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("required") is True]
     return [name for name in (*names, *own) if name in properties]
 
 
@@ -349,14 +349,16 @@ def _types_of(schema: Schema) -> list[str]:
     """Return the allowed types in order, inferred from the keywords if none is named; empty for any type."""
     named = schema.get("type")
     given = named if isinstance(named, list) else [named]
-    types = [_TYPES[one.lower()] for one in given if isinstance(one, str) and one.lower() in _TYPES]
+    types = [
+        _TYPES[type_name.lower()] for type_name in given if isinstance(type_name, str) and type_name.lower() in _TYPES
+    ]
     if "number" in types and "integer" in types:
         types.remove("integer")
     if not types and "properties" not in schema and ("enum" in schema or "const" in schema):
         types = [
-            _type_of(one) for one in (*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else []))
+            _type_of(value) for value in (*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else []))
         ]
-        types = [one for one in types if one]
+        types = [kind_ for kind_ in types if kind_]
     if not types and not _arms_of(schema):
         types = [kind for kind, keys in _HINTS if any(key in schema for key in keys)][:1]
     if types and schema.get("nullable") is True:
@@ -383,12 +385,12 @@ def _type_of(value: Json) -> str:
 def _choices(flat: Schema, kind: str) -> list[Json]:
     given = [flat["const"]] if "const" in flat else _list(flat.get("enum"))
     fits = {"": ("string", "integer", "number", "boolean"), "number": ("integer", "number")}.get(kind, (kind,))
-    found = [one for one in given if _type_of(one) in fits and _is_small(one)]
-    kept: list[Json] = []
-    for one in found:
-        if not any(one == other and type(one) is type(other) for other in kept):
-            kept.append(one)
-    return kept[:ENTRIES_MAX]
+    fitting = [value for value in given if _type_of(value) in fits and _is_small(value)]
+    values: list[Json] = []
+    for value in fitting:
+        if not any(value == other and type(value) is type(other) for other in values):
+            values.append(value)
+    return values[:ENTRIES_MAX]
 
 
 def _text_rules(flat: Schema) -> Schema:
@@ -448,9 +450,9 @@ def _description(flat: Schema) -> str:
 
 def _any(choices: Sequence[Schema]) -> Schema:
     arms: list[Schema] = []
-    for one in choices:
-        if one not in arms:
-            arms.append(one)
+    for choice in choices:
+        if choice not in arms:
+            arms.append(choice)
     if not arms or not all(arms):
         return {}
     if len(arms) == 1:
@@ -459,10 +461,10 @@ def _any(choices: Sequence[Schema]) -> Schema:
         all({*arm} - {"description"} == {"type", "enum"} for arm in arms)
         and len({str(arm["type"]) for arm in arms}) == 1
     ):
-        values: Iterable[Json] = (one for arm in arms for one in _list(arm["enum"]))
-        told = [f"{_list(arm['enum'])[0]}: {arm['description']}" for arm in arms if "description" in arm]
+        values: Iterable[Json] = (value for arm in arms for value in _list(arm["enum"]))
+        texts = [f"{_list(arm['enum'])[0]}: {arm['description']}" for arm in arms if "description" in arm]
         read: Schema = {"type": arms[0]["type"], "enum": list(dict.fromkeys(cast("Iterable[str]", values)))}
-        return {**read, "description": "; ".join(told)[:WORD_CHARS_MAX]} if told else read
+        return {**read, "description": "; ".join(texts)[:WORD_CHARS_MAX]} if texts else read
     return {"anyOf": list(arms)}
 
 
@@ -470,11 +472,11 @@ def _without_words(schema: Schema) -> Schema:
     bare: Schema = {}
     for key, value in schema.items():
         if key == "properties":
-            bare[key] = {name: _without_words(cast("Schema", one)) for name, one in cast("Schema", value).items()}
+            bare[key] = {name: _without_words(cast("Schema", item)) for name, item in cast("Schema", value).items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             bare[key] = _without_words(value)
         elif key == "anyOf":
-            bare[key] = [_without_words(cast("Schema", one)) for one in _list(value)]
+            bare[key] = [_without_words(cast("Schema", item)) for item in _list(value)]
         elif key not in ("description", "default"):
             bare[key] = value
     return bare

@@ -63,13 +63,13 @@ class McpServers:
 
     def drop(self, name: str) -> None:
         """Know a server no more, whose connection has ended."""
-        for one in [one for one in self.connections if one.server.name == name]:
-            self.connections.remove(one)
-            one.release()
+        for connection in [connection for connection in self.connections if connection.server.name == name]:
+            self.connections.remove(connection)
+            connection.release()
 
     @property
     def up(self) -> frozenset[str]:
-        return frozenset(one.server.name for one in self.connections if one.state.status == "up")
+        return frozenset(connection.server.name for connection in self.connections if connection.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until each server has been tried once, but no longer than this: a slow one comes later."""

@@ -51,8 +51,8 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
             yield (), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
         yield from header_problems(self.headers)
         if self.enabled and bool(self.command) == bool(self.url):
-            found = "and url are both given" if self.command else "is missing"
-            yield ("command",), f"{found}; allowed: a command to start the server, or the url of one"
+            problem = "and url are both given" if self.command else "is missing"
+            yield ("command",), f"{problem}; allowed: a command to start the server, or the url of one"
         if self.sandbox and self.url:
             yield ("sandbox",), "is true for a url; allowed: only with a command, which it encloses"
 

@@ -97,17 +97,17 @@ class McpSetup:
 
     def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
-        states = {one.server.name: one.state for one in self._servers.connections}
+        states = {connection.server.name: connection.state for connection in self._servers.connections}
         found = list[McpServerState]()
-        for name, server in sorted(servers_of(self._config.current).items(), key=lambda one: natural(one[0])):
+        for name, server in sorted(servers_of(self._config.current).items(), key=lambda item: natural(item[0])):
             state = states.get(name, McpState(name))
             status = state.status if name in states else "off"
             where, args = shown_server(server.url, server.command, server.args)
             secrets = (*server.env, *server.headers)
-            told = (status, state.tools, self._redactor.redact(state.why), state.waiting)
+            status_parts = (status, state.tools, self._redactor.redact(state.why), state.waiting)
             private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
             left_out = tuple(map(self._redactor.redact, state.left_out))
-            found.append(McpServerState(name, where, *private, server.enabled, *told, left_out))
+            found.append(McpServerState(name, where, *private, server.enabled, *status_parts, left_out))
         return tuple(found)
 
     async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
@@ -130,7 +130,7 @@ class McpSetup:
             if state.status != "up":
                 raise InvalidInput(f"The server does not answer. {state.why}".strip())
             await self._apply(await self._changes.write(values, secrets), name)
-        return next(one for one in self.servers() if one.name == name)
+        return next(server for server in self.servers() if server.name == name)
 
     async def switch(self, name: str, enabled: bool, by: str) -> McpServerState:
         """Connect a configured MCP server, or end its connection. Raises NotFound, InvalidInput."""
@@ -138,7 +138,7 @@ class McpSetup:
             self._check_known(name)
             await self._end(name)
             await self._apply(await self._changes.write({f"mcp.{name}.enabled": enabled}, {}), name)
-        return next(one for one in self.servers() if one.name == name)
+        return next(server for server in self.servers() if server.name == name)
 
     async def remove(self, name: str, by: str) -> None:
         """Take an MCP server out of the configuration. Raises NotFound, InvalidInput."""
@@ -171,13 +171,13 @@ class McpSetup:
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """How a server is when it is connected once, beside what runs."""
         trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
-        connection, found = trial.add(name, server), list[McpState]()
+        connection, states = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
             await connection.settled.wait()
-            found.append(connection.state)
+            states.append(connection.state)
             tasks.cancel_scope.cancel()
-        return found[0]
+        return states[0]
 
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")
@@ -190,15 +190,15 @@ def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tupl
     name like `--token`, and what looks like a key."""
     if url:
         address = urlsplit(url)
-        path = "/".join(_MASK if _SECRET_LOOK.fullmatch(one) else one for one in address.path.split("/"))
+        path = "/".join(_MASK if _SECRET_LOOK.fullmatch(part) else part for part in address.path.split("/"))
         rest = f"{'' if path == '/' else path}{f'?{_MASK}' if address.query else ''}"
         return f"{address.scheme}://{address.netloc.rpartition('@')[2]}", (rest,) if rest else ()
     shown, is_secret = list[str](), False
-    for one in args:
-        name, equals, _ = one.partition("=")
+    for arg in args:
+        name, equals, _ = arg.partition("=")
         if equals and _SECRET_NAME.search(name):
             shown.append(f"{name}={_MASK}")
         else:
-            shown.append(_MASK if is_secret or _SECRET_LOOK.fullmatch(one) else one)
-        is_secret = one.startswith("-") and not equals and bool(_SECRET_NAME.search(name))
+            shown.append(_MASK if is_secret or _SECRET_LOOK.fullmatch(arg) else arg)
+        is_secret = arg.startswith("-") and not equals and bool(_SECRET_NAME.search(name))
     return command, tuple(shown)

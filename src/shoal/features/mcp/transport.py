@@ -76,14 +76,16 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
 
     errors = item.errors(include_url=False)
     of_whole = [
-        one for one in errors if one["type"] in ("json_invalid", "missing", "model_type") and len(one["loc"]) < 3
+        error
+        for error in errors
+        if error["type"] in ("json_invalid", "missing", "model_type") and len(error["loc"]) < 3
     ]
     sent: object = of_whole[0]["input"] if of_whole else None
-    found: list[SessionMessage | Exception] = []
+    messages_: list[SessionMessage | Exception] = []
     for message in mended(sent):
         with suppress(ValidationError):
-            found.append(SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False)))
-    return found or [item]
+            messages_.append(SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False)))
+    return messages_ or [item]
 
 
 NPM_WORDS_LEAST = 4
@@ -219,10 +221,10 @@ def failures() -> tuple[type[Exception], ...]:
     """What a broken server makes its client raise; its tasks' failures come as groups."""
     import httpx2
 
-    found: list[type[Exception]] = [OSError, ValueError, RuntimeError, ShoalError, ImportError, ExceptionGroup]
-    found += [anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, httpx2.HTTPError]
+    classes: list[type[Exception]] = [OSError, ValueError, RuntimeError, ShoalError, ImportError, ExceptionGroup]
+    classes += [anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, httpx2.HTTPError]
     if "mcp" in sys.modules:
         from mcp import MCPError
 
-        found.append(MCPError)
-    return tuple(found)
+        classes.append(MCPError)
+    return tuple(classes)

@@ -42,8 +42,8 @@ def mended(sent: object) -> list[Message]:
         except (ValueError, RecursionError):
             return []
     messages = cast("list[object]", sent)[:BATCH_MAX] if isinstance(sent, list) else [sent]
-    found = [_mended(cast("Message", one)) for one in messages if isinstance(one, dict)]
-    return [one for one in found if one]
+    usable = [_mended(cast("Message", message)) for message in messages if isinstance(message, dict)]
+    return [message for message in usable if message]
 
 
 def _mended(message: Message) -> Message:
@@ -69,15 +69,15 @@ def _mended(message: Message) -> Message:
 def _error(error: Json) -> Message:
     given = error if isinstance(error, dict) else {"message": error}
     code, words = given.get("code"), given.get("message")
-    told = words if isinstance(words, str) else "" if words is None else json.dumps(words)[:WORDS_CHARS_MAX]
+    message = words if isinstance(words, str) else "" if words is None else json.dumps(words)[:WORDS_CHARS_MAX]
     if isinstance(code, str) and code.strip().lstrip("-").isdecimal() and len(code) < 12:
         code = int(code)
     if not isinstance(code, int) or isinstance(code, bool):
         named = code if isinstance(code, str) else ""
-        told, code = ": ".join(part for part in (named, told) if part), INTERNAL_ERROR
-    if not told:
-        told = json.dumps(given.get("data", given), default=str)[:WORDS_CHARS_MAX]
-    made: Message = {"code": code, "message": told}
+        message, code = ": ".join(part for part in (named, message) if part), INTERNAL_ERROR
+    if not message:
+        message = json.dumps(given.get("data", given), default=str)[:WORDS_CHARS_MAX]
+    made: Message = {"code": code, "message": message}
     return {**made, "data": given["data"]} if "data" in given else made
 
 
@@ -90,9 +90,9 @@ def _readable(value: Json) -> Json:
                 return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             return value
         case list():
-            return [_readable(one) for one in value]
+            return [_readable(item) for item in value]
         case dict():
-            return {cast("str", _readable(key)): _readable(one) for key, one in value.items()}
+            return {cast("str", _readable(key)): _readable(item) for key, item in value.items()}
         case _:
             return value
 
@@ -102,8 +102,8 @@ def mended_json(body: bytes) -> bytes:
     try:
         types.jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError:
-        found = mended(body)
-        answers = [one for one in found if "method" not in one] or found
+        messages = mended(body)
+        answers = [message for message in messages if "method" not in message] or messages
         return json.dumps(answers[0]).encode() if answers else body
     return body
 
@@ -131,10 +131,10 @@ class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
 def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
     """Convert an answer to a form that the package accepts. Other methods' answers are returned unchanged."""
     if method == "initialize":
-        version, said = answer.get("protocolVersion"), answer.get("instructions")
+        version, instructions = answer.get("protocolVersion"), answer.get("instructions")
         known = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
         server = {"name": "", "version": ""}
-        about = {"instructions": said} if isinstance(said, str) else {}
+        about = {"instructions": instructions} if isinstance(instructions, str) else {}
         return {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": server, **about}
     complete: dict[str, object] = {"resultType": "complete", "_meta": {RAW: answer}}
     if method == "tools/list":
@@ -153,7 +153,9 @@ def listed(answer: Mapping[str, object]) -> list[object]:
     if isinstance(tools, dict):
         by_name = cast("dict[str, object]", tools)
         return [
-            {"name": name, **cast("dict[str, object]", one)} for name, one in by_name.items() if isinstance(one, dict)
+            {"name": name, **cast("dict[str, object]", definition)}
+            for name, definition in by_name.items()
+            if isinstance(definition, dict)
         ]
     return cast("list[object]", tools) if isinstance(tools, list) else []
 

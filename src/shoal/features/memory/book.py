@@ -99,28 +99,28 @@ class MemoryBook:
         Raises NotFound when there is none, Conflict when it was taken back already, or the lines were changed since.
         """
         if id:
-            found = await self.history.get(id)
+            change = await self.history.get(id)
         else:
             newest = await self.history.newest(LOOKED_MAX)
-            found = next((one for one in newest if not one.undone), None)
-        if found is None:
+            change = next((change for change in newest if not change.undone), None)
+        if change is None:
             raise NotFound(f"There is no change {id[:80]} of memory." if id else "There is nothing left to take back.")
-        if found.undone:
-            raise Conflict(f"The change {found.id} was taken back already.")
+        if change.undone:
+            raise Conflict(f"The change {change.id} was taken back already.")
         edit = MemoryEdit(
-            self.home.root / found.file,
-            removed=found.added,
-            added=found.removed,
-            line=found.line,
-            person=found.person,
+            self.home.root / change.file,
+            removed=change.added,
+            added=change.removed,
+            line=change.line,
+            person=change.person,
             changed_by=by,
-            tainted_by=found.tainted_by,
+            tainted_by=change.tainted_by,
         )
         back = await self.amend(edit)
         assert back is not None
-        await self.history.note_undone(found)
+        await self.history.note_undone(change)
         await self.history.note_undone(back)
-        return found
+        return change
 
 
 def _digest(lines: tuple[str, ...]) -> str:

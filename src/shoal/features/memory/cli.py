@@ -31,11 +31,11 @@ memory = click.Group(
 def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     """Print the memory files."""
     days = context.config().context.daily_notes_days
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day, notes=days)
+    files = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day, notes=days)
     if as_json:
-        print_json(found)
+        print_json(files)
         return
-    for one in found:
+    for one in files:
         title = f"notes of {one.day}" if one.day else one.scope
         print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
 
@@ -59,8 +59,8 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
 @OF_DAY
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
     """Replace ENTRY with TEXT. 'memory undo' takes it back."""
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
-    file = next((one for one in found if one.scope == scope), None)
+    files = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
+    file = next((memory_file for memory_file in files if memory_file.scope == scope), None)
     if file is None:
         raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
     lines, wanted = file.text.splitlines(), entry_key(entry)
@@ -78,20 +78,20 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
     """List the changes of memory, newest first, and who made them."""
-    found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
+    changes = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
     rows = [
         (
-            one.id,
-            one.at,
-            one.changed_by,
-            one.file,
-            " / ".join((*(f"-{line}" for line in one.removed), *(f"+{line}" for line in one.added)))[:200],
-            "undone" if one.undone else "",
+            change.id,
+            change.at,
+            change.changed_by,
+            change.file,
+            " / ".join((*(f"-{line}" for line in change.removed), *(f"+{line}" for line in change.added)))[:200],
+            "undone" if change.undone else "",
         )
-        for one in found
+        for change in changes
     ]
     head = ("id", "time (UTC)", "by", "file", "change", "")
-    print_records(found, as_json, head, rows, "Nothing was changed in memory.")
+    print_records(changes, as_json, head, rows, "Nothing was changed in memory.")
 
 
 @command(memory, example="shoal memory undo")
@@ -99,8 +99,8 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
 def undo(context: CommandContext, id: str | None) -> None:
     """Take back the change with this ID, or the newest one."""
     if id is None:
-        found = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
-        newest = next((one for one in found if not one.undone), None)
+        changes = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
+        newest = next((change for change in changes if not change.undone), None)
         if newest is None:
             print("There is nothing left to take back.")
             return

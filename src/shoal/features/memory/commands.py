@@ -106,8 +106,8 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
         decision, rulings = decide_all(self.profile_of(agent, asker), actions)
         checks = [
-            AuditEntry("check", one.action, one.decision, one.rule, asker.user, agent.name, detail="/memory")
-            for one in rulings
+            AuditEntry("check", ruling.action, ruling.decision, ruling.rule, asker.user, agent.name, detail="/memory")
+            for ruling in rulings
         ]
         await self.store.audit.record(asked.thread, checks)
         if decision == "deny":  # where the rules ask a person, it is a person who says so
@@ -118,8 +118,8 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             )
         where = ", ".join(dict.fromkeys(entry.label for entry in found))
         old = _shown(found[0].words)
-        said = f"Corrected ({where}): {old}\nIt says now: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
-        return f"{said}\n`/memory undo` takes that back."
+        reply = f"Corrected ({where}): {old}\nIt says now: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
+        return f"{reply}\n`/memory undo` takes that back."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
         """Take back the last change that was made for whoever asks, of what can be changed where they ask."""
@@ -134,7 +134,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             changeable = whose.get(path, person if path.is_relative_to(home.data / "memory") else None)
             return not change.undone and change.changed_by in who and change.person == changeable
 
-        change = next((one for one in await self.book.history.newest(LOOKED_MAX) if is_theirs(one)), None)
+        change = next((entry for entry in await self.book.history.newest(LOOKED_MAX) if is_theirs(entry)), None)
         if change is None:
             raise NotFound("There is no change of yours here that could be taken back.")
         await self.book.undo(change.id, asked.asker.identity)
@@ -148,14 +148,14 @@ def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
         raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
     named = _ID.fullmatch(wanted)
     of_id = [entry for entry in known if named and entry.id == named[1]]
-    found = [entry for entry in of_id if entry.is_changeable]
-    found = found or entries_saying((entry for entry in known if entry.is_changeable), wanted)
-    if not found:
+    matches = [entry for entry in of_id if entry.is_changeable]
+    matches = matches or entries_saying((entry for entry in known if entry.is_changeable), wanted)
+    if not matches:
         more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
         raise NotFound(f"Nothing that can be changed here says {wanted[:200]!r}. {more}")
-    if len({entry_key(entry.words) for entry in found}) > 1:
-        raise InvalidInput("\n".join(["Several entries say that. Say which, by its id:", _listed(found, "")]))
-    return found
+    if len({entry_key(entry.words) for entry in matches}) > 1:
+        raise InvalidInput("\n".join(["Several entries say that. Say which, by its id:", _listed(matches, "")]))
+    return matches
 
 
 def _listed(entries: Sequence[MemoryEntry], words: str) -> str:

@@ -87,25 +87,32 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
     """
     places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
     places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]
-    found: list[MemoryEntry] = []
+    entries: list[MemoryEntry] = []
     for label, path in places:
         changeable = "" if label == "channel" else person
         for number, raw in enumerate(lines_of(read_memory(path))):
-            whose = next((one for one in dict.fromkeys((person, "")) if owned_by(raw, one) is not None), None)
-            said = owned_by(raw, whose) if whose is not None else None
-            if whose is not None and said and said.strip() and not said.lstrip().startswith("#"):
-                words = " ".join(said.split()).removeprefix("- ")
-                last = found[-1] if found else None
+            whose = next(
+                (fromkey for fromkey in dict.fromkeys((person, "")) if owned_by(raw, fromkey) is not None), None
+            )
+            text_of_entry = owned_by(raw, whose) if whose is not None else None
+            if (
+                whose is not None
+                and text_of_entry
+                and text_of_entry.strip()
+                and not text_of_entry.lstrip().startswith("#")
+            ):
+                words = " ".join(text_of_entry.split()).removeprefix("- ")
+                last = entries[-1] if entries else None
                 if (
-                    said.startswith("  ")
-                    and not said.lstrip().startswith(_BULLETS)
+                    text_of_entry.startswith("  ")
+                    and not text_of_entry.lstrip().startswith(_BULLETS)
                     and last is not None
                     and (last.path, last.person, last.number + len(last.more) + 1) == (path, whose, number)
                 ):
-                    found[-1] = last._replace(words=f"{last.words} {words}", more=(*last.more, raw))
+                    entries[-1] = last._replace(words=f"{last.words} {words}", more=(*last.more, raw))
                     continue
-                found.append(MemoryEntry(label, path, number, raw, words, whose, whose == changeable))
-    return found
+                entries.append(MemoryEntry(label, path, number, raw, words, whose, whose == changeable))
+    return entries
 
 
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:

@@ -80,7 +80,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
         raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
     lines: list[_PageLine] = []
     for number, raw in enumerate(lines_of(text)):
-        whose = next((one for one in visible if owned_by(raw, one) is not None), None)
+        whose = next((person for person in visible if owned_by(raw, person) is not None), None)
         if whose is not None:
             lines.append(_PageLine(owned_by(raw, whose) or "", raw, number, whose == changeable))
     return MemoryPage(scope, file, changeable, tuple(lines))
@@ -136,15 +136,15 @@ class _Change(NamedTuple):
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
     """Yield the changes. If no other person's lines are between, they form one change, which is undone at once."""
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    found = [code for code in codes if code[0] != "equal"]
-    if not found:
+    edits = [code for code in codes if code[0] != "equal"]
+    if not edits:
         return
-    (_, first, _, begin, _), (_, _, last, _, end) = found[0], found[-1]
+    (_, first, _, begin, _), (_, _, last, _, end) = edits[0], edits[-1]
     between = page.lines[first:last]
     if all(line.is_changeable for line in between) and _is_run(between):
         yield _Change(first, last, tuple(after[begin:end]))
         return
-    for _, start, stop, new_start, new_stop in found:
+    for _, start, stop, new_start, new_stop in edits:
         yield _Change(start, stop, tuple(after[new_start:new_stop]))
 
 

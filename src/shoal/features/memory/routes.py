@@ -61,9 +61,9 @@ async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: N
     if day:
         return [await _shown("note", note_path(home, _day(day)), day)]
     scopes = MEMORY_SCOPES if thread else MEMORY_SCOPES[:1]
-    found = [await _shown(scope, memory_path(home, scope, where)) for scope in scopes]
+    files = [await _shown(scope, memory_path(home, scope, where)) for scope in scopes]
     newest = (await in_thread(lambda: note_files(home)))[:notes]
-    return found + [await _shown("note", path, written.isoformat()) for written, path in reversed(newest)]
+    return files + [await _shown("note", path, written.isoformat()) for written, path in reversed(newest)]
 
 
 @routes("PUT /api/memory", ADMINS)
@@ -76,7 +76,7 @@ async def write(home: Home, book: MemoryBook, by: Principal, body: MemoryText) -
         raise Conflict(f"{path.name} has changed since it was read. Read it again.")
     old, new = lines_of(was), lines_of(body.text.replace("\r\n", "\n").replace("\0", ""))
     first = next(
-        (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new))
+        (at for at, (line, other) in enumerate(zip(old, new, strict=False)) if line != other), min(len(old), len(new))
     )
     left = min(len(old), len(new)) - first
     last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)

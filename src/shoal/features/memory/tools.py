@@ -132,19 +132,19 @@ def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: str) -> Prepared:
     """Plan to put other words in the place of an entry, or nothing, wherever it stands."""
     new = _entry_line(text).removeprefix("- ") if text.strip() else ""
-    found = _entries(context, replaces)
-    edits = edits_of(found, new)
+    entries = _entries(context, replaces)
+    edits = edits_of(entries, new)
 
     async def work() -> ToolOutput:
         for edit in edits:
             await change_in_turn(change, context, edit)
-        where = ", ".join(dict.fromkeys(entry.label for entry in found))
-        old = found[0].words
+        where = ", ".join(dict.fromkeys(entry.label for entry in entries))
+        old = entries[0].words
         text = f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nIt says now: {new}"
-        return ToolOutput(text, quotes=tuple(entry.path for entry in found))
+        return ToolOutput(text, quotes=tuple(entry.path for entry in entries))
 
-    actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
-    shown = "\n".join(f"-{entry.raw}" for entry in found) + (f"\n+- {new}" if new else "")
+    actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in entries))
+    shown = "\n".join(f"-{entry.raw}" for entry in entries) + (f"\n+- {new}" if new else "")
     effect = canonical("remember", edits=[(str(edit.path), edit.removed, edit.added) for edit in reversed(edits)])
     return Prepared(actions, f"remember ({'amend' if new else 'forget'})\n\n{shown}", effect, work)
 
@@ -158,15 +158,15 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)
     except OSError as error:
         raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
-    found = entries_saying((entry for entry in known if entry.is_changeable), words)
-    if not found:
+    entries = entries_saying((entry for entry in known if entry.is_changeable), words)
+    if not entries:
         more = f" {EVERYBODYS}" if entries_saying(known, words) else ""
         raise ToolError(f"Nothing that you remember here says {words[:200]!r}.{more}")
-    if len({entry_key(entry.words) for entry in found}) > 1:
-        shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in found[:SHOWN_MAX])
-        quotes = [entry.path for entry in found[:SHOWN_MAX]]
+    if len({entry_key(entry.words) for entry in entries}) > 1:
+        shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in entries[:SHOWN_MAX])
+        quotes = [entry.path for entry in entries[:SHOWN_MAX]]
         raise ToolError(f"Several entries say that; give one of them word for word:\n{shown}", quotes=quotes)
-    return found
+    return entries
 
 
 def _entry_line(text: str) -> str:

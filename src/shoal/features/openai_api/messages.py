@@ -55,9 +55,9 @@ class InlineFile(msgspec.Struct, frozen=True):
         rest = b""
         for start in range(0, len(self.data), _PIECE_CHARS):
             text = rest + bytes(self.data[start : start + _PIECE_CHARS]).translate(None, _WHITE)
-            kept = len(text) // 4 * 4
-            yield self._decoded(text[:kept])
-            rest = text[kept:]
+            length = len(text) // 4 * 4
+            yield self._decoded(text[:length])
+            rest = text[length:]
         if rest := rest.rstrip(b"="):
             yield self._decoded(rest + b"=" * (-len(rest) % 4))
 
@@ -149,7 +149,7 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
 def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
     """The messages of a conversation, the caller's instructions too. Raises InvalidInput for other items."""
-    kept: list[CompatMessage] = []
+    messages_kept: list[CompatMessage] = []
     for number, item in enumerate(items):
         if item.type in ("reasoning", "function_call"):  # of another model
             continue
@@ -158,8 +158,8 @@ def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
         if item.type == "message" and item.role not in _ROLES:
             named = f"an unknown `role` {item.role[:40]!r}" if item.role else "no `role`"
             raise InvalidInput(f"messages[{number}] has {named}. Roles: {', '.join(_ROLES)}.")
-        kept.append(item)
-    return kept
+        messages_kept.append(item)
+    return messages_kept
 
 
 def _image(part: CompatPart, place: str) -> InlineFile:

@@ -212,8 +212,8 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
         thread = make_thread_id("openai", _channel_of(by), _digest(agent, lines, message_id))
     else:
         beginning = _beginning(conversation, lines[: answered + 1])
-        found = await api.store.settings.get(SCOPE, beginning)
-        thread = ThreadId(found) if found else make_thread_id("openai", _channel_of(by), beginning)
+        rows = await api.store.settings.get(SCOPE, beginning)
+        thread = ThreadId(rows) if rows else make_thread_id("openai", _channel_of(by), beginning)
     if not await may_use(by, api.store.journal, thread):
         raise no_such_thread(thread)
     info = await api.store.journal.thread(thread)

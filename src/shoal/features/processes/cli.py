@@ -23,7 +23,7 @@ processes = click.Group(
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
     """List the processes, newest first."""
-    found = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
+    processes = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
 
     def state(one: ProcessView) -> str:
         if one.state == "exited":
@@ -32,9 +32,12 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
             return f"running {int((datetime.now(UTC) - one.started_at).total_seconds())} s"
         return one.state
 
-    rows = [(one.id, one.agent, state(one), one.started_at, one.ended_at, one.name) for one in found]
+    rows = [
+        (process.id, process.agent, state(process), process.started_at, process.ended_at, process.name)
+        for process in processes
+    ]
     head = ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what")
-    print_records(found, as_json, head, rows, "There are no processes.")
+    print_records(processes, as_json, head, rows, "There are no processes.")
 
 
 @command(processes, example="shoal processes logs 7 --tail 20")

@@ -45,9 +45,9 @@ class LineMatcher:
 
     def _matched(self, line: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
-        found = tuple(sorted({number // 2 for number in self._automaton.match(text)}))
-        if found:
-            yield found, text
+        numbers = tuple(sorted({number // 2 for number in self._automaton.match(text)}))
+        if numbers:
+            yield numbers, text
 
 
 COMMAND_CHARS_MAX = 500

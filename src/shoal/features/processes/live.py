@@ -72,6 +72,6 @@ class LiveProcess:
             self.limit.reschedule(asyncio.get_running_loop().time())
 
     def _note(self, matches: Iterator[tuple[tuple[int, ...], str]]) -> None:
-        for found, line in matches:
-            self.matches.extend((self._numbers[number], line) for number in found)
+        for pattern, line in matches:
+            self.matches.extend((self._numbers[number], line) for number in pattern)
             self.changed.set()

@@ -94,15 +94,15 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
             content += read_regular(file)
     total = lost + len(content)
     start = 0 if offset < 0 else max(0, min(offset - lost, len(content)))
-    found: list[tuple[str, int]] = []
+    parts: list[tuple[str, int]] = []
     at = lost + start
     for line in BytesIO(content[start:]):
         at += len(line)
         text = last_state(line.decode("utf-8", "replace").rstrip("\r\n"))
         if contains in text:
-            found.append((text, at))
-    shown = found[:lines_max] if offset >= 0 else found[-lines_max:]
-    next_offset = shown[-1][1] if offset >= 0 and len(found) > lines_max else total
+            parts.append((text, at))
+    shown = parts[:lines_max] if offset >= 0 else parts[-lines_max:]
+    next_offset = shown[-1][1] if offset >= 0 and len(parts) > lines_max else total
     return LogPiece(tuple(text for text, _ in shown), next_offset, total, lost if start == 0 else 0)
 
 

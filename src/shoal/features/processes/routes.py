@@ -48,8 +48,8 @@ async def listed(
     limit: Limit = 100,
 ) -> list[ProcessView]:
     """List processes that agents have started, newest first, of all agents or one, optionally only running ones."""
-    found = await processes.rows.search(agent=agent, running=running, limit=limit)
-    return [_process_view(process) for process in found]
+    rows = await processes.rows.search(agent=agent, running=running, limit=limit)
+    return [_process_view(process) for process in rows]
 
 
 @routes("GET /api/processes/{id}", READERS)
@@ -69,14 +69,14 @@ async def log(
 ) -> LogPiece:
     """Return lines of a process's output: the last `tail` lines, or that many from byte `offset`, filtered by
     `grep`."""
-    found = await processes.get(id)
-    return await processes.read(found, offset=offset, lines_max=tail, contains=grep)
+    row = await processes.get(id)
+    return await processes.read(row, offset=offset, lines_max=tail, contains=grep)
 
 
 @routes("DELETE /api/processes/{id}", ADMINS, status=202)
 async def kill(processes: ProcessService, by: Principal, id: str) -> ProcessView:
     """Kill a process with all its children; 409 if it has ended already."""
-    found = await processes.get(id)
-    if found.state != "running":
-        raise Conflict(f"Process {id} has ended already: {found.state}.")
+    row = await processes.get(id)
+    if row.state != "running":
+        raise Conflict(f"Process {id} has ended already: {row.state}.")
     return _process_view(await processes.kill(id, by.author.id))

@@ -190,10 +190,10 @@ class ProcessService:
 
     async def get(self, process: str) -> Process:
         """One. Raises NotFound."""
-        found = await self.rows.get(process)
-        if found is None:
+        row = await self.rows.get(process)
+        if row is None:
             raise NotFound(f"There is no process {process[:80]}.")
-        return found
+        return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
         """A piece of its log; empty where this machine does not have it. Raises OSError."""
@@ -399,10 +399,10 @@ class ProcessService:
     async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
         await self.clock.wait(live.ended, hook.after_seconds)
-        said = f"still runs after {counted(hook.after_seconds, 'second')}"
+        reason = f"still runs after {counted(hook.after_seconds, 'second')}"
         output = await asyncio.to_thread(self._tail, live.process)
         if not live.ended.is_set():
-            await self._fire(live, hook, f"timeout:{number}", said, output)
+            await self._fire(live, hook, f"timeout:{number}", reason, output)
 
     async def _tell_matches(self, live: LiveProcess) -> None:
         """Tell matches as they come, each hook so many times and not more often than its interval."""
@@ -419,8 +419,8 @@ class ProcessService:
         if count >= hook.fires_max or now - fired_at < hook.interval_seconds:
             return
         live.fired[number] = count + 1, now
-        said = f"wrote what {hook.pattern!r} matches"
-        await self._fire(live, hook, f"match:{number}:{count}", said, self.redact(line))
+        reason = f"wrote what {hook.pattern!r} matches"
+        await self._fire(live, hook, f"match:{number}:{count}", reason, self.redact(line))
 
     def _tail(self, process: Process) -> str:
         return self.redact(tail(log_of(self.home, process), TAIL_LINES, TAIL_CHARS))

@@ -22,8 +22,8 @@ class ProcessStore(StorePart):
         spec = process.spec
         yield from query("agent_lock", agent=spec.agent)
         within = channel_of(spec.chat)
-        found = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
-        if number(found[0][0]) >= running_max:
+        rows = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
+        if number(rows[0][0]) >= running_max:
             return False
         row = {"id": process.id, "agent": spec.agent, "thread": spec.chat, "spec": dump(spec), "owner": process.owner}
         yield from query("process_insert", **row, now=process.started_at)

@@ -116,7 +116,9 @@ def process_tools(
         def reads() -> tuple[Action, ...]:
             """The command's actions, and views of it by which rules that deny it to `bash` deny it here too."""
             as_bash = shell_actions("bash", text, context)
-            views = (Action(f"tool:process_start:{text}", whole=True, also=(one.text, *one.also)) for one in as_bash)
+            views = (
+                Action(f"tool:process_start:{text}", whole=True, also=(action.text, *action.also)) for action in as_bash
+            )
             return (*shell_actions("process_start", text, context), *views)
 
         cwd = context.sandbox.inside(run.cwd, context.mounts)
@@ -136,9 +138,11 @@ def process_tools(
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
             with as_tool_error(InvalidInput):
-                found = await processes.start(spec, command, context.sandbox, lambda: sources(reads(), context.mounts))
+                process = await processes.start(
+                    spec, command, context.sandbox, lambda: sources(reads(), context.mounts)
+                )
             then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
-            return ToolOutput(f"Started process {line_of(found, context.clock.now())}. {then}")
+            return ToolOutput(f"Started process {line_of(process, context.clock.now())}. {then}")
 
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
         return PreparedCommand(reads(), shown, effect, run, work)
@@ -149,9 +153,9 @@ def process_tools(
         which = "running" if running else "all"
 
         async def work() -> ToolOutput:
-            found = await processes.of_agent(context.agent.name, context.within, running=running)
-            lines = [line_of(one, context.clock.now()) for one in found]
-            tainted_by = next((one.spec.tainted_by for one in found if one.spec.tainted_by), "")
+            rows = await processes.of_agent(context.agent.name, context.within, running=running)
+            lines = [line_of(row, context.clock.now()) for row in rows]
+            tainted_by = next((row.spec.tainted_by for row in rows if row.spec.tainted_by), "")
             return ToolOutput("\n".join(lines) or "There are no processes.", tainted_by=tainted_by)
 
         effect = {"agent": context.agent.name, "which": which, "within": context.within}
@@ -170,17 +174,17 @@ def process_tools(
         """Read the output of a process you have started: its end, or on from an offset."""
 
         async def work() -> ToolOutput:
-            found = await _own_process(processes, process, context)
+            row = await _own_process(processes, process, context)
             try:
-                piece = await processes.read(found, offset=offset, lines_max=tail, contains=grep)
+                piece = await processes.read(row, offset=offset, lines_max=tail, contains=grep)
             except OSError as error:
                 raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
-            reads = shell_actions("process_start", found.spec.command, context)
-            source = found.spec.tainted_by or await sources(reads, context.mounts)
+            reads = shell_actions("process_start", row.spec.command, context)
+            source = row.spec.tainted_by or await sources(reads, context.mounts)
             lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
             if piece.lost_bytes:
                 lines.insert(0, f"[{piece.lost_bytes:,} bytes before this are gone]")
-            head, end = line_of(found, context.clock.now()), f"{piece.next_offset} of {piece.total_bytes}"
+            head, end = line_of(row, context.clock.now()), f"{piece.next_offset} of {piece.total_bytes}"
             text = "\n".join([f"[{head}]", *lines, *([] if piece.lines else ["[no lines]"]), f"[next offset {end}]"])
             return ToolOutput(text, is_piece=True, tainted_by=source)
 
@@ -192,15 +196,15 @@ def process_tools(
         """End a process you have started, with all its children. Its hooks do not fire then."""
 
         async def work() -> ToolOutput:
-            found = await _own_process(processes, process, context)
-            if found.state != "running":
-                text = f"It does not run any more: {line_of(found, context.clock.now())}."
-                return ToolOutput(text, tainted_by=found.spec.tainted_by)
+            row = await _own_process(processes, process, context)
+            if row.state != "running":
+                text = f"It does not run any more: {line_of(row, context.clock.now())}."
+                return ToolOutput(text, tainted_by=row.spec.tainted_by)
             try:
-                await processes.kill(found.id, f"the agent {context.agent.name}")
+                await processes.kill(row.id, f"the agent {context.agent.name}")
             except NotFound:
                 return ToolOutput("It ended just now.")
-            return ToolOutput(f"Process {found.id} is being killed.")
+            return ToolOutput(f"Process {row.id} is being killed.")
 
         return planned("process_kill", " ".join(process.split()), work, f"kill process {process}", process=process)
 

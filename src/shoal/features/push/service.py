@@ -180,10 +180,10 @@ class WebPush:
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
         """Unsubscribe one of this person's browsers. Raises NotFound."""
-        kept = await self.store.settings.get(SCOPE, _name(endpoint))
-        if kept is None or msgspec.json.decode(kept, type=NotifiedBrowser).person != by.person:
+        stored = await self.store.settings.get(SCOPE, _name(endpoint))
+        if stored is None or msgspec.json.decode(stored, type=NotifiedBrowser).person != by.person:
             raise NotFound("This browser is not told anything.")
-        await self.store.settings.drop(SCOPE, _name(endpoint), kept)
+        await self.store.settings.drop(SCOPE, _name(endpoint), stored)
 
     async def run(self) -> None:
         """Send notifications of approval requests and finished turns in this process, until cancelled."""
@@ -192,21 +192,21 @@ class WebPush:
                 async for item in coming:
                     if not (isinstance(item, Event) and isinstance(item.data, ApprovalRequested | TurnFinished)):
                         continue
-                    told = await self._told()
-                    info = await self.store.journal.thread(item.thread) if told else None
+                    browsers = await self._told()
+                    info = await self.store.journal.thread(item.thread) if browsers else None
                     note = notification(item, info.title, info.agent) if info else None
                     if note is not None:
-                        await asyncio.gather(*(self._tell_one(kept, one, note) for kept, one in told))
+                        await asyncio.gather(*(self._tell_one(stored, browser, note) for stored, browser in browsers))
             if not coming.lost:
                 return
             log.warning("notifications fell too far behind; some were not sent")
 
     async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
-        found: list[tuple[str, NotifiedBrowser]] = []
-        for _, kept in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
+        browsers: list[tuple[str, NotifiedBrowser]] = []
+        for _, stored in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
             with contextlib.suppress(*UNREADABLE):
-                found.append((kept, msgspec.json.decode(kept, type=NotifiedBrowser)))
-        return found
+                browsers.append((stored, msgspec.json.decode(stored, type=NotifiedBrowser)))
+        return browsers
 
     async def _tell_one(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
         try:

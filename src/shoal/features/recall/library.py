@@ -139,16 +139,16 @@ class Library:
         }
 
     async def _refresh(self, beginnings: Sequence[str], seconds_max: float) -> Refreshed:
-        beginnings = [one for one in beginnings if is_text(one)]
+        beginnings = [beginning for beginning in beginnings if is_text(beginning)]
         listed = await in_thread(lambda: _listed(self._home, beginnings))
         known = await self.pieces.sources(beginnings)
         until, late, problems = self._clock.monotonic() + seconds_max, list[str](), dict[str, str]()
         for source in known.keys() - listed.keys():
             await self.pieces.drop(source)
         for source, (path, stamp) in listed.items():
-            found = known.get(source)
-            if found is not None and found.stamp == stamp:
-                problem = found.problem
+            stored = known.get(source)
+            if stored is not None and stored.stamp == stamp:
+                problem = stored.problem
             elif self._clock.monotonic() > until:
                 late.append(source)
                 continue
@@ -168,9 +168,9 @@ class Library:
         try:
             problem, pieces = await self._pieces_of(path)
             # What a database keeps: no NUL, nothing that is no UTF-8.
-            texts = (one.text.replace("\0", " ").encode("utf-8", "replace").decode() for one in pieces)
-            kept = [one._replace(text=text) for one, text in zip(pieces, texts, strict=True)]
-            await self.pieces.put(source, Known(stamp, problem), kept)
+            texts = (piece.text.replace("\0", " ").encode("utf-8", "replace").decode() for piece in pieces)
+            pieces_with_text = [piece._replace(text=text) for piece, text in zip(pieces, texts, strict=True)]
+            await self.pieces.put(source, Known(stamp, problem), pieces_with_text)
         finally:
             self._reading.pop(source, None)
             reading.set()
@@ -180,7 +180,7 @@ class Library:
         problem, pieces = "", list[NewPassage]()
         try:
             if path.name == MEMORY_FILE or path.is_relative_to(self._home.data / "memory"):
-                pieces = await in_thread(lambda: [NewPassage(*one) for one in entry_lines(path)])
+                pieces = await in_thread(lambda: [NewPassage(*line) for line in entry_lines(path)])
             elif (await in_thread(path.stat)).st_size > DOCUMENT_BYTES_MAX:
                 problem = f"it is larger than {DOCUMENT_BYTES_MAX // 1_048_576} MiB"
             else:
@@ -197,11 +197,11 @@ class Library:
     async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
         """The pieces of these sources with all of these words."""
         words = [word.casefold() for word in _WORD.findall(query)]
-        found = await self.pieces.pieces(sources) if words else []
+        pieces = await self.pieces.pieces(sources) if words else []
 
         def matching() -> list[Passage]:
-            mine = [(one, one.text.casefold()) for one in found if one.person in ("", person)]
-            return [one for one, text in mine if all(word in text for word in words)]
+            mine = [(piece, piece.text.casefold()) for piece in pieces if piece.person in ("", person)]
+            return [piece for piece, text in mine if all(word in text for word in words)]
 
         return await in_thread(matching)
 
@@ -224,14 +224,14 @@ class Library:
         bits = bits_of(code)
 
         def best() -> list[tuple[int, int]]:
-            found = (
+            candidates = (
                 ((one.bits ^ bits).bit_count(), one.piece)
                 for source, held in list(self._held.items())
                 if may_see(source)
                 for one in held
                 if one.person in ("", person)
             )
-            return heapq.nsmallest(max(RESCORED, 2 * limit), found)
+            return heapq.nsmallest(max(RESCORED, 2 * limit), candidates)
 
         while True:
             near = await in_thread(best)
@@ -241,7 +241,7 @@ class Library:
                 break
             self._forget(gone)
         scored = [(closeness(code, b64decode(text)), piece) for piece, text in rows]
-        scored.sort(key=lambda one: -one[0])
+        scored.sort(key=lambda item: -item[0])
         return [piece for cosine, piece in scored[:limit] if cosine > floor]
 
     async def _load(self) -> None:
@@ -257,7 +257,7 @@ class Library:
 
     def _forget(self, gone: set[int]) -> None:
         for source, held in list(self._held.items()):
-            left = [one for one in held if one.piece not in gone]
+            left = [piece for piece in held if piece.piece not in gone]
             self._held_count -= len(held) - len(left)
             if left:
                 self._held[source] = left
@@ -269,16 +269,16 @@ class Library:
     async def run(self) -> None:
         """Read what changed and embed what has no vector, for ever. Raises StoreError."""
         await self.begin()
-        told = ""
+        problem = ""
         while True:
             await self._clock.sleep(POLL_SECONDS)
             try:
                 await self.catch_up()
-                told = ""
+                problem = ""
             except (ProviderError, OSError) as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("texts could not be read or embedded; look at recall.model", extra={"why": told})
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("texts could not be read or embedded; look at recall.model", extra={"why": problem})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
@@ -305,10 +305,10 @@ class Library:
 
     async def read_said(self) -> None:
         """Look at the threads that were active since the last time."""
-        kept = await self._marks.get(SCOPE, "said")
+        mark = await self._marks.get(SCOPE, "said")
         since = datetime(1970, 1, 1, tzinfo=UTC)
         with suppress(ValueError, OverflowError):  # no time that was ever put there
-            since = from_micros(int(kept or 0))
+            since = from_micros(int(mark or 0))
         before, newest = None, since
         while page := await self._journal.threads(limit=200, before=before):
             for info in page:
@@ -328,7 +328,7 @@ class Library:
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
             after = events[-1].seq
             places = [str(event.seq) for event in events if len(said_in(event)) >= MESSAGE_CHARS_MIN]
-            brought = brought or any(isinstance(one.data, UserSaid) and one.data.attachments for one in events)
+            brought = brought or any(isinstance(event.data, UserSaid) and event.data.attachments for event in events)
             await self.pieces.add(source, str(after), places)
         folder = self._home.attachments(thread)
         if brought and folder.is_dir():
@@ -369,20 +369,20 @@ class Library:
             return await self.embeddings.embed(texts)
         except ProviderRefused:
             (ordinary,) = await self.embeddings.embed(COHORT[:1])  # which it refuses too where the key is wrong, say
-        found: list[list[float]] = []
+        vectors: list[list[float]] = []
         for text in texts:
             try:
-                found += await self.embeddings.embed([text])
+                vectors += await self.embeddings.embed([text])
             except ProviderRefused as error:
                 log.info("a text is found by words alone, since it is refused", extra={"why": str(error)})
-                found.append([0.0] * len(ordinary))
-        return found
+                vectors.append([0.0] * len(ordinary))
+        return vectors
 
     async def said(self, piece: Passage) -> Event | None:
         """The message that a piece of a conversation stands for."""
         seq = int(piece.place)
-        found = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
-        return found[0] if found and found[0].seq == seq else None
+        events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
+        return events[0] if events and events[0].seq == seq else None
 
 
 def said_in(event: Event) -> str:

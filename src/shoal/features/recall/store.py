@@ -67,10 +67,13 @@ class RecallStore(StorePart):
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
         """The known sources that are one of these, or below one that ends with a slash."""
-        spans = [(one, f"{one[:-1]}0" if one.endswith("/") else first_after(one)) for one in beginnings]
+        spans = [
+            (beginning, f"{beginning[:-1]}0" if beginning.endswith("/") else first_after(beginning))
+            for beginning in beginnings
+        ]
         queries = [Query("recall_sources", {"low": low, "high": high, "limit": SOURCES_MAX}) for low, high in spans]
-        found = yield Batch(queries)
-        return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in found for row in rows}
+        results = yield Batch(queries)
+        return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in results for row in rows}
 
     async def stamp(self, source: str) -> str:
         """How a source was when it was read; empty for one that is not known."""
@@ -117,18 +120,20 @@ class RecallStore(StorePart):
     @reads
     def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
         """The pieces of these sources, in the sources' order."""
-        found = yield Batch([Query("recall_pieces_of", {"source": one, "limit": PIECES_MAX}) for one in sources])
+        results = yield Batch(
+            [Query("recall_pieces_of", {"source": source, "limit": PIECES_MAX}) for source in sources]
+        )
         return [
             Passage(number(row[0]), source, text(row[1]), text(row[2]), text(row[3]))
-            for source, rows in zip(sources, found, strict=True)
+            for source, rows in zip(sources, results, strict=True)
             for row in rows
         ]
 
     @reads
     def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
         """Those of these pieces that are still there, with their vectors."""
-        found = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
-        return [(_passage(row[:5]), text(row[5])) for rows in found for row in rows]
+        results = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
+        return [(_passage(row[:5]), text(row[5])) for rows in results for row in rows]
 
     async def waiting(self, limit: int) -> list[Passage]:
         """Pieces without a vector, the newest first."""

@@ -69,9 +69,9 @@ def recall_tool(
         known = await library.refresh(context)
         near, note = await meant(query, context, known.files.keys(), 2 * limit)
         exact = await library.with_words(query, list(known.files), person)
-        said = await search.said(query, within=context.within, limit=limit + 1)
-        standing = [Passage(0, f"{SAID}{event.thread}", str(event.seq), "", "") for event in said]
-        events = {_key(piece): event for piece, event in zip(standing, said, strict=True)}
+        hits = await search.said(query, within=context.within, limit=limit + 1)
+        standing = [Passage(0, f"{SAID}{event.thread}", str(event.seq), "", "") for event in hits]
+        events = {_key(piece): event for piece, event in zip(standing, hits, strict=True)}
         ranked = _together(near, exact[: 2 * limit], standing)
         source_of = await marked.sources([context.home.attachments(context.thread), context.home.root], person)
         passages: list[tuple[str, str]] = []
@@ -89,9 +89,9 @@ def recall_tool(
             if len(passages) == limit:
                 break
         unread = [
-            (known.files[one], _named(one, known.files[one], context), why) for one, why in known.problems.items()
+            (known.files[name], _named(name, known.files[name], context), why) for name, why in known.problems.items()
         ]
-        told = [
+        problems = [
             (f"[{name} is not searched: {why}.]", written_after(path.name, source_of(path)))
             for path, name, why in unread[:PROBLEMS_MAX]
         ]
@@ -99,25 +99,25 @@ def recall_tool(
         more = [f"{left} more files are not searched."] if left > 0 else []
         late = ["Some files are still being read; look again in a moment."] if known.late else []
         passages = passages or [(f"Nothing was found for {query!r}.", "")]
-        notes = [(f"[{one}]", "") for one in (*more, *late)]
-        return [*passages, *([(f"[{note}]", "")] if note else []), *told, *notes]
+        notes = [(f"[{note}]", "") for note in (*more, *late)]
+        return [*passages, *([(f"[{note}]", "")] if note else []), *problems, *notes]
 
     def note_of(day: str, context: ToolContext) -> Prepared:
-        found = note_day(day.replace("-", ""))
-        if found is None:
+        day_found = note_day(day.replace("-", ""))
+        if day_found is None:
             raise ToolError(f"{day!r} is no day; write YYYY-MM-DD.")
-        path, person = note_path(context.home, found), context.purpose.audience.person
+        path, person = note_path(context.home, day_found), context.purpose.audience.person
 
         async def work() -> ToolOutput:
             text = shown_to(await in_thread(lambda: read_memory(path)), person).strip()
             text = text.encode("utf-8", "replace").decode()
             source = (await marked.sources([context.home.root], person))(path) if text else ""
-            tainted_by = written_after(f"the note of {found}", source)
+            tainted_by = written_after(f"the note of {day_found}", source)
             return ToolOutput(
-                f"Note of {found}:\n{text}" if text else f"There is no note of {found}.", tainted_by=tainted_by
+                f"Note of {day_found}:\n{text}" if text else f"There is no note of {day_found}.", tainted_by=tainted_by
             )
 
-        return planned(name, f"note {found}", work, day=str(found), person=person)
+        return planned(name, f"note {day_found}", work, day=str(day_found), person=person)
 
     @described
     def recall(
@@ -146,12 +146,12 @@ def _together(near: Sequence[Passage], exact: Sequence[Passage], said: Sequence[
     """The lists put together by their ranks (Cormack and others, 2009); a passage of two lists comes before others."""
     scores: dict[tuple[str, ...], float] = {}
     pieces: dict[tuple[str, ...], Passage] = {}
-    for found in (near, exact, said):
-        for rank, piece in enumerate({_key(one): one for one in found}.values()):
+    for ranking in (near, exact, said):
+        for rank, piece in enumerate({_key(piece): piece for piece in ranking}.values()):
             key = _key(piece)
             pieces.setdefault(key, piece)
             scores[key] = scores.get(key, 0.0) + 1 / (_RANK + rank)
-    return [pieces[key] for key in sorted(scores, key=lambda one: -scores[one])]
+    return [pieces[key] for key in sorted(scores, key=lambda score: -scores[score])]
 
 
 def _key(piece: Passage) -> tuple[str, ...]:

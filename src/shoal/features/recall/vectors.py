@@ -60,7 +60,7 @@ class Floor:
         self._codes = [code_of(vector) for vector in cohort]
         from statistics import pstdev
 
-        self._deviation = pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
+        self._deviation = pstdev(closeness(first, other) for first, other in combinations(self._codes, 2))
 
     def of(self, question: bytes) -> float:
         """The closeness that an answer exceeds."""

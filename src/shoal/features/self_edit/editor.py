@@ -127,7 +127,7 @@ class SelfEditor(msgspec.Struct, eq=False):
     async def settings(self, context: ToolContext) -> str:
         """The agent's own settings, a line each; of its channels those that this turn may know of."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
-        places = [one.place for one in await self.store.registry.bindings() if one.agent == agent.name]
+        places = [binding.place for binding in await self.store.registry.bindings() if binding.agent == agent.name]
         if not context.purpose.audience.everywhere:
             places = [place for place in places if place == channel]
         budget = {name: value for name, value in msgspec.structs.asdict(agent.budget).items() if value}
@@ -166,11 +166,11 @@ class SelfEditor(msgspec.Struct, eq=False):
             )
         file = f"skills/{name}/SKILL.md"
         if text is not None:
-            found = parse_skill(context.agent.home / file, text, "agent")
-            if isinstance(found, SkillProblem):
-                raise ToolError(f"That is no skill yet: {found.text}")
-            if found.name != name:
-                raise ToolError(f"The text names itself {found.name!r}, not {name!r}. Use one name.")
+            skill = parse_skill(context.agent.home / file, text, "agent")
+            if isinstance(skill, SkillProblem):
+                raise ToolError(f"That is no skill yet: {skill.text}")
+            if skill.name != name:
+                raise ToolError(f"The text names itself {skill.name!r}, not {name!r}. Use one name.")
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())
@@ -203,8 +203,10 @@ class SelfEditor(msgspec.Struct, eq=False):
             """Put the new SYSTEM.md into the instructions: it lies outside of the agent's directory."""
             heading, text = f"# {SYSTEM_TITLE}\n", enclosed((edit.new or b"").decode("utf-8", "replace"), 1)
             return assemble(
-                msgspec.structs.replace(one, text=f"{heading}{text}" if text else "") if one.name == SYSTEM else one
-                for one in system.sections
+                msgspec.structs.replace(section, text=f"{heading}{text}" if text else "")
+                if section.name == SYSTEM
+                else section
+                for section in system.sections
             )
 
         with tempfile.TemporaryDirectory(prefix="shoal-edit-") as name:
@@ -226,7 +228,7 @@ class SelfEditor(msgspec.Struct, eq=False):
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         asked = await self.store.approvals.search(pending=False, thread=context.thread)
-        mine = [one for one in asked if one.turn == context.turn and one.call_id == context.call_id]
+        mine = [approval for approval in asked if approval.turn == context.turn and approval.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
         trailers = [f"{EDIT}: {edit.name}", f"Asked-by: {context.asker.user or 'nobody'}"]
         trailers += [f"Approved-by: {approved}"] if approved else []

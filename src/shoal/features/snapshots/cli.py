@@ -18,9 +18,11 @@ snapshot = click.Group(
 @command(snapshot, "list", example="shoal threads snapshot list terminal:local:main")
 def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
     """List the conversations saved in the thread's channel, newest first."""
-    found = get(context, f"{_path(id)}/snapshots", list[Snapshot])
-    rows = [(one.id, one.created_at, one.messages, one.description) for one in found]
-    print_records(found, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet.")
+    snapshots = get(context, f"{_path(id)}/snapshots", list[Snapshot])
+    rows = [(snapshot.id, snapshot.created_at, snapshot.messages, snapshot.description) for snapshot in snapshots]
+    print_records(
+        snapshots, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet."
+    )
 
 
 @command(snapshot, example="shoal threads snapshot save terminal:local:main")

@@ -44,8 +44,8 @@ class SavedConversations:
     async def history(self, asked: CommandRequest) -> str:
         zone, saved = await self._commands.zone(asked), await self._snapshots.around(asked.thread)
         lines = [
-            f"{number}. `{one.id[-6:]}` {moment_text(one.created_at, zone)}: {one.description}"
-            for number, one in enumerate(saved, 1)
+            f"{number}. `{snapshot.id[-6:]}` {moment_text(snapshot.created_at, zone)}: {snapshot.description}"
+            for number, snapshot in enumerate(saved, 1)
         ]
         if len(lines) > LINES_MAX:
             lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]

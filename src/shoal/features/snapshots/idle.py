@@ -68,25 +68,29 @@ class IdleWatch(msgspec.Struct, eq=False):
                 continue
             if minutes <= 0:
                 continue
-            found = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
-            threads = [one for one in found if one.thread != HEARTBEAT_THREAD]
+            windows = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
+            threads = [window for window in windows if window.thread != HEARTBEAT_THREAD]
             since = self.clock.now() - timedelta(minutes=minutes)
-            in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
-            idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
-            for channel in dict.fromkeys(channel_of(one.thread) for one in idle):
-                count += await self._save([one for one in idle if channel_of(one.thread) == channel], minutes)
+            in_use = {channel_of(thread.thread) for thread in threads if thread.busy or thread.updated_at > since}
+            idle = [
+                thread for thread in threads if channel_of(thread.thread) not in in_use and not is_child(thread.thread)
+            ]
+            for channel in dict.fromkeys(channel_of(window.thread) for window in idle):
+                count += await self._save([window for window in idle if channel_of(window.thread) == channel], minutes)
         return count
 
     async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
         """Save and clear the windows of a channel, the last active first, and post one message to the channel."""
-        kept = [(one.thread, saved) for one in windows if (saved := await self._begin_anew(one)) is not None]
-        if kept:
-            thread, newest = kept[0]
-            what = "our conversation" if len(kept) == 1 else f"{len(kept)} conversations"
-            others = "" if len(kept) == 1 else " `/context history` lists the others."
+        saved_windows = [
+            (window.thread, saved) for window in windows if (saved := await self._begin_anew(window)) is not None
+        ]
+        if saved_windows:
+            thread, newest = saved_windows[0]
+            what = "our conversation" if len(saved_windows) == 1 else f"{len(saved_windows)} conversations"
+            others = "" if len(saved_windows) == 1 else " `/context history` lists the others."
             text = SAVED.format(minutes=minutes, what=what, description=newest.description, id=newest.id[-6:])
             await self.post(NewPost(f"{newest.id}:idle", thread, f"{text}{others}"))
-        return len(kept)
+        return len(saved_windows)
 
     async def _begin_anew(self, window: ContextWindow) -> Snapshot | None:
         extra = {"thread_id": window.thread}

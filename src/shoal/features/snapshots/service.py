@@ -153,7 +153,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         """
         window = await self.store.snapshots.window(thread)
         saved, named = await self.around(thread), snapshot.upper()
-        fitting = [one for one in saved if one.id.startswith(named) or one.id.endswith(named)]
+        fitting = [snapshot for snapshot in saved if snapshot.id.startswith(named) or snapshot.id.endswith(named)]
         if named.isdecimal() and len(named) < 4:
             fitting = saved[int(named) - 1 : int(named)] if int(named) else []
         if len(fitting) != 1:
@@ -244,8 +244,8 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         except (InvalidInput, TimeoutError) as error:
             log.info("a snapshot is described plainly", extra={"why": str(error)})
             return plain_description(events)
-        found = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
-        return found or plain_description(events)
+        summary = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
+        return summary or plain_description(events)
 
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
@@ -265,7 +265,7 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
             case ToolFinished() as result:
                 again = msgspec.structs.replace(result, duration_ms=0)
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
-                kept = [one for one in kept if one[0] > upto]
+                kept = [item for item in kept if item[0] > upto]
                 if summary:
                     stands = UserSaid(
                         f"{SUMMARY_HEAD}\n{summary}",
@@ -284,9 +284,9 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
 
 def plain_description(events: Sequence[EventData]) -> str:
     """Describe a window by its number of messages and its beginning."""
-    said = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
-    first = " ".join(said[0].split()) if said else "no text"
-    return f"{counted(len(said), 'message')}, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
+    texts = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
+    first = " ".join(texts[0].split()) if texts else "no text"
+    return f"{counted(len(texts), 'message')}, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:

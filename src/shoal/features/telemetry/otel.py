@@ -259,8 +259,8 @@ class Journalist:
             }
         )
         if self._with_content:
-            said = [{"role": "assistant", "content": finished.reply}]
-            turn.span.set_attribute("gen_ai.output.messages", self._messages(said))
+            messages = [{"role": "assistant", "content": finished.reply}]
+            turn.span.set_attribute("gen_ai.output.messages", self._messages(messages))
         for call in turn.calls.values():
             call.end(at)
         turn.span.end(at)
@@ -283,8 +283,8 @@ class Journalist:
     def _messages(self, messages: list[dict[str, str]]) -> str:
         """In the form of the conventions: roles with parts."""
         said = [
-            {"role": one["role"], "parts": [{"type": "text", "content": self._text(one["content"])}]}
-            for one in messages
+            {"role": message["role"], "parts": [{"type": "text", "content": self._text(message["content"])}]}
+            for message in messages
         ]
         return msgspec.json.encode(said).decode()
 

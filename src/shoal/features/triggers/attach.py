@@ -82,10 +82,10 @@ async def _watch_files(services: "Services", triggers: TriggerService, minutes: 
 
 async def plans(triggers: TriggerStore, within: str) -> Plans:
     """Return the upcoming and the failing triggers of threads whose ids begin with `within`."""
-    rows = [one for one in await triggers.all() if _place(one).startswith(within)]
+    rows = [trigger for trigger in await triggers.all() if _place(trigger).startswith(within)]
     return Plans(
-        [_coming(one) for one in rows if one.state == "active" and one.next_at is not None],
-        [_coming(one) for one in rows if one.state in ("failed", "missed") or (one.error and one.failures)],
+        [_coming(row) for row in rows if row.state == "active" and row.next_at is not None],
+        [_coming(row) for row in rows if row.state in ("failed", "missed") or (row.error and row.failures)],
     )
 
 

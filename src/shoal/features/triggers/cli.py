@@ -68,20 +68,20 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
 @command(triggers, "list", example="shoal triggers list")
 def list_triggers(context: CommandContext, as_json: bool) -> None:
     """List the triggers, next due first."""
-    found = get(context, "/api/triggers", list[TriggerView])
+    triggers = get(context, "/api/triggers", list[TriggerView])
     rows = [
         (
-            one.id,
-            one.state,
-            one.next_at if one.state == "active" else None,
-            f"{one.words} ({one.timezone})" if one.kind == "periodic" else one.schedule,
-            one.thread or f"{one.platform}:{one.channel}",
-            one.error or one.name or one.text,
+            trigger.id,
+            trigger.state,
+            trigger.next_at if trigger.state == "active" else None,
+            f"{trigger.words} ({trigger.timezone})" if trigger.kind == "periodic" else trigger.schedule,
+            trigger.thread or f"{trigger.platform}:{trigger.channel}",
+            trigger.error or trigger.name or trigger.text,
         )
-        for one in found
+        for trigger in triggers
     ]
     head = ("id", "state", "next (UTC)", "schedule", "into", "what")
-    print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
+    print_records(triggers, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
 
 
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
@@ -125,8 +125,8 @@ def pause(context: CommandContext, id: str) -> None:
 @command(triggers, example="shoal triggers resume 12")
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that is paused or switched off."""
-    found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
-    print(f"Resumed; it fires next at {_local(found)}.")
+    trigger = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
+    print(f"Resumed; it fires next at {_local(trigger)}.")
 
 
 @command(triggers, "next", example="shoal triggers next --limit 5")
@@ -134,10 +134,12 @@ def resume(context: CommandContext, id: str) -> None:
 def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
     """Show the next times of all triggers."""
     now = datetime.now(UTC)
-    found = get(context, "/api/triggers", list[TriggerView])
-    streams = [_times(one, now) for one in found if one.state == "active"]
-    coming = [one for _, one in zip(range(limit), heapq.merge(*streams, key=lambda one: one.at), strict=False)]
-    rows = [(one.at, one.id, one.name or one.text) for one in coming]
+    triggers = get(context, "/api/triggers", list[TriggerView])
+    streams = [_times(trigger, now) for trigger in triggers if trigger.state == "active"]
+    coming = [
+        stream for _, stream in zip(range(limit), heapq.merge(*streams, key=lambda stream: stream.at), strict=False)
+    ]
+    rows = [(occurrence.at, occurrence.id, occurrence.name or occurrence.text) for occurrence in coming]
     print_records(coming, as_json, ("time (UTC)", "id", "what"), rows, "Nothing is scheduled.")
 
 

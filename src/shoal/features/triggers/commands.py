@@ -51,24 +51,24 @@ class RemindCommand:
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
             return f"Usage: {REMIND_USAGE}"
-        found = [
-            one
-            for one in await self._triggers.triggers.all()
-            if one.spec.thread == asked.thread or (channel and (one.spec.thread or "").startswith(channel))
+        own_triggers = [
+            trigger
+            for trigger in await self._triggers.triggers.all()
+            if trigger.spec.thread == asked.thread or (channel and (trigger.spec.thread or "").startswith(channel))
         ]
-        scheduled = [one for one in found if one.state not in ("done", "missed")]
+        scheduled = [trigger for trigger in own_triggers if trigger.state not in ("done", "missed")]
         if word.lower() == "list":
             lines: list[str] = []
-            for one in scheduled:
-                words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
-                due = moment_text(one.next_at, one.spec.timezone) if one.next_at else ""
-                state = f"next {due}" if one.state == "active" and due else one.state
-                why = f" ({one.error})" if one.error else ""
-                lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
+            for trigger in scheduled:
+                words = f"{in_words(trigger.spec.schedule)}, " if trigger.spec.kind == "periodic" else ""
+                due = moment_text(trigger.next_at, trigger.spec.timezone) if trigger.next_at else ""
+                state = f"next {due}" if trigger.state == "active" and due else trigger.state
+                why = f" ({trigger.error})" if trigger.error else ""
+                lines.append(f"- `{trigger.id[-6:]}` {words}{state}: {short_line(trigger.spec.text)}{why}")
             return "\n".join(lines) or "Nothing is scheduled here."
         if word.lower() == "cancel":
             end = rest.strip()
-            fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
+            fitting = [trigger for trigger in scheduled if end and trigger.id.lower().endswith(end.lower())]
             if len(fitting) != 1:
                 raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
             await self._triggers.triggers.remove(fitting[0].id)

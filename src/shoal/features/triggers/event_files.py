@@ -131,7 +131,7 @@ class EventFiles:
         """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
         present = self._present()
         stored: dict[str, list[Trigger]] = {}
-        for trigger in sorted(await self.triggers.all(), key=lambda one: one.id):
+        for trigger in sorted(await self.triggers.all(), key=lambda trigger: trigger.id):
             if trigger.spec.name.startswith(_NAME_PREFIX):
                 stored.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
         for name in stored.keys() - present.keys():
@@ -188,15 +188,15 @@ class EventFiles:
         )
 
     def _present(self) -> dict[str, _EventFileStamp]:
-        found: dict[str, _EventFileStamp] = {}
+        stamps: dict[str, _EventFileStamp] = {}
         for name in sorted(os.listdir(self.directory))[:FILES_MAX]:
             if name.startswith(".") or not name.endswith(".json") or not is_text(name):
                 continue
             with contextlib.suppress(FileNotFoundError):  # it has just gone
                 status = os.lstat(self.directory / name)
                 if stat.S_ISREG(status.st_mode):
-                    found[name] = _stamp(status)
-        return found
+                    stamps[name] = _stamp(status)
+        return stamps
 
     async def _look_at(self, name: str, stamp: _EventFileStamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
@@ -262,7 +262,7 @@ class EventFiles:
         self._known.pop(name, None)
         names = os.listdir(target.parent)
         if len(names) > FILES_MAX:
-            paths = sorted((target.parent / one for one in names), key=lambda path: path.stat().st_mtime_ns)
+            paths = sorted((target.parent / name for name in names), key=lambda path: path.stat().st_mtime_ns)
             for path in paths[: len(names) - FILES_MAX]:
                 path.unlink(missing_ok=True)
 

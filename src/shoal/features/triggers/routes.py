@@ -115,20 +115,20 @@ def _no_trigger(id: str) -> NotFound:
 
 
 async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
-    found = next((trigger for trigger in await triggers.all() if trigger.id == id), None)
-    if found is None:
+    trigger_row = next((trigger for trigger in await triggers.all() if trigger.id == id), None)
+    if trigger_row is None:
         raise _no_trigger(id)
-    return found
+    return trigger_row
 
 
 @routes("GET /api/triggers", READERS)
 async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerView]:
     """List the triggers, the next due first."""
-    found = await triggers.all()
-    threads = {one.spec.thread for one in found if one.spec.thread}
+    rows = await triggers.all()
+    threads = {row.spec.thread for row in rows if row.spec.thread}
     infos = [await store.journal.thread(thread) for thread in threads]
     titles = {info.thread: info.title for info in infos if info is not None}
-    return [_trigger_view(one, titles.get(one.spec.thread, "") if one.spec.thread else "") for one in found]
+    return [_trigger_view(row, titles.get(row.spec.thread, "") if row.spec.thread else "") for row in rows]
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):
@@ -158,21 +158,23 @@ async def calendar(
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
-        one for one in await triggers.all() if one.state == "active" and one.next_at is not None and one.next_at < until
+        trigger
+        for trigger in await triggers.all()
+        if trigger.state == "active" and trigger.next_at is not None and trigger.next_at < until
     ]
 
     def look() -> list[PlannedTimes]:
         planned: list[PlannedTimes] = []
         known: dict[tuple[str, str], tuple[list[datetime], bool]] = {}  # many triggers share a schedule
-        for one in active:
-            key = one.spec.schedule, one.spec.timezone
+        for trigger in active:
+            key = trigger.spec.schedule, trigger.spec.timezone
             if key not in known:
-                known[key] = times_by_day(one.spec, now, until, zone, DAY_TIMES_MAX)
+                known[key] = times_by_day(trigger.spec, now, until, zone, DAY_TIMES_MAX)
             times, more = known[key]
-            name = one.spec.name or one.spec.text[:NAME_CHARS_MAX]
-            words = in_words(one.spec.schedule) if one.spec.kind == "periodic" else "once"
+            name = trigger.spec.name or trigger.spec.text[:NAME_CHARS_MAX]
+            words = in_words(trigger.spec.schedule) if trigger.spec.kind == "periodic" else "once"
             if times:
-                planned.append(PlannedTimes(one.id, name, words, times, more))
+                planned.append(PlannedTimes(trigger.id, name, words, times, more))
         return planned
 
     return await anyio.to_thread.run_sync(look)
@@ -276,20 +278,20 @@ async def set_brief(
             clock.now(),
         )
         await lifecycle.create(agent, BRIEF_AGENT, by.person)
-    before = [one for one in await triggers.all() if one.spec.name == BRIEF]
+    before = [trigger for trigger in await triggers.all() if trigger.spec.name == BRIEF]
     added = await add_trigger(clock, config, connections, agents, service, timezones, by, asked)
-    for one in before:
-        await triggers.remove(one.id)
+    for trigger in before:
+        await triggers.remove(trigger.id)
     return added
 
 
 @routes("DELETE /api/brief", ADMINS)
 async def end_brief(triggers: TriggerStore) -> Removed:
     """Remove the daily brief."""
-    found = [one for one in await triggers.all() if one.spec.name == BRIEF]
-    for one in found:
-        await triggers.remove(one.id)
-    return Removed(bool(found))
+    briefs = [trigger for trigger in await triggers.all() if trigger.spec.name == BRIEF]
+    for brief_trigger in briefs:
+        await triggers.remove(brief_trigger.id)
+    return Removed(bool(briefs))
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)

@@ -137,7 +137,7 @@ def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetim
     simulation = simulation_of(line, wall)
     if simulation.parts[2] == "*":
         return _hourly(simulation, zone, after)
-    return (instant(found, zone) for found in simulation)
+    return (instant(moment, zone) for moment in simulation)
 
 
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
@@ -204,16 +204,16 @@ def in_words(schedule: str) -> str:
     """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
     expression = MACROS.get(schedule.strip().lower(), schedule)
     try:
-        said = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
+        text = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
     except InvalidInput:
         return schedule
-    said = _EVERY.sub(lambda found: f"every {found[2] or _ORDINALS.index(found[1].lower()) + 2} {found[3]}s", said)
-    if (found := _AT.fullmatch(said)) is not None:
-        said = f"{found['days'].strip()} at {found['times']}"
+    text = _EVERY.sub(lambda match: f"every {match[2] or _ORDINALS.index(match[1].lower()) + 2} {match[3]}s", text)
+    if (at_match := _AT.fullmatch(text)) is not None:
+        text = f"{at_match['days'].strip()} at {at_match['times']}"
     for pattern, plainer in _PLAINER:
-        said = re.sub(pattern, plainer, said)
-    said = re.sub(r"^on (\w+day(?:(?:, and |, | and )\w+day)*)(?= at )", r"every \1", said)
-    return said[:1].lower() + said[1:]
+        text = re.sub(pattern, plainer, text)
+    text = re.sub(r"^on (\w+day(?:(?:, and |, | and )\w+day)*)(?= at )", r"every \1", text)
+    return text[:1].lower() + text[1:]
 
 
 def instant(wall: datetime, zone: "ZoneInfo") -> datetime:

@@ -83,11 +83,11 @@ class TriggerStore(StorePart, Cause):
     async def due(self, limit: int = 100) -> list[Trigger]:
         """Those whose time has come; one that cannot be read is switched off."""
         rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
-        found = readable(_trigger, rows)
-        for id in {text(row[0]) for row in rows} - {one.id for one in found}:
+        triggers = readable(_trigger, rows)
+        for id in {text(row[0]) for row in rows} - {trigger.id for trigger in triggers}:
             await self._write("trigger_settle", id=id, error="What is stored of it cannot be read.", disable=True)
             log.error("a trigger that cannot be read was switched off", extra={"trigger": id})
-        return found
+        return triggers
 
     @writes_at
     def claim(
@@ -140,16 +140,16 @@ class TriggerStore(StorePart, Cause):
         rows = yield from query("trigger_one", id=id)
         if finished.outcome != "failed" or not rows:
             return
-        found = _trigger(rows[0])
-        once, count = found.spec.kind == "one-shot", found.failures + 1
+        trigger = _trigger(rows[0])
+        once, count = trigger.spec.kind == "one-shot", trigger.failures + 1
         is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
-        again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
-        state = "failed" if is_over else "active" if once else found.state
+        again = at + timedelta(seconds=RETRY_SECONDS[trigger.failures]) if once and not is_over else trigger.next_at
+        state = "failed" if is_over else "active" if once else trigger.state
         yield from query("trigger_failed", id=id, error=finished.reply, next_at=again, state=state)
         yield from query("due", what="triggers")
         if is_over:
-            told = NewPost(f"trigger:{id}:{to_micros(at)}", thread, switched_off(found, finished.reply))
-            yield from put_post(told, at)
+            notice = NewPost(f"trigger:{id}:{to_micros(at)}", thread, switched_off(trigger, finished.reply))
+            yield from put_post(notice, at)
 
     def opening_failed(self, id: str, error: str, *, for_good: bool) -> Script[None]:
         yield from query("trigger_settle", id=id, error=error, disable=for_good)

@@ -85,22 +85,22 @@ def _reminder(
             return parse_when(when, timezone, context.clock.now())
 
     async def add() -> ToolOutput:
-        found = moment()
+        parsed = moment()
         trigger = NewTrigger(
-            kind=found.kind,
-            schedule=found.schedule,
+            kind=parsed.kind,
+            schedule=parsed.schedule,
             text=text,
             author=context.purpose.person,
             tainted_by=context.purpose.tainted_by,
             thread=context.chat,
-            timezone=found.timezone,
+            timezone=parsed.timezone,
             agent=context.agent.name,
         )
         try:
             added = await add_trigger(trigger)
         except InvalidInput as error:
             raise ToolError(f"That schedule cannot be used: {error}") from error
-        next_at = f", next at {_local(added.next_at, found.timezone)}" if added.next_at else ""
+        next_at = f", next at {_local(added.next_at, parsed.timezone)}" if added.next_at else ""
         return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
 
     moment()
@@ -115,11 +115,11 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         return [trigger for trigger in await triggers.all() if trigger.spec.thread == context.chat]
 
     async def listed(context: ToolContext) -> ToolOutput:
-        found = await own(context)
-        lines = [trigger_line(trigger) for trigger in found[:LIST_MAX]]
-        if len(found) > LIST_MAX:
-            lines.append(f"and {len(found) - LIST_MAX} more")
-        source = next((name for trigger in found[:LIST_MAX] if (name := line_source(trigger))), "")
+        trigger = await own(context)
+        lines = [trigger_line(trigger) for trigger in trigger[:LIST_MAX]]
+        if len(trigger) > LIST_MAX:
+            lines.append(f"and {len(trigger) - LIST_MAX} more")
+        source = next((name for trigger in trigger[:LIST_MAX] if (name := line_source(trigger))), "")
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:

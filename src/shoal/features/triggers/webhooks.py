@@ -38,7 +38,7 @@ def render(template: str, name: str, body: bytes) -> str:
     the template needs values and the body is not JSON.
     """
     wanted = template.strip() or "{{ body }}"
-    places = {found[1] for found in _PLACE.finditer(wanted)} - {"body"}
+    places = {match[1] for match in _PLACE.finditer(wanted)} - {"body"}
     content: Json = None
     if places:
         try:
@@ -55,7 +55,7 @@ def render(template: str, name: str, body: bytes) -> str:
     if len(text) > BODY_CHARS_MAX:
         text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
     filled["body"] = untrusted_block(f"webhook {name}", text)
-    return _PLACE.sub(lambda found: filled[found[1]], wanted)
+    return _PLACE.sub(lambda match: filled[match[1]], wanted)
 
 
 def _at(content: Json, path: list[str]) -> Json:

@@ -122,14 +122,14 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
     Raises InvalidInput, in one sentence with examples, if the phrase is not understood or in the past.
     """
     words = text.split(None, WORDS_MAX)
-    found = None
+    phrase = None
     if len(text) <= SCHEDULE_CHARS_MAX and len(words) <= WORDS_MAX:
-        found = _PhraseReader(words, timezone, now).read()
-    if found is None or found[1] < len(words):
+        phrase = _PhraseReader(words, timezone, now).read()
+    if phrase is None or phrase[1] < len(words):
         if words and "*" in text and all(set(word.lower()) <= _CRON_CHARS for word in words):
             raise InvalidInput(f"The cron line {text[:80]!r} needs five fields: minute hour day month weekday.")
         raise InvalidInput(_not_understood(" ".join(words)))
-    return found[0]
+    return phrase[0]
 
 
 def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: str, now: datetime) -> When:
@@ -141,10 +141,10 @@ def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: s
         with suppress(InvalidInput):
             single_time(text, zone_named(timezone))
             return When(kind, text.strip(), zone_named(timezone).key)
-    found = parse_when(text, timezone, now)
-    if found.kind != kind:
-        raise InvalidInput(f"{text[:80]!r} is the schedule of a {found.kind} trigger, and this one is {kind}.")
-    return found
+    phrase = parse_when(text, timezone, now)
+    if phrase.kind != kind:
+        raise InvalidInput(f"{text[:80]!r} is the schedule of a {phrase.kind} trigger, and this one is {kind}.")
+    return phrase
 
 
 def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
@@ -161,14 +161,14 @@ def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
         words.append(word)
         at += len(word)
     skipped = 1 if words[:1] and words[0].lower() == "me" else 0
-    found = _PhraseReader(words[skipped:], timezone, now).read()
-    if found is None:
+    phrase = _PhraseReader(words[skipped:], timezone, now).read()
+    if phrase is None:
         raise InvalidInput(f"{_not_understood(' '.join(words))} Write when, and then what.")
-    end = found[1] + skipped
+    end = phrase[1] + skipped
     text = argument[starts[end] :].strip() if end < len(words) else argument[at:].strip()
     if not text:
         raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
-    return Reminder(found[0], text)
+    return Reminder(phrase[0], text)
 
 
 def _not_understood(text: str) -> str:
@@ -217,9 +217,9 @@ class _PhraseReader:
             self._at = after_cron
             return self._periodic(line)
         for form in (self._iso, self._recurrence, self._wait, self._moment):
-            found = self._try(form)
-            if found is not None:
-                return found
+            result = self._try(form)
+            if result is not None:
+                return result
         return None
 
     # ---- words ----
@@ -244,10 +244,10 @@ class _PhraseReader:
 
     def _try(self, form: Callable[[], Found | None]) -> Found | None:
         start = self._at
-        found = form()
-        if found is None:
+        result = form()
+        if result is None:
             self._at = start
-        return found
+        return result
 
     # ---- results ----
 
@@ -275,12 +275,12 @@ class _PhraseReader:
             too_far = True
         else:
             if at <= self._now:
-                said = " ".join(self._written[:start])
-                raise InvalidInput(f"The time {said} is past: it is {iso(self._now)} now. Give a later one.")
+                written = " ".join(self._written[:start])
+                raise InvalidInput(f"The time {written} is past: it is {iso(self._now)} now. Give a later one.")
             if not too_far:
                 return When("one-shot", iso(at), timezone), self._at
-        said = " ".join(self._written[:start])
-        raise InvalidInput(f"{said} is too far away: at most {YEARS_MAX} years.")
+        written = " ".join(self._written[:start])
+        raise InvalidInput(f"{written} is too far away: at most {YEARS_MAX} years.")
 
     # ---- cron lines and ISO times ----
 
@@ -293,7 +293,7 @@ class _PhraseReader:
         fields = self._words[:5]
         if len(fields) < 5 or not all(set(field) <= _CRON_CHARS for field in fields):
             return 0
-        return 5 if all("*" in one or any(map(str.isdecimal, one)) for one in fields[:3]) else 0
+        return 5 if all("*" in field or any(map(str.isdecimal, field)) for field in fields[:3]) else 0
 
     def _iso(self) -> tuple[When, int] | None:
         written = self._written[self._at].rstrip(",") if self._written else ""
@@ -357,22 +357,22 @@ class _PhraseReader:
 
     def _lengths(self) -> list[tuple[float, Unit]] | None:
         """Parse amounts with units: 1 hour and 30 minutes, 1h30m, an hour and a half, half an hour."""
-        found: list[tuple[float, Unit]] = []
-        while len(found) < 6:
+        amounts: list[tuple[float, Unit]] = []
+        while len(amounts) < 6:
             start = self._at
-            is_joined = bool(found and (self._take("and", "und", "&") or self._written[start - 1].endswith(",")))
+            is_joined = bool(amounts and (self._take("and", "und", "&") or self._written[start - 1].endswith(",")))
             compact = _amounts(self._word())
             if compact is not None:
                 self._at += 1
-                found += compact
+                amounts += compact
                 continue
-            if found and not is_joined and not self._word()[:1].isdecimal():  # "in 5 minutes a second look"
+            if amounts and not is_joined and not self._word()[:1].isdecimal():  # "in 5 minutes a second look"
                 break
             amount = self._amount()
             unit = _UNITS.get(self._word()) if amount is not None else None
-            if found and unit is None and self._words[start : start + 3] == ["and", "a", "half"]:
+            if amounts and unit is None and self._words[start : start + 3] == ["and", "a", "half"]:
                 self._at = start + 3
-                found.append((found[-1][0] and 0.5, found[-1][1]))
+                amounts.append((amounts[-1][0] and 0.5, amounts[-1][1]))
                 break
             if amount is None or unit is None:
                 if amount is not None and self._word() == "fortnight":
@@ -381,8 +381,8 @@ class _PhraseReader:
                     self._at = start
                     break
             self._at += 1
-            found.append((amount, unit))
-        return found or None
+            amounts.append((amount, unit))
+        return amounts or None
 
     def _amount(self) -> float | None:
         for phrase, value in _FRACTIONS:
@@ -411,13 +411,13 @@ class _PhraseReader:
             self._at += 1
             return _Clock(_TIME_WORDS[word], 0, 1 if part == "night" and word in ("midnight", "mitternacht") else 0)
         shift = next((minutes for phrase, minutes in _PAST if self._take_all(phrase)), None)
-        found = _clock_word(word.removeprefix("@") if not has_at else word) if shift is None else None
+        clock = _clock_word(word.removeprefix("@") if not has_at else word) if shift is None else None
         if shift is not None:
-            found = _clock_word(self._word())
-        if found is None:
+            clock = _clock_word(self._word())
+        if clock is None:
             return None
         self._at += 1
-        hour, minute, half = found
+        hour, minute, half = clock
         if shift is not None:
             if minute is not None:
                 return None
@@ -453,8 +453,8 @@ class _PhraseReader:
             clock = self._try(lambda: self._clock(dates.part if dates else "", bare=False))
         if clock is None:
             if dates is not None:
-                said = " ".join(self._written[: self._at])
-                raise InvalidInput(f"Add a time to {said!r}, for example {EXAMPLES}.")
+                written = " ".join(self._written[: self._at])
+                raise InvalidInput(f"Add a time to {written!r}, for example {EXAMPLES}.")
             return None
         days_of = dates.of if dates is not None else _today_or_tomorrow
 
@@ -504,12 +504,12 @@ class _PhraseReader:
 
     def _calendar_day(self) -> _Dates | None:
         """Parse a date: 24 December [2026], December 24[, 2026], 24.12.[2026], the 24th."""
-        found = self._try(self._day_and_month)
-        if found is not None:
-            day, month, year = found
+        month_day = self._try(self._day_and_month)
+        if month_day is not None:
+            day, month, year = month_day
             if _date(year or 2000, month, day) is None:
                 return None
-            return _Dates(lambda today: _valid(_date(one, month, day) for one in _years(year, today)))
+            return _Dates(lambda today: _valid(_date(year, month, day) for year in _years(year, today)))
         number = _ordinal(self._word())
         if number is None:
             return None
@@ -560,25 +560,25 @@ class _PhraseReader:
                 return None
             times, days = before
         elif not (times := self._times(days.part, bare=False)):
-            said = " ".join(self._written[: self._at])
-            raise InvalidInput(f"Add a time to {said!r}, for example {EXAMPLES}.")
+            written = " ".join(self._written[: self._at])
+            raise InvalidInput(f"Add a time to {written!r}, for example {EXAMPLES}.")
         if len({clock.minute for clock in times}) > 1:
             raise InvalidInput("One schedule has one minute of the hour; add one for each of these times.")
         hours = ",".join(str(hour) for hour in sorted({clock.hour for clock in times}))
         return self._periodic(f"{times[0].minute} {hours} {days.fields}")
 
     def _times(self, part: Part, *, bare: bool) -> list[_Clock]:
-        found: list[_Clock] = []
-        while len(found) < 24:
+        clocks: list[_Clock] = []
+        while len(clocks) < 24:
             start = self._at
-            if found and not (self._take("and", "und", "&") or self._written[start - 1].endswith(",")):
+            if clocks and not (self._take("and", "und", "&") or self._written[start - 1].endswith(",")):
                 break
             clock = self._try(lambda: self._clock(part, bare=bare))
             if clock is None:
                 self._at = start
                 break
-            found.append(clock)
-        return found
+            clocks.append(clock)
+        return clocks
 
     def _interval(self) -> str | None:
         """Parse "every 15 minutes", "every hour", "hourly", "every half hour" as the minute and hour of a cron line."""
@@ -603,9 +603,9 @@ class _PhraseReader:
             lengths = [(1.0, unit)]
         else:
             return None
-        said = " ".join(self._written[: self._at])
+        written = " ".join(self._written[: self._at])
         if any(unit in ("month", "year") for _, unit in lengths):
-            raise InvalidInput(_not_an_interval(said))
+            raise InvalidInput(_not_an_interval(written))
         seconds = sum(count * _SECONDS.get(unit, 0) for count, unit in lengths)
         minutes = int(seconds // 60)
         if minutes * 60 == seconds and 1 <= minutes <= 59 and 60 % minutes == 0:
@@ -613,7 +613,7 @@ class _PhraseReader:
         hours = minutes // 60
         if hours * 3600 == seconds and 1 <= hours <= 23 and 24 % hours == 0:
             return f"0 */{hours}" if hours > 1 else "0 *"
-        raise InvalidInput(_not_an_interval(said))
+        raise InvalidInput(_not_an_interval(written))
 
     def _days(self) -> _Days | None:
         """Parse recurring days: every day, weekdays, mondays, mon-fri, monthly on the 1st."""
@@ -640,16 +640,16 @@ class _PhraseReader:
             return self._month_day() or self._needs("monthly on the 1st at 9")
         if self._take("yearly", "annually", "jährlich") or (every and self._take("year", "jahr")):
             return self._year_day() or self._needs("yearly on 24 December at 18:00")
-        if every and (found := self._try(self._year_day)) is not None:
-            return found
-        if (found := self._try(self._month_day_of_every_month)) is not None:
-            return found
+        if every and (month_day := self._try(self._year_day)) is not None:
+            return month_day
+        if (month_day := self._try(self._month_day_of_every_month)) is not None:
+            return month_day
         weekdays = self._weekdays(every=every)
         return _Days(f"* * {weekdays}", self._take_part()) if weekdays else None
 
     def _needs(self, example: str) -> _Days:
-        said = " ".join(self._written[: self._at])
-        raise InvalidInput(f'Add a day and a time to {said!r}, for example "{example}".')
+        written = " ".join(self._written[: self._at])
+        raise InvalidInput(f'Add a day and a time to {written!r}, for example "{example}".')
 
     def _business_day(self) -> bool:
         return any(self._take_all(f"{kind} day") for kind in ("working", "business", "week", "work"))
@@ -662,16 +662,16 @@ class _PhraseReader:
         if self._take("to", "through", "thru", "until", "bis", "-", "–"):
             last = self._weekday(plural=False)
             return _weekday_field(range(first, last + 1 if last >= first else last + 8)) if last is not None else ""
-        found = [first]
-        while len(found) < 7:
+        days = [first]
+        while len(days) < 7:
             start = self._at
             self._take("and", "und", "&")
             following = self._weekday(plural=False)
             if following is None:
                 self._at = start
                 break
-            found.append(following)
-        return _weekday_field(found)
+            days.append(following)
+        return _weekday_field(days)
 
     def _weekday(self, *, plural: bool) -> int | None:
         word = self._word()
@@ -696,12 +696,12 @@ class _PhraseReader:
 
     def _month_day_of_every_month(self) -> _Days | None:
         """Parse a monthly day: the 1st of every month, every 15th, every first monday of the month."""
-        found = self._month_day()
-        if found is None:
+        month_day = self._month_day()
+        if month_day is None:
             return None
         if self._take("of", "in") and self._take(*_EVERY, "the") and self._take("month"):
-            return found
-        return found if self._words[0] in _EVERY else None
+            return month_day
+        return month_day if self._words[0] in _EVERY else None
 
     def _month_day(self) -> _Days | None:
         self._take("the", "den")
@@ -725,10 +725,10 @@ class _PhraseReader:
     def _year_day(self) -> _Days | None:
         self._take(*_ON)
         self._take("the", "den")
-        found = self._day_and_month()
-        if found is None or found[2] or _date(2000, found[1], found[0]) is None:
+        year_day = self._day_and_month()
+        if year_day is None or year_day[2] or _date(2000, year_day[1], year_day[0]) is None:
             return None
-        return _Days(f"{found[0]} {found[1]} *")
+        return _Days(f"{year_day[0]} {year_day[1]} *")
 
 
 # ---- words as values ----
@@ -770,9 +770,9 @@ def _decimal(word: str) -> float | None:
 
 def _amounts(word: str) -> list[tuple[float, Unit]] | None:
     """Parse numbers with units in one word: 1h30m, 90min, 1h30, 2d."""
-    found: list[tuple[float, Unit]] = []
+    amounts: list[tuple[float, Unit]] = []
     at = 0
-    while at < len(word) and len(found) < 6:
+    while at < len(word) and len(amounts) < 6:
         end = _digits(word, at)
         if end < len(word) and word[end] in ".," and _digits(word, end + 1) > end + 1:
             end = _digits(word, end + 1)
@@ -781,13 +781,13 @@ def _amounts(word: str) -> list[tuple[float, Unit]] | None:
         while after < len(word) and word[after].isalpha():
             after += 1
         unit = _UNITS.get(word[end:after])
-        if amount is not None and found and end == len(word) and found[-1][1] == "hour" and amount < 60:
-            return [*found, (amount, "minute")]
+        if amount is not None and amounts and end == len(word) and amounts[-1][1] == "hour" and amount < 60:
+            return [*amounts, (amount, "minute")]
         if amount is None or unit is None:
             return None
-        found.append((amount, unit))
+        amounts.append((amount, unit))
         at = after
-    return found if found and at >= len(word) else None
+    return amounts if amounts and at >= len(word) else None
 
 
 def _clock_word(word: str) -> tuple[int, int | None, str] | None:
@@ -862,11 +862,11 @@ def _years(year: int, today: date) -> Iterable[int]:
 
 
 def _months_from(today: date) -> Iterable[tuple[int, int]]:
-    return ((one.year, one.month) for one in (_months_later(today, ahead) for ahead in range(13)))
+    return ((month.year, month.month) for month in (_months_later(today, ahead) for ahead in range(13)))
 
 
 def _valid(dates: Iterable[date | None]) -> Sequence[date]:
-    return [one for one in dates if one is not None]
+    return [date for date in dates if date is not None]
 
 
 def _months_later(day: date, months: int) -> date:

@@ -24,11 +24,11 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 
     Without TURN, the last turn that can be undone; 2 is the one before.
     """
-    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
-        print_json(found)
+        print_json(turn_changes)
         return
-    print("\n".join(_changes_lines(found)))
+    print("\n".join(_changes_lines(turn_changes)))
 
 
 @command(example="shoal threads undo terminal:local:main")
@@ -43,24 +43,24 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
     TURN is the turn's ID or a number: 2 is the one before the last. The ID of an undo, or 'back' for the last one,
     takes that undo back. Shoal asks about files that have changed since.
     """
-    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:
-        print("\n".join(_changes_lines(found)))
+        print("\n".join(_changes_lines(turn_changes)))
         click.confirm("Restore these files?", abort=True)
-    if found.differ and not since:
-        named = [printable(one.path) for one in found.files if one.since in ("changed", "shared")]
-        named += ["…"] if found.differ > len(named) else []
-        are, them = ("file is", "it") if found.differ == 1 else ("files are", "them")
-        differ = f"{found.differ} {are} not as this turn left {them}: {', '.join(named)}."
+    if turn_changes.differ and not since:
+        named = [printable(one.path) for one in turn_changes.files if one.since in ("changed", "shared")]
+        named += ["…"] if turn_changes.differ > len(named) else []
+        are, them = ("file is", "it") if turn_changes.differ == 1 else ("files are", "them")
+        differ = f"{turn_changes.differ} {are} not as this turn left {them}: {', '.join(named)}."
         if yes:
             raise click.UsageError(f"{differ} Add --keep or --overwrite.")
         print(differ)
         since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
-    at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
+    at = f"{_path(id)}/turns/{path_part(turn_changes.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
     print(f"Restored {counted(done.restored, 'file')}.")
-    for one in done.left:
-        print(f"Not restored: {printable(one.path)}. {one.why}")
+    for entry in done.left:
+        print(f"Not restored: {printable(entry.path)}. {entry.why}")
     if done.not_restored > len(done.left):
         print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
     tell(f"`shoal threads undo {id} back` takes that back.")

@@ -55,7 +55,7 @@ class UndoCommand:
                     done = await undo.undo(asked.thread, id, asked.asker, since)
                 except FilesDiffer as error:
                     return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
-                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
+                left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
                 if done.not_restored > len(left):
                     left.append(f"\n- and {done.not_restored - len(left)} more")
                 return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"

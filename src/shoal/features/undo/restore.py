@@ -84,20 +84,20 @@ def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator
         try:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
-            found = None
+            entry = None
             with suppress(FileNotFoundError):
-                found = entry_of(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
-            if found is not None and found.kind == "link":
-                found = replace(found, value=os.readlink(os.fsencode(name), dir_fd=folder))
-            known = {one.size for one in (change.before, change.after) if one is not None and one.value}
-            if found is not None and found.kind == "file" and found.size in known:
-                found = replace(found, value=digest_of(read_file(folder, name, found.size)).encode())
+                entry = entry_of(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if entry is not None and entry.kind == "link":
+                entry = replace(entry, value=os.readlink(os.fsencode(name), dir_fd=folder))
+            known = {version.size for version in (change.before, change.after) if version is not None and version.value}
+            if entry is not None and entry.kind == "file" and entry.size in known:
+                entry = replace(entry, value=digest_of(read_file(folder, name, entry.size)).encode())
             was, will = _is_folder(change.before), _is_folder(change.after)
-            is_cut = found is None and change.before is not None and was != will  # the old entry is already removed
-            is_ours = is_cut or (_is_folder(found) and (was or will))
-            if not (is_ours or alike(found, change.before) or alike(found, change.after)):
+            is_cut = entry is None and change.before is not None and was != will  # the old entry is already removed
+            is_ours = is_cut or (_is_folder(entry) and (was or will))
+            if not (is_ours or alike(entry, change.before) or alike(entry, change.after)):
                 raise OSError("It was changed meanwhile.")
-            yield _Place(trees, folder, name, found, temporary)
+            yield _Place(trees, folder, name, entry, temporary)
         finally:
             if is_closed:
                 os.fchmod(folder, mode)
@@ -164,7 +164,7 @@ def _chmod(folder: int, name: str, mode: int) -> None:
     if sys.platform != "linux":
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
-    with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as found:
-        if stat.S_ISLNK(os.fstat(found).st_mode):
+    with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise OSError("A link took its place.")
-        os.chmod(f"/proc/self/fd/{found}", mode)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)

@@ -108,8 +108,10 @@ class Undo:
             planned = await self._plan(row, await self._now(row))
             room = DIFF_CHARS_MAX
             files = list[FileChange]()
-            for one in planned[:SHOWN_MAX]:
-                made = await in_thread(lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows))
+            for change in planned[:SHOWN_MAX]:
+                made = await in_thread(
+                    lambda change=change, shows=room > 0: file_change(trees, *change, clean, shows=shows)
+                )
                 room -= len(made.diff)
                 files.append(made)
         except OSError as error:
@@ -123,7 +125,7 @@ class Undo:
             undone_by=row.undone_by,
             undoes=row.undoes,
             changed=len(planned),
-            differ=sum(one.since in ("changed", "shared") and not one.why_not for one in planned),
+            differ=sum(change.since in ("changed", "shared") and not change.why_not for change in planned),
             files=tuple(files),
             notes=notes,
             beyond=beyond,
@@ -134,7 +136,7 @@ class Undo:
 
         Includes the turns of subagents.
         """
-        found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
+        undoable_turns, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
         own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
@@ -149,11 +151,11 @@ class Undo:
                 if isinstance(error, FileNotFoundError) or not error.strerror:
                     continue  # no longer stored
                 raise _why_not(error) from error
-            if any(one.since != "restored" for one in planned):  # a restored file is not a change
-                found.append((row, len(planned)))
-            if len(found) == limit:
+            if any(change.since != "restored" for change in planned):  # a restored file is not a change
+                undoable_turns.append((row, len(planned)))
+            if len(undoable_turns) == limit:
                 break
-        return found
+        return undoable_turns
 
     async def id_of(self, thread: ThreadId, turn: str) -> str:
         """Return the id of a turn or an undo of a conversation. Raises NotFound, and Conflict in a copy."""
@@ -187,20 +189,20 @@ class Undo:
                 raise Conflict(f"This was undone already. To take that back, undo `{row.undone_by}`.")
             try:
                 now = (await self.checkpoints.take(workspace)).tree
-                planned = [one for one in await self._plan(row, now) if one.since != "restored"]
-                able = [one for one in planned if not one.why_not]
-                changed = [one for one in able if one.since]
+                planned = [change for change in await self._plan(row, now) if change.since != "restored"]
+                able = [change for change in planned if not change.why_not]
+                changed = [change for change in able if change.since]
                 if changed and since == "ask":
-                    names = ", ".join(shown_path(one.change.path) for one in changed[:NAMED_MAX])
+                    names = ", ".join(shown_path(change.change.path) for change in changed[:NAMED_MAX])
                     are, them = ("file is", "it") if len(changed) == 1 else ("files are", "them")
                     raise FilesDiffer(
                         f"{len(changed)} {are} not as this left {them}: {names}. Keep or overwrite {them}?"
                     )
-                chosen = [one for one in able if not one.since or since == "overwrite"]
+                chosen = [change for change in able if not change.since or since == "overwrite"]
                 if not chosen:
-                    why = [f"{shown_path(one.change.path)}: {_why_left(one)}" for one in planned[:NAMED_MAX]]
+                    why = [f"{shown_path(change.change.path)}: {_why_left(change)}" for change in planned[:NAMED_MAX]]
                     raise InvalidInput(f"There is nothing to restore. {' '.join(why)}".rstrip())
-                own, above = {one.change.path for one in chosen}, set[Parts]()
+                own, above = {change.change.path for change in chosen}, set[Parts]()
                 for path in own:
                     above.update(path[:depth] for depth in range(1, len(path)))
                 every = await in_thread(lambda: list(trees.changes(row.before, row.after)))
@@ -252,12 +254,12 @@ class Undo:
             source = _source(change.after for change in changes)
             async with self.checkpoints.marking(undo.workspace, source, RESTORE_SECONDS_MAX):
                 failed = await in_thread(lambda: restore(root, trees, undo.before, undo.after, undo.id))
-            for one in planned:
-                path = one.change.path
-                if one.since == "restored":
+            for change in planned:
+                path = change.change.path
+                if change.since == "restored":
                     continue
-                if path in failed or not alike(trees.find(undo.after, path), one.change.before):
-                    left[path] = failed.pop(path, "") or _why_left(one)
+                if path in failed or not alike(trees.find(undo.after, path), change.change.before):
+                    left[path] = failed.pop(path, "") or _why_left(change)
                 else:
                     done.append(path)
             left |= failed
@@ -274,7 +276,7 @@ class Undo:
             restored=len(done),
             files=tuple(names),
             left=len(left),
-            stayed=tuple(one.path for one in stayed[:NAMED_MAX]),
+            stayed=tuple(change.path for change in stayed[:NAMED_MAX]),
             again=undone is not None and bool(undone.undoes),
             tainted_by=_source(entry for change in changes for entry in (change.before, change.after)),
         )
@@ -354,10 +356,10 @@ class Undo:
         def plan() -> list[PlannedChange]:
             shared = {change.path for pair in others for change in trees.changes(*pair)}
             changes = files_of(list(trees.changes(row.before, after)))
-            found = [(change, trees.find(now, change.path)) for change in changes]
+            pairs = [(change, trees.find(now, change.path)) for change in changes]
             return [
-                PlannedChange(change, _since(trees, change, one, shared), why_not_restorable(trees, change, one))
-                for change, one in found
+                PlannedChange(change, _since(trees, change, entry, shared), why_not_restorable(trees, change, entry))
+                for change, entry in pairs
             ]
 
         return await in_thread(plan)
@@ -398,8 +400,8 @@ class Undo:
             if tool.read_only:
                 continue
             if tool.writes_file:
-                paths = [one.split(":", 2)[-1] for one in actions]
-                outside = [one for one in paths if one.startswith(("/", "host:")) and not one.startswith(_INSIDE)]
+                paths = [action.split(":", 2)[-1] for action in actions]
+                outside = [path for path in paths if path.startswith(("/", "host:")) and not path.startswith(_INSIDE)]
                 lines += [f"{path} was written, which is outside of the workspace." for path in outside]
             elif tool.harm == "command":
                 commands += 1

@@ -367,8 +367,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if place.direct:
             known = await self._direct_channels()
             if place.channel not in known:
-                kept = [*known, place.channel][-DIRECT_MAX:]
-                await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
+                channels = [*known, place.channel][-DIRECT_MAX:]
+                await self._store.put(self._scope, "direct", msgspec.json.encode(channels).decode())
         await self._take_in(prompt, inbox, self._incoming(message, prompt))
         return True
 
@@ -388,14 +388,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return naming(message, self._me, own) if own in message.mention_roles else message
 
     def _incoming(self, message: DiscordMessage, prompt: Prompt) -> list[IncomingFile]:
-        others = next((one.author for one in prompt.refers_to), Author("", trusted=False))
-        found: list[IncomingFile] = []
+        others = next((reference.author for reference in prompt.refers_to), Author("", trusted=False))
+        files: list[IncomingFile] = []
         for file in files_of(message, self._me):
             kind = file.content_type or "application/octet-stream"
             author = None if file in message.attachments else others
             fetch = partial(self._api.fetch, file.url, self.download_bytes_max)
-            found.append((Attachment(file.filename, kind, file.size, author=author), fetch))
-        return found
+            files.append((Attachment(file.filename, kind, file.size, author=author), fetch))
+        return files
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
         """Return a message's prompt in its thread, or None if it is not addressed to the bot."""
@@ -449,8 +449,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return DiscordPlace(channel)
         known = self._places.get(channel)
         if known is None:
-            found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
-            known = place_of(found, guild or "")
+            channel_info = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
+            known = place_of(channel_info, guild or "")
             self._places.put(channel, known)
         return known
 
@@ -548,7 +548,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         except PlatformRefusal as error:
             log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(error)})
             return []
-        mine = (one for one in read if one.author is not None and one.author.id == me)
+        mine = (message for message in read if message.author is not None and message.author.id == me)
         return [message.id for message in mine if is_try_of(post, body, message)]
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -602,10 +602,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         lower = snowflake_at(after) if after is not None else 0
         if target.answers:
             read = await self._read(target.channel, max(lower, int(target.answers) - 1), CHAIN_READ_MAX)
-            found = chain_of(read, target.answers)[-limit:]
+            messages = chain_of(read, target.answers)[-limit:]
         else:
-            found = await self._read(target.channel, lower, limit)
-        for message in found:
+            messages = await self._read(target.channel, lower, limit)
+        for message in messages:
             if was_said(message, self._me):
                 yield read_back(thread, message, self._me)
 
@@ -629,8 +629,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def has_channel(self, channel: str) -> bool:
         """Whether the channel exists, contains text or threads and is visible. Raises PlatformError if unknown."""
         try:
-            found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
-            return holds_text(found) or place_of(found).is_forum
+            channel_info = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
+            return holds_text(channel_info) or place_of(channel_info).is_forum
         except PlatformRefusal:
             return False
 

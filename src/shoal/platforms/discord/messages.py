@@ -149,7 +149,9 @@ def poll_of(message: SnapshotContent) -> str:
     if message.poll is None:
         return ""
     media = [answer.poll_media for answer in message.poll.answers]
-    answers = " / ".join(one.text or (one.emoji.name if one.emoji is not None else "") or "" for one in media)
+    answers = " / ".join(
+        answer.text or (answer.emoji.name if answer.emoji is not None else "") or "" for answer in media
+    )
     return f"[a poll: {message.poll.question.text or ''} {answers}]"
 
 
@@ -161,15 +163,15 @@ def stickers_of(message: SnapshotContent) -> str:
 def cards_of(message: SnapshotContent) -> str:
     """Return the text of its cards and parts, which bots and links provide: not the words of anyone in the
     conversation."""
-    said: list[str | None] = []
+    texts: list[str | None] = []
     for card in message.embeds:
         is_new = bool(card.title and card.url and card.url not in message.content)  # not from a link's preview
         title = f"{card.title} ({card.url})" if is_new else card.title
-        said += [card.author.name if card.author is not None else "", title, card.description]
-        said += [f"{one.name}: {one.value}" for one in card.fields]
-        said.append(card.footer.text if card.footer is not None else "")
-    said += [words_of(part, _COMPONENTS) for part in message.components]
-    return "\n".join(filter(None, said))
+        texts += [card.author.name if card.author is not None else "", title, card.description]
+        texts += [f"{field.name}: {field.value}" for field in card.fields]
+        texts.append(card.footer.text if card.footer is not None else "")
+    texts += [words_of(part, _COMPONENTS) for part in message.components]
+    return "\n".join(filter(None, texts))
 
 
 def _of_control(part: Part) -> str | None:
@@ -196,23 +198,23 @@ def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
 
 def references_of(message: DiscordMessage, me: str) -> list[Reference]:
     """Return the messages that it replies to and forwards. The author of a forwarded message is unknown."""
-    replied, found = message.referenced_message, list[Reference]()
+    replied, references = message.referenced_message, list[Reference]()
     if message.answered_id and replied is not None and replied.author is not None:
         author = author_of(replied.author)
         text = text_of(replied, me)
         if replied.message_snapshots:  # the sender did not write it
-            author, text = _NOBODY, "\n".join(_snapshot(one.message) for one in replied.message_snapshots)
+            author, text = _NOBODY, "\n".join(_snapshot(snapshot.message) for snapshot in replied.message_snapshots)
         own, shown = replied.author.id == me, "\n".join(filter(None, (stickers_of(replied), cards_of(replied))))
         if shown and not own:  # written by pages, programs and sticker makers
             author = Author("", author.name, trusted=False)
         files = (f"[file {file.filename}]" for file in replied.attachments)
-        said = "\n".join(filter(None, (text, shown, *files)))
-        found.append(Reference("reply", said, author, replied.id, own=own))
-    for one in message.message_snapshots:
-        found.append(Reference("forward", _snapshot(one.message), _NOBODY, message.id))
+        text_parts = "\n".join(filter(None, (text, shown, *files)))
+        references.append(Reference("reply", text_parts, author, replied.id, own=own))
+    for snapshot in message.message_snapshots:
+        references.append(Reference("forward", _snapshot(snapshot.message), _NOBODY, message.id))
     if message.sticker_items:
-        found.append(Reference("forward", stickers_of(message), _NOBODY))
-    return found
+        references.append(Reference("forward", stickers_of(message), _NOBODY))
+    return references
 
 
 def _snapshot(content: SnapshotContent) -> str:
@@ -225,11 +227,14 @@ _NOBODY = Author("", trusted=False)
 
 def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
     """Return its files, forwarded ones, and those of the message it replies to, unless the bot posted it."""
-    found = [*message.attachments, *(file for one in message.message_snapshots for file in one.message.attachments)]
+    attachments = [
+        *message.attachments,
+        *(file for snapshot in message.message_snapshots for file in snapshot.message.attachments),
+    ]
     replied = message.referenced_message
     if message.answered_id and replied is not None and not answers(message, me):
-        found += replied.attachments
-    return found
+        attachments += replied.attachments
+    return attachments
 
 
 def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
@@ -343,8 +348,8 @@ def _struck(inner: str) -> str:
 
 def _fence(content: str, info: str) -> str:
     """Write a fence of three backticks. Discord supports no longer ones, and shows an empty fence literally."""
-    kept = without_fences(content.removesuffix("\n"))
-    return f"```{language_in(info)}\n{kept if kept.strip() else ' '}\n```"
+    inner = without_fences(content.removesuffix("\n"))
+    return f"```{language_in(info)}\n{inner if inner.strip() else ' '}\n```"
 
 
 def _link(label: str, url: str) -> str:
@@ -457,12 +462,16 @@ def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool
     """Whether a message equals a post: the same text, reply and file. A preview may have any length."""
     reference = body.get("message_reference")
     wanted = reference.get("message_id") if isinstance(reference, dict) else ""
-    said, wants = message.content.strip(), str(body.get("content", "")).strip()
+    spoken, wants = message.content.strip(), str(body.get("content", "")).strip()
     if post.key.startswith("preview:"):
-        return said.endswith(WRITING.strip()) and message.answered_id in ("", wanted)
+        return spoken.endswith(WRITING.strip()) and message.answered_id in ("", wanted)
     files = (post.file, *post.album) if post.file is not None else ()
     sizes = [file.stat().st_size for file in files if file.exists()]
-    return said == wants and message.answered_id == wanted and [one.size for one in message.attachments] == sizes
+    return (
+        spoken == wants
+        and message.answered_id == wanted
+        and [attachment.size for attachment in message.attachments] == sizes
+    )
 
 
 def components_of(buttons: tuple[Button, ...]) -> Json:
@@ -485,7 +494,7 @@ def components_of(buttons: tuple[Button, ...]) -> Json:
 
 def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
     """Build the slash commands for registration. Arguments are an option `text`."""
-    found: list[Json] = []
+    rows: list[Json] = []
     for command in commands:
         body: dict[str, Json] = {"name": command.name, "description": command.description[:100], "type": 1}
         if command.usage:
@@ -493,8 +502,8 @@ def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
             option: dict[str, Json] = {"type": 3, "name": "text", "description": command.usage[:100]}
             completes: dict[str, Json] = {"autocomplete": True} if command.completes else {}
             body["options"] = [{**option, "required": required, **completes}]
-        found.append(body)
-    return found
+        rows.append(body)
+    return rows
 
 
 def choices_body(texts: Iterable[str]) -> Fields:

@@ -42,7 +42,9 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     @property
     def opens_threads(self) -> bool:
         """Whether every conversation has its own Discord thread and so its own rate limit."""
-        return self.threading == "native" and all(one.threading in ("", "native") for one in self.servers.values())
+        return self.threading == "native" and all(
+            server.threading in ("", "native") for server in self.servers.values()
+        )
 
     def agent_in(self, server: str) -> str:
         return self.servers.get(server, DiscordServerSettings()).agent or self.agent

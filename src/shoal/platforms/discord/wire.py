@@ -358,17 +358,17 @@ class DiscordApi(PlatformHttp):
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """Return the newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
-        found: list[DiscordMessage] = []
+        messages: list[DiscordMessage] = []
         before = ""
-        while len(found) < limit:
-            size = min(PAGE, limit - len(found))
+        while len(messages) < limit:
+            size = min(PAGE, limit - len(messages))
             query = {"limit": str(size), **({"before": before} if before else {})}
             page = await self.call("GET", f"/channels/{channel}/messages", list[DiscordMessage], query=query)
-            found += [message for message in page if int(message.id) > after]
+            messages += [message for message in page if int(message.id) > after]
             if len(page) < size or int(page[-1].id) <= after:
                 break
             before = page[-1].id
-        return found[::-1]
+        return messages[::-1]
 
     def wait_seconds(self, method: str, path: str) -> float:
         """Return the seconds until a route's rate limit resets."""

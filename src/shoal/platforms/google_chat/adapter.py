@@ -151,7 +151,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         while True:
             pulled = await self._api.pubsub("pull", _PullAnswer, {"maxMessages": PULL_MAX}, PULL_SECONDS)
             now = self._clock.now()  # Pub/Sub delivers them in any order
-            for received in sorted(pulled.received_messages, key=lambda one: time_of(one.message.publish_time, now)):
+            for received in sorted(
+                pulled.received_messages, key=lambda message: time_of(message.message.publish_time, now)
+            ):
                 await self._put(received.message)
                 await self._api.pubsub("acknowledge", msgspec.Raw, {"ackIds": [received.ack_id]}, PULL_SECONDS)
             if not pulled.received_messages:
@@ -181,8 +183,10 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         if event is None:
             return TAKEN
         try:
-            told = PubSubMessage(base64.b64encode(msgspec.json.encode(event)).decode())  # as if it had been published
-            await self._put(told if push is None else push.message)
+            envelope = PubSubMessage(
+                base64.b64encode(msgspec.json.encode(event)).decode()
+            )  # as if it had been published
+            await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("an event was not accepted", extra={"platform": self.platform})
             return NOT_STORED
@@ -256,27 +260,31 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 who = author_of(message.sender) if message.sender.name else UNTOLD
                 await self._pending.send(Deletion(place, message.name, who, message.name), inbox)
                 continue
-            told = message
+            current = message
             if not message.sender.name:  # the subscription provides only names
-                told = await self._api.resource("GET", message.name, SpaceMessage)
-            if told.sender.type == "BOT" and verb == "created" and await self._own_name() not in ("", told.sender.name):
-                self._overhear(self._read_back(told, told.space), ())
-            if told.sender.type == "BOT":
+                current = await self._api.resource("GET", message.name, SpaceMessage)
+            if (
+                current.sender.type == "BOT"
+                and verb == "created"
+                and await self._own_name() not in ("", current.sender.name)
+            ):
+                self._overhear(self._read_back(current, current.space), ())
+            if current.sender.type == "BOT":
                 self._left_out("message of an app")
-            if told.sender.type == "BOT" or verb not in ("created", "updated"):
+            if current.sender.type == "BOT" or verb not in ("created", "updated"):
                 continue
             if verb == "created":
-                await self._take_message(told, told.space, inbox, addressed=False)
+                await self._take_message(current, current.space, inbox, addressed=False)
                 continue
-            if await self._begins_a_turn(told, inbox):
-                await self._take_message(told, told.space, inbox, addressed=True)
+            if await self._begins_a_turn(current, inbox):
+                await self._take_message(current, current.space, inbox, addressed=True)
                 continue
-            self._note_seen(told)
-            text = text_of(told)
+            self._note_seen(current)
+            text = text_of(current)
             if text:
-                changed_at = told.last_update_time
+                changed_at = current.last_update_time
                 at = time_of(changed_at, self._clock.now()) if changed_at else None
-                change = Edit(place, told.name, text, author_of(told.sender), told.name, at=at)
+                change = Edit(place, current.name, text, author_of(current.sender), current.name, at=at)
                 await self._pending.send(change, inbox)
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
@@ -319,20 +327,20 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prompt = msgspec.structs.replace(prompt, joins=joins)
         if prompt.refers_to and not await inbox.admits(prompt):
             return
-        for one in prompt.refers_to:  # Google Chat tells the author of a quote if the app may read it
-            if one.kind != "reply":
+        for reference in prompt.refers_to:  # Google Chat tells the author of a quote if the app may read it
+            if reference.kind != "reply":
                 continue
             try:
                 async with asyncio.timeout(CONTEXT_SECONDS_MAX):
-                    found = await self._api.resource("GET", one.message_id, SpaceMessage)
+                    quoted = await self._api.resource("GET", reference.message_id, SpaceMessage)
             except (PlatformError, TimeoutError) as error:
                 log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
                 continue
-            names = (f"[file {file.content_name}]" for file in found.attachment)
-            text = "\n".join(filter(None, (text_of(found), cards_of(found), *names))) or one.text
-            own = found.sender.type == "BOT" and joins
-            told = Reference("reply", text, author_of(found.sender), one.message_id, own=own)
-            prompt = msgspec.structs.replace(prompt, refers_to=(told,))
+            names = (f"[file {file.content_name}]" for file in quoted.attachment)
+            text = "\n".join(filter(None, (text_of(quoted), cards_of(quoted), *names))) or reference.text
+            own = quoted.sender.type == "BOT" and joins
+            quote = Reference("reply", text, author_of(quoted.sender), reference.message_id, own=own)
+            prompt = msgspec.structs.replace(prompt, refers_to=(quote,))
         await self._take_in(prompt, inbox, files)
 
     def _begins(self, prompt: Prompt) -> bool:
@@ -410,8 +418,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         is_person = channel.isdecimal()
         if is_person:
             query = {"name": f"users/{channel}"}
-            found = await self._api.resource("GET", "spaces:findDirectMessage", ChatSpace, params=query)
-            channel = found.name.removeprefix("spaces/")
+            space = await self._api.resource("GET", "spaces:findDirectMessage", ChatSpace, params=query)
+            channel = space.name.removeprefix("spaces/")
         key = key or f"open:{self._clock.new_id()}"
         made = await self._api.create(f"spaces/{channel}", content_of(text, ()), request_id(key))
         thread = WHOLE if is_person else made.thread.name.rpartition("/")[2] or WHOLE

@@ -139,7 +139,7 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
 
     def mentions(self, name: str) -> bool:
         """Whether it mentions this resource name."""
-        mentions = (one.user_mention for one in self.annotations)
+        mentions = (annotation.user_mention for annotation in self.annotations)
         return any(mention is not None and mention.user.name == name for mention in mentions)
 
 
@@ -320,12 +320,12 @@ def cards_of(message: SpaceMessage) -> str:
 
 def plain_text(marked: str) -> str:
     """Remove tags from a card's text."""
-    found: list[str] = []
+    texts: list[str] = []
     for number, part in enumerate(marked.split("<")):
         name, closes, after = part.partition(">")
         is_tag = number and closes and name.strip("/").partition(" ")[0].lower() in _TAGS
-        found.append(after if is_tag else f"<{part}" if number else part)
-    return html.unescape("".join(found))
+        texts.append(after if is_tag else f"<{part}" if number else part)
+    return html.unescape("".join(texts))
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
@@ -403,7 +403,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
             ("WIDGET_UPDATED", chat.widget_updated_payload),
         )
         unknown = ("event of an add-on with an unknown payload", _AddonMessage())
-        kind, payload = next(((kind, one) for kind, one in payloads if one is not None), unknown)
+        kind, payload = next(((kind, body) for kind, body in payloads if body is not None), unknown)
         parameters = tuple(_Parameter(key, value) for key, value in self.common_event_object.parameters.items())
         return ChatEvent(
             kind, chat.event_time, payload.space, chat.user, payload.message, _CardClick(parameters),
@@ -430,7 +430,7 @@ def command_of(event: ChatEvent, commands: CommandTable) -> str:
 def pressed_in(event: ChatEvent) -> str:
     """Return the value of the clicked button, or an empty string."""
     parameters = event.action.parameters if event.action is not None else ()
-    return next((one.value for one in parameters if one.key == "shoal"), "")
+    return next((parameter.value for parameter in parameters if parameter.key == "shoal"), "")
 
 
 # ---- the Chat API ----
@@ -520,18 +520,18 @@ class GoogleChatApi(RestApi):
         """Return the newest `limit` messages, oldest first. Raises PlatformError."""
         conditions = [f'create_time > "{after}"'] if after else []
         conditions += [f"thread.name = {thread}"] if thread else []
-        found: list[SpaceMessage] = []
+        messages: list[SpaceMessage] = []
         token = ""
         for _ in range(PAGES_MAX):
             params = {"pageSize": str(min(PAGE, limit)), "orderBy": "createTime desc"}
             params |= {"filter": " AND ".join(conditions)} if conditions else {}
             params |= {"pageToken": token} if token else {}
             page = await self.resource("GET", f"{space}/messages", _SpaceMessagePage, params=params)
-            found += page.messages
+            messages += page.messages
             token = page.next_page_token
-            if not token or len(found) >= limit:
+            if not token or len(messages) >= limit:
                 break
-        return found[:limit][::-1]
+        return messages[:limit][::-1]
 
     async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
         """Download a file of a message. Raises PlatformError."""

@@ -196,8 +196,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
         begun, are_keys_new = bool(since), True
-        kept = await self._store.page(f"undecrypted:{self.platform}", limit=UNDECRYPTED_MAX)
-        self._undecrypted = {id: msgspec.json.decode(one, type=_Undecrypted) for id, one in kept}
+        rows = await self._store.page(f"undecrypted:{self.platform}", limit=UNDECRYPTED_MAX)
+        self._undecrypted = {id: msgspec.json.decode(row, type=_Undecrypted) for id, row in rows}
         log.info("connected", extra={"platform": self.platform, "bot": user})
         try:
             poll_seconds = 0
@@ -266,7 +266,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """Accept an invitation from a person with access, and decline others. A stranger's direct room is joined to
         turn them away with the usual message."""
         me = self._me.user_id
-        asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
+        asked = next((event for event in events if event.type == "m.room.member" and event.state_key == me), None)
         accepted, is_stranger, prompt, before = False, False, None, None
         if asked is not None:
             thread, author = self._thread_in(room), Author(asked.sender, trusted=False)
@@ -309,8 +309,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """Return a room's members and their names there. Raises PlatformError."""
         known = self._members.get(room)
         if known is None:
-            found = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
-            known = {user: member.display_name or "" for user, member in found.joined.items()}
+            members = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
+            known = {user: member.display_name or "" for user, member in members.joined.items()}
             self._members.put(room, known)
         return known
 
@@ -350,10 +350,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
 
     async def _name_of(self, channel: str) -> str:
-        found = _RoomName()
+        room_name = _RoomName()
         with Tolerating("M_NOT_FOUND"):
-            found = await self._api.call("GET", path_of("rooms", channel, "state", "m.room.name"), _RoomName)
-        return found.name
+            room_name = await self._api.call("GET", path_of("rooms", channel, "state", "m.room.name"), _RoomName)
+        return room_name.name
 
     async def _is_encrypted(self, room: str) -> bool:
         """Whether the room is encrypted. Raises PlatformError."""
@@ -510,18 +510,20 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             return
         found = await self._event(room, answered) if answered else None
         if found is not None:
-            one, said = found
-            own = one.sender == self._me.user_id
-            foreign, author = foreign_in(one, said, self._me), await self._author(room, one.sender)
+            quoted, quoted_text = found
+            own = quoted.sender == self._me.user_id
+            foreign, author = foreign_in(quoted, quoted_text, self._me), await self._author(room, quoted.sender)
             if foreign:
                 author = Author("", author.name, trusted=False)
-            told = (
-                foreign or said_of(one, said, self._me) or (f"[file {said.filename or said.body}]" if said.url else "")
+            reference = (
+                foreign
+                or said_of(quoted, quoted_text, self._me)
+                or (f"[file {quoted_text.filename or quoted_text.body}]" if quoted_text.url else "")
             )
-            reply = Reference("reply", told, author, answered, own=own)
+            reply = Reference("reply", reference, author, answered, own=own)
             prompt = msgspec.structs.replace(prompt, refers_to=(*prompt.refers_to, reply))
-            if said.msgtype in MEDIA and not own:
-                files.append(self._incoming(one, said, author))
+            if quoted_text.msgtype in MEDIA and not own:
+                files.append(self._incoming(quoted, quoted_text, author))
         await self._take_in(prompt, inbox, files)
 
     def _incoming(self, event: MatrixEvent, content: EventContent, author: Author | None = None) -> IncomingFile:
@@ -548,10 +550,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
         target = self._target(thread)
-        found = await self._event(target.room, target.root) if target.root else None
-        if found is None or found[0].sender == self._me.user_id:
+        event = await self._event(target.room, target.root) if target.root else None
+        if event is None or event[0].sender == self._me.user_id:
             return None
-        return self._read_back(thread, *found, await self._author(target.room, found[0].sender), self._me)
+        return self._read_back(thread, *event, await self._author(target.room, event[0].sender), self._me)
 
     def _read_back(
         self, thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot
@@ -643,7 +645,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """Return the newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
         target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
-        found: list[Prompt] = []
+        prompts: list[Prompt] = []
         async for event in self._backwards(target):
             if after is not None and time_of(event) <= after:
                 break
@@ -654,10 +656,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if not target.root and root_of(content):
                 continue  # it is in another thread
             author = await self._author(target.room, event.sender)
-            found.append(self._read_back(thread, decrypted, content, author, me))
-            if len(found) >= limit:
+            prompts.append(self._read_back(thread, decrypted, content, author, me))
+            if len(prompts) >= limit:
                 break
-        for prompt in reversed(found):
+        for prompt in reversed(prompts):
             yield prompt
 
     async def _send(self, room: str, transaction: str, content: JsonObject) -> str:
@@ -728,7 +730,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if user in members and len(members) == DIRECT_MEMBERS:
                 return room
         made = await self._create("", [user], direct=True)
-        mine: JsonObject = {one: list[Json](rooms) for one, rooms in known.items()}
+        mine: JsonObject = {user: list[Json](rooms) for user, rooms in known.items()}
         mine[user] = [*known.get(user, []), made]
         await self._api.call("PUT", path, msgspec.Raw, mine)
         return made

@@ -78,10 +78,10 @@ class MegolmEncryption(Encryption):
     async def take(self, synced: bytes) -> None:
         """Learn keys, devices and members, and exchange keys with the homeserver. Raises PlatformError."""
         client = await self._machine()
-        found = SyncResponse.from_dict(_object(synced))
-        if not isinstance(found, SyncResponse):
+        response = SyncResponse.from_dict(_object(synced))
+        if not isinstance(response, SyncResponse):
             raise PlatformError("The homeserver's sync has an unknown form.")
-        client.receive_response(found)
+        client.receive_response(response)
         async with self._calling:
             if client.should_upload_keys:
                 assert client.olm is not None
@@ -98,11 +98,11 @@ class MegolmEncryption(Encryption):
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """Decrypt an event, or return None if its key is unknown."""
-        client, found = self._client, _megolm_event(room, event)
-        if client is None or found is None:
+        client, megolm_event = self._client, _megolm_event(room, event)
+        if client is None or megolm_event is None:
             return None
         try:
-            inner: JsonObject = client.decrypt_event(found).source
+            inner: JsonObject = client.decrypt_event(megolm_event).source
         except EncryptionError:
             return None
         kind, content = inner.get("type"), inner.get("content")
@@ -118,16 +118,16 @@ class MegolmEncryption(Encryption):
 
         Source: spec.matrix.org, client-server API, m.room_key_request.
         """
-        client, found = await self._machine(), _megolm_event(room, event)
-        if found is None or not client.device_id or found.session_id in client.outgoing_key_requests:
+        client, megolm_event = await self._machine(), _megolm_event(room, event)
+        if megolm_event is None or not client.device_id or megolm_event.session_id in client.outgoing_key_requests:
             return
-        for user, device in ((found.sender, found.device_id or "*"), (client.user_id, "*")):
-            asked = found.as_key_request(user, client.device_id, device_id=device)
+        for user, device in ((megolm_event.sender, megolm_event.device_id or "*"), (client.user_id, "*")):
+            asked = megolm_event.as_key_request(user, client.device_id, device_id=device)
             content: JsonObject = asked.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             body: JsonObject = {"messages": {user: {device: content}}}
             await self._api.call("PUT", path_of("sendToDevice", asked.type, uuid4().hex), msgspec.Raw, body)
-        session = found.session_id or ""
-        client.receive_response(RoomKeyRequestResponse(session, session, room, found.algorithm))
+        session = megolm_event.session_id or ""
+        client.receive_response(RoomKeyRequestResponse(session, session, room, megolm_event.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """Encrypt an event's content, with the key sent to every device in the room. Raises PlatformError."""
@@ -138,8 +138,12 @@ class MegolmEncryption(Encryption):
                 known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
                 known.encrypted = True
                 if not known.members_synced:
-                    found = _object(await self._api.call("GET", path_of("rooms", room, "joined_members"), msgspec.Raw))
-                    client.receive_response(_read(JoinedMembersResponse.from_dict(found, room), JoinedMembersResponse))
+                    members = _object(
+                        await self._api.call("GET", path_of("rooms", room, "joined_members"), msgspec.Raw)
+                    )
+                    client.receive_response(
+                        _read(JoinedMembersResponse.from_dict(members, room), JoinedMembersResponse)
+                    )
                 await self._query(client)
                 olm = client.olm
                 assert olm is not None
@@ -190,15 +194,15 @@ class MegolmEncryption(Encryption):
     async def _query(self, client: Client) -> None:
         if client.should_query_keys:
             users: JsonObject = {user: list[Json]() for user in client.users_for_key_query}
-            found = await self._call("query", {"device_keys": users})
-            client.receive_response(_read(KeysQueryResponse.from_dict(found), KeysQueryResponse))
+            keys = await self._call("query", {"device_keys": users})
+            client.receive_response(_read(KeysQueryResponse.from_dict(keys), KeysQueryResponse))
 
     async def _claim(self, client: Client, wanted: dict[str, list[str]]) -> None:
         keys: JsonObject = {
             user: dict[str, Json].fromkeys(devices, "signed_curve25519") for user, devices in wanted.items()
         }
-        found = await self._call("claim", {"one_time_keys": keys})
-        client.receive_response(_read(KeysClaimResponse.from_dict(found), KeysClaimResponse))
+        claimed = await self._call("claim", {"one_time_keys": keys})
+        client.receive_response(_read(KeysClaimResponse.from_dict(claimed), KeysClaimResponse))
 
     async def _call(self, what: str, body: JsonObject) -> JsonObject:
         return _object(await self._api.call("POST", path_of("keys", what), msgspec.Raw, body))
@@ -210,11 +214,11 @@ def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
         "type": event.type, "sender": event.sender, "event_id": event.event_id,
         "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
     }  # fmt: skip
-    found = NioEvent.parse_encrypted_event(raw)  # pyright: ignore[reportUnknownMemberType]
-    if not isinstance(found, MegolmEvent) or not found.sender_key or not found.session_id:
+    event_read = NioEvent.parse_encrypted_event(raw)  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(event_read, MegolmEvent) or not event_read.sender_key or not event_read.session_id:
         return None
-    found.room_id = room
-    return found
+    event_read.room_id = room
+    return event_read
 
 
 def _read(found: Response, kind: type[R]) -> R:
@@ -225,5 +229,5 @@ def _read(found: Response, kind: type[R]) -> R:
 
 def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
     """Decode a JSON object that has already been validated."""
-    found: JsonObject = msgspec.json.decode(bytes(encoded))
-    return found
+    content: JsonObject = msgspec.json.decode(bytes(encoded))
+    return content

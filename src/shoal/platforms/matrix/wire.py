@@ -108,11 +108,11 @@ class MatrixApi(PlatformHttp):
                 "initial_device_display_name": "Shoal",
                 **({"device_id": known} if known else {}),
             }
-            found = self._result(await self._send("POST", path_of("login"), "", body), _Login, is_login=True)
-            if found.device_id != known:
-                await self._store.put(self._scope, "device", found.device_id)
-            self._login = found
-            return found
+            login = self._result(await self._send("POST", path_of("login"), "", body), _Login, is_login=True)
+            if login.device_id != known:
+                await self._store.put(self._scope, "device", login.device_id)
+            self._login = login
+            return login
 
     async def call(
         self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
@@ -187,8 +187,8 @@ class MatrixApi(PlatformHttp):
             is_astray = status == 400 and "relation" in failure.error.lower()
             closed = status == 403 or failure.errcode in CLOSED
             gone = failure.errcode == "M_NOT_FOUND" or is_astray
-            told = f"Matrix refused: {reason} ({failure.errcode})"
-            return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
+            message = f"Matrix refused: {reason} ({failure.errcode})"
+            return PlatformRefusal(message, failure.errcode, closed=closed, gone=gone)
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
 
@@ -268,7 +268,7 @@ class _PollText(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        return self.text or self.body or next((one.body for one in self.texts), "")
+        return self.text or self.body or next((text.body for text in self.texts), "")
 
 
 class _PollStart(msgspec.Struct, frozen=True):
@@ -527,8 +527,8 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes
     if event.type == "m.sticker":
         body = ""
     elif poll is not None:
-        said = " / ".join(answer.said for answer in poll.answers)
-        body = f"[a poll: {_unquoted(poll.question.said, answers=answers)} {said}]"
+        choices = " / ".join(answer.said for answer in poll.answers)
+        body = f"[a poll: {_unquoted(poll.question.said, answers=answers)} {choices}]"
     elif content.msgtype == "m.location":
         body = f"[a location: {content.geo_uri} {_unquoted(content.body, answers=answers)}]"
     elif event.type in _CALLS:

@@ -260,11 +260,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
                 known = references_of(before, self._me) if before is not None else []
-                added = [one for one in references_of(after, self._me) if one not in known]
+                added = [reference for reference in references_of(after, self._me) if reference not in known]
                 if before is not None and before.text == after.text and not added:
                     return  # Slack only added a link preview
                 # A linked message is added a moment later.
-                shown = (untrusted_block(one.tainted_by, one.text) for one in added)
+                shown = (untrusted_block(reference.tainted_by, reference.text) for reference in added)
                 text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
                 if text:
                     place = make_thread_id(self.platform, event.channel, NO_THREAD)
@@ -387,10 +387,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 raise failure
             if file.is_external:
                 raise PlatformError("The file is stored outside of Slack and was not downloaded.")
-            found = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
-            if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
+            content = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
+            if content.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
-            return found.body
+            return content.body
 
         others = file.others(sharer)
         author = await self._api.author(others[0]) if others else None
@@ -459,7 +459,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _catch_up(self, inbox: InboxPort) -> None:
         """Process messages that were missed while disconnected in the bot's recent threads, except commands."""
-        found: list[SlackMessage] = []
+        messages: list[SlackMessage] = []
         try:
             threads, seen = await self._recent_threads()
             places = dict.fromkeys(place_of(thread) for thread in threads)
@@ -470,12 +470,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 except PlatformRefusal as refusal:  # the bot may no longer read there
                     log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
                     continue
-                found += [
+                messages += [
                     msgspec.structs.replace(message, type="message")
                     for message in newest
                     if inbox.commands.parse(text_of(message.text or "", self._me)) is None
                 ]
-            for message in sorted(found, key=lambda message: message.ts):
+            for message in sorted(messages, key=lambda message: message.ts):
                 await self._take_event(message, inbox)
         except (PlatformError, StoreError) as error:
             text = "missed messages could not be read and may stay unanswered: %s"
@@ -483,9 +483,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
         """Return recent threads, newest first, and the newest message's timestamp. Raises StoreError."""
-        found = await self._store.get(f"heard:{self.platform}", "recent")
+        stored = await self._store.get(f"heard:{self.platform}", "recent")
         try:
-            return msgspec.json.decode(found or "", type=tuple[tuple[ThreadId, ...], str])
+            return msgspec.json.decode(stored or "", type=tuple[tuple[ThreadId, ...], str])
         except UNREADABLE:
             return (), ""
 
@@ -536,7 +536,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
             try:
-                found = await self._find(post)
+                sent = await self._find(post)
             except PlatformRefusal as refusal:  # without read access, the repeat is marked
                 around = self.around(post.thread)
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
@@ -545,9 +545,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
-                if found:
+                if sent:
                     self._doubtful.pop(post.key)
-                    return SlackPosted(found)
+                    return SlackPosted(sent)
         try:
             posted = await self._api.call("chat.postMessage", SlackPosted, given)
         except PlatformError as error:
@@ -612,8 +612,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
         """Return the message that shares the file in the channel, or an empty string."""
-        found = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
-        for channels in found.file.shares.values():
+        info = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
+        for channels in info.file.shares.values():
             for share in channels.get(channel, ()):
                 return share.ts
         return ""
@@ -738,13 +738,15 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def has_channel(self, channel: str) -> bool:
         """Whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
         with Tolerating("channel_not_found"):
-            found = await self._channel(channel)
-            return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+            channel_info = await self._channel(channel)
+            return not channel_info.is_archived and (
+                channel_info.is_member or channel_info.is_im or channel_info.is_mpim
+            )
         return False
 
     async def _name_of(self, channel: str) -> str:
-        found = await self._channel(channel)
-        return f"#{found.name}" if found.name and not found.is_mpim else ""
+        channel_info = await self._channel(channel)
+        return f"#{channel_info.name}" if channel_info.name and not channel_info.is_mpim else ""
 
     async def _channel(self, channel: str) -> SlackChannel:
         return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel

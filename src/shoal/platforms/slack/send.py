@@ -80,8 +80,8 @@ def _link(label: str, url: str) -> str:
 
 def _code(code: str) -> str:
     """Write code. Slack ends it at the first backtick, so inner backticks become similar characters."""
-    kept = _literal(code.replace("`", "\u02cb").replace("\n", " "))
-    return f"`{kept}`" if kept.strip() else kept
+    literal = _literal(code.replace("`", "\u02cb").replace("\n", " "))
+    return f"`{literal}`" if literal.strip() else literal
 
 
 def _each_line(mark: str) -> Wrap:

@@ -257,7 +257,9 @@ class EventCall(msgspec.Struct, frozen=True):
 
     def is_of(self, team: str) -> bool:
         """Whether it is for the app in this workspace."""
-        teams = {found.team_id for found in self.authorizations if found.team_id} or {self.team_id}
+        teams = {authorization.team_id for authorization in self.authorizations if authorization.team_id} or {
+            self.team_id
+        }
         return not team or team in teams or teams == {""}
 
 
@@ -406,18 +408,18 @@ class SlackApi(PlatformHttp):
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
         """Return the newest `limit` messages after `oldest` (a timestamp, or empty), oldest first: of the thread
         `thread_ts`, or of the channel itself. Raises PlatformError."""
-        found: deque[SlackMessage] = deque(maxlen=limit)
+        messages: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
             page = await self.page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
             if thread_ts:  # Slack returns threads from their start, and channels from their end
-                found.extend(page.messages)
+                messages.extend(page.messages)
             else:
-                found.extendleft(page.messages[: limit - len(found)])
+                messages.extendleft(page.messages[: limit - len(messages)])
             cursor = page.response_metadata.next_cursor
-            if not cursor or (not thread_ts and len(found) >= limit):
+            if not cursor or (not thread_ts and len(messages) >= limit):
                 break
-        return [msgspec.structs.replace(message, channel=channel) for message in found if message.ts > oldest]
+        return [msgspec.structs.replace(message, channel=channel) for message in messages if message.ts > oldest]
 
     async def page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> MessagePage:
         """Return a page of messages after `oldest`, and the cursor of the next. Raises PlatformError."""
@@ -440,17 +442,17 @@ class SlackApi(PlatformHttp):
         if now - known_at < known_seconds:
             return author
         try:
-            found = (await self.call("users.info", _UserInfo, {"user": user})).user
+            user_info = (await self.call("users.info", _UserInfo, {"user": user})).user
         except PlatformError:
             return author
-        name = found.profile.display_name or found.profile.real_name or found.real_name or found.name
+        name = user_info.profile.display_name or user_info.profile.real_name or user_info.real_name or user_info.name
         roles = {
-            "admin": found.is_admin,
-            "owner": found.is_owner,
-            "guest": found.is_restricted or found.is_ultra_restricted,
-            "external": found.is_stranger,
+            "admin": user_info.is_admin,
+            "owner": user_info.is_owner,
+            "guest": user_info.is_restricted or user_info.is_ultra_restricted,
+            "external": user_info.is_stranger,
         }
-        author = Author(user, name, tuple(role for role, has in roles.items() if has), found.is_bot, trusted=False)
+        author = Author(user, name, tuple(role for role, has in roles.items() if has), user_info.is_bot, trusted=False)
         self._people.put(user, (now, author))
         return author
 
@@ -620,8 +622,8 @@ def is_of_unknown_kind(message: SlackMessage) -> bool:
 def was_said(message: SlackMessage, me: SlackBot) -> bool:
     """Whether someone other than this bot wrote it."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
-    said = message.subtype in _SUBTYPES or message.subtype == "bot_message"
-    return said and not own and is_place(message.channel, message.ts, message.thread_ts)
+    is_spoken = message.subtype in _SUBTYPES or message.subtype == "bot_message"
+    return is_spoken and not own and is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
@@ -717,8 +719,8 @@ def _form(me: SlackBot) -> CardForm:
 def _of_call(call: Json) -> str:
     """Return the name of a call and its address. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
     about = call.get("v1") if isinstance(call, Mapping) else None
-    told: Part = about if isinstance(about, Mapping) else {}
-    name, url = told.get("name") or "a call", told.get("join_url")
+    part: Part = about if isinstance(about, Mapping) else {}
+    name, url = part.get("name") or "a call", part.get("join_url")
     return f"{name} ({url})" if url else str(name)
 
 
@@ -733,7 +735,7 @@ _INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_q
 
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
     """Return shared messages. Their author is only an unverified name."""
-    found: list[Reference] = []
+    references: list[Reference] = []
     for raw in message.attachments or ():
         try:
             shared, odd = decode_known(raw, _Shared)
@@ -743,12 +745,12 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
             files = (f"[file {file.label}]" for file in shared.files)
             text = text_of(shared.text, me)
             cards = _without(text, [*shared.blocks, *shared.message_blocks, *shared.attachments], me)
-            told = "\n".join(filter(None, (text, cards))) or text_of(shared.fallback, me)
-            said = "\n".join(filter(None, (told, *files)))
+            shown_text = "\n".join(filter(None, (text, cards))) or text_of(shared.fallback, me)
+            full_text = "\n".join(filter(None, (shown_text, *files)))
             author = Author("", shared.author_name, trusted=False)
             kind = "forward" if shared.is_share and not message.text else "quote"
-            found.append(Reference(kind, said, author, str(shared.ts)))
-    return found
+            references.append(Reference(kind, full_text, author, str(shared.ts)))
+    return references
 
 
 def edited_at(message: SlackMessage) -> datetime | None:

@@ -236,7 +236,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                     return NOT_IMPLEMENTED
                 case (("conversationUpdate" | "installationUpdate"), _):
                     added, action = activity.members_added or (), activity.action or ""
-                    if action.startswith("add") or any(one.id == activity.recipient.id for one in added):
+                    if action.startswith("add") or any(account.id == activity.recipient.id for account in added):
                         thread, direct = make_thread_id(self.platform, channel, CHAT), is_direct(activity)
                         come = Prompt(thread, f"added/{activity.id}", "", author, self._clock.now(), direct=direct)
                         await self._greet(come, inbox)

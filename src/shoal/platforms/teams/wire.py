@@ -223,8 +223,8 @@ def is_of_bot(activity: TeamsActivity) -> bool:
 
 def tenant_of(activity: TeamsActivity) -> str:
     """Return the organization, or an empty string if unknown."""
-    told = activity.channel_data.tenant if activity.channel_data is not None else None
-    return (told.id if told is not None else "") or activity.conversation.tenant_id or ""
+    tenant = activity.channel_data.tenant if activity.channel_data is not None else None
+    return (tenant.id if tenant is not None else "") or activity.conversation.tenant_id or ""
 
 
 def channel_of(activity: TeamsActivity) -> str:
@@ -281,8 +281,8 @@ class _Page:
             if tag[1]:
                 self._close(name)
             elif name:
-                found = ((key.lower(), html.unescape(a or b or c)) for key, a, b, c in _ATTRIBUTE.findall(tag[3]))
-                self._open(name, dict(found))
+                attributes = ((key.lower(), html.unescape(a or b or c)) for key, a, b, c in _ATTRIBUTE.findall(tag[3]))
+                self._open(name, dict(attributes))
                 if tag[3].endswith("/"):
                     self._close(name)
         self._say(html.unescape(body[at:]))
@@ -356,15 +356,21 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
         if entity.type == "quotedReply" and (told := entity.quoted_reply) is not None:
             name, preview = told.sender_name or "", told.preview or ""
             quotes.append(_Quote(told.message_id, told.sender_id or "", [name], [preview]))
-    found: list[Reference] = []
-    for one in quotes:
-        own = bool(one.message_id) and one.author == activity.recipient.id
-        text = "" if own else "".join(one.texts).strip()
-        found.append(
-            Reference("quote", text, Author("", "".join(one.names).strip(), trusted=False), one.message_id, own=own)
+    references: list[Reference] = []
+    for quoted in quotes:
+        own = bool(quoted.message_id) and quoted.author == activity.recipient.id
+        text = "" if own else "".join(quoted.texts).strip()
+        references.append(
+            Reference(
+                "quote", text, Author("", "".join(quoted.names).strip(), trusted=False), quoted.message_id, own=own
+            )
         )
-    cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.kind))
-    return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
+    cards = (
+        words_of(attachment.content, _CARDS)
+        for attachment in activity.attachments or ()
+        if _CARD.fullmatch(attachment.kind)
+    )
+    return references + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
@@ -386,7 +392,7 @@ def text_of(activity: TeamsActivity) -> str:
     for entity in activity.entities or ():
         if _names(entity, activity.recipient.id) and entity.text:
             text = text.replace(entity.text, "", 1)
-    text = _AT.sub(lambda found: f"@{html.unescape(found[1])}", _QUOTED_HERE.sub("", text)).strip()
+    text = _AT.sub(lambda match: f"@{html.unescape(match[1])}", _QUOTED_HERE.sub("", text)).strip()
     return untrusted_block(QUOTED, text) if text and unclear else text
 
 
@@ -418,7 +424,7 @@ def pressed_in(activity: TeamsActivity) -> str:
 
 def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
     """Return the name, media type and address of each file, without cards and the text's HTML."""
-    found: list[tuple[str, str, str]] = []
+    parts: list[tuple[str, str, str]] = []
     for attached in activity.attachments or ():
         kind = attached.kind
         if kind == DOWNLOAD:
@@ -426,19 +432,19 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
                 info = msgspec.json.decode(attached.content, type=_FileDownloadInfo)
             except UNREADABLE:
                 info = _FileDownloadInfo()
-            found.append((attached.name or "file", "application/octet-stream", info.download_url))
+            parts.append((attached.name or "file", "application/octet-stream", info.download_url))
         elif attached.content_url and not kind.startswith(("text/html", "application/vnd.microsoft.")):
             kind = "image/png" if kind == "image/*" else kind
             name = attached.name or f"{kind.partition('/')[0]}.{kind.partition('/')[2] or 'bin'}"
-            found.append((name, kind or "application/octet-stream", attached.content_url))
-    return found
+            parts.append((name, kind or "application/octet-stream", attached.content_url))
+    return parts
 
 
 def untold_files(activity: TeamsActivity) -> int:
     """Count files of which Teams tells bots only their positions in the text, as in channels. Source:
     learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which gives bots files only in direct
     chats."""
-    told = {attached.id for attached in activity.attachments or () if attached.id}
+    attached_ids = {attached.id for attached in activity.attachments or () if attached.id}
     places: set[str] = set()
     for attached in activity.attachments or ():
         if attached.kind == "text/html":
@@ -446,15 +452,15 @@ def untold_files(activity: TeamsActivity) -> int:
                 places.update(_PLACE.findall(msgspec.json.decode(attached.content, type=str)))
             except UNREADABLE:
                 continue
-    return len(places - told)
+    return len(places - attached_ids)
 
 
 def emoji_of(reaction: _Reaction) -> str:
     """Return the emoji if Teams provides its code point, otherwise its name."""
-    found = _EMOJI.fullmatch(reaction.type)
-    if found is None or int(found[1], 16) > 0x10FFFF:
+    match = _EMOJI.fullmatch(reaction.type)
+    if match is None or int(match[1], 16) > 0x10FFFF:
         return reaction.type
-    return chr(int(found[1], 16))
+    return chr(int(match[1], 16))
 
 
 def host_of(url: str) -> str:
@@ -543,15 +549,15 @@ class TeamsApi(RestApi):
 
     async def _place(self, channel: str) -> _ConversationRef | None:
         """Return a conversation's stored data, or None before its first message. Raises StoreError."""
-        found = self._places.get(channel)
-        if found is None:
+        place = self._places.get(channel)
+        if place is None:
             stored = await self._store.get(self._scope, channel)
             try:
-                found = msgspec.json.decode(stored or "", type=_ConversationRef)
+                place = msgspec.json.decode(stored or "", type=_ConversationRef)
             except UNREADABLE:
                 return None
-            self._places.put(channel, found)
-        return found
+            self._places.put(channel, place)
+        return place
 
     async def is_direct(self, thread: ThreadId) -> bool:
         """Whether a thread is a direct chat. Raises StoreError."""

@@ -139,10 +139,10 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         taken = msgspec.json.decode(stored, type=list[int]) if stored else []
         while True:
             given: Fields = {"offset": confirmed, "timeout": POLL_SECONDS, "allowed_updates": ALLOWED_UPDATES}
-            told = await self._api.call("getUpdates", list[msgspec.Raw], given, seconds=POLL_SECONDS + 10)
+            updates = await self._api.call("getUpdates", list[msgspec.Raw], given, seconds=POLL_SECONDS + 10)
             self._reset_backoff()
             numbered = sorted(
-                ((msgspec.json.decode(raw, type=_Numbered).update_id, raw) for raw in told), key=itemgetter(0)
+                ((msgspec.json.decode(raw, type=_Numbered).update_id, raw) for raw in updates), key=itemgetter(0)
             )
             for number, raw in numbered:
                 if number not in taken:
@@ -262,10 +262,10 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if album:
             self._albums.put(album, _Album(is_named=True))
         if seen.waiting:  # exclude the messages being processed
-            self._forget_overheard(prompt, {one.key for _, one in seen.waiting})
-        for one, written in (*seen.waiting, (message, prompt)):
-            files = self._incoming(one)
-            if not (one.said or written.text or any(said.text for said in written.refers_to) or files):
+            self._forget_overheard(prompt, {message_seen.key for _, message_seen in seen.waiting})
+        for incoming, written in (*seen.waiting, (message, prompt)):
+            files = self._incoming(incoming)
+            if not (incoming.said or written.text or any(reference.text for reference in written.refers_to) or files):
                 kind = unknown_kind(event)
                 if not kind:
                     return
@@ -273,12 +273,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             await self._take_in(msgspec.structs.replace(written, direct=is_direct), inbox, files)
 
     def _incoming(self, message: TelegramMessage) -> list[IncomingFile]:
-        found: list[IncomingFile] = []
+        files_found: list[IncomingFile] = []
         for file, author in files_of(message, self._me):
             kind = file.mime_type or "application/octet-stream"
             about = Attachment(file.file_name, kind, file.file_size, author=author)
-            found.append((about, partial(self._api.fetch_file, file.file_id, self.download_bytes_max)))
-        return found
+            files_found.append((about, partial(self._api.fetch_file, file.file_id, self.download_bytes_max)))
+        return files_found
 
     # ---- sending ----
 

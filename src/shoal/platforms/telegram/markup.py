@@ -64,14 +64,14 @@ def styled(rendered: str) -> Styled:
     around code becomes two entities. For code in a link, the link is kept.
     """
     out: list[str] = []
-    found: list[tuple[int, int, int, dict[str, Json]]] = []
+    entities: list[tuple[int, int, int, dict[str, Json]]] = []
     opened: list[tuple[str, str, int]] = []
     place = at = 0
 
     def end(kind: str, detail: str, start: int) -> None:
         if place > start:
             about: dict[str, Json] = {_DETAILS[kind]: detail} if detail else {}
-            found.append(
+            entities.append(
                 (start, start - place, len(opened), {"type": kind, "offset": start, "length": place - start, **about})
             )
 
@@ -92,10 +92,10 @@ def styled(rendered: str) -> Styled:
             if kind != "none" and start >= 0:
                 end(kind, detail, start)
             if kind in _CODE:
-                opened = [(one, about, place if since < 0 else since) for one, about, since in opened]
+                opened = [(tag, about, place if since < 0 else since) for tag, about, since in opened]
     out.append(rendered[at:])
-    found.sort(key=itemgetter(0, 1, 2))  # outer ones first
-    return Styled("".join(out), [entity for *_, entity in found])
+    entities.sort(key=itemgetter(0, 1, 2))  # outer ones first
+    return Styled("".join(out), [entity for *_, entity in entities])
 
 
 def utf16_length(text: str) -> int:

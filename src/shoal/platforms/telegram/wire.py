@@ -328,8 +328,10 @@ class TelegramMessage(_Content):
     def said_without(self, units: range) -> str:
         """Return its text without these UTF-16 units, with link addresses."""
         encoded = (self.text or self.caption).encode("utf-16-le")
-        links = [one for one in self.entities or self.caption_entities if one.url and one.type == "text_link"]
-        changes = [(one.offset + one.length, one.offset + one.length, f" ({one.url})") for one in links]
+        links = [
+            entity for entity in self.entities or self.caption_entities if entity.url and entity.type == "text_link"
+        ]
+        changes = [(link.offset + link.length, link.offset + link.length, f" ({link.url})") for link in links]
         changes += [(units.start, units.stop, "")] if units else []
         for start, end, text in sorted(changes, reverse=True):
             encoded = encoded[: 2 * start] + text.encode("utf-16-le") + encoded[2 * end :]
@@ -390,7 +392,7 @@ class _MemberUpdated(msgspec.Struct):
     @property
     def is_added(self) -> bool:
         """Whether it was newly added to a group."""
-        was, is_now = (one.status in PRESENT for one in (self.old_chat_member, self.new_chat_member))
+        was, is_now = (member.status in PRESENT for member in (self.old_chat_member, self.new_chat_member))
         return is_now and not was and self.chat.type != "private"
 
 
@@ -412,9 +414,9 @@ class Update(msgspec.Struct):
         posts = (self.message, self.edited_message, self.channel_post, self.edited_channel_post, clicked)
         messages = [post for post in posts if post is not None]
         messages += [post.reply_to_message for post in messages if post.reply_to_message is not None]
-        found = [message.chat for message in messages]
-        found += [message.sender_chat for message in messages if message.sender_chat is not None]
-        return found + [one.chat for one in (self.message_reaction, self.my_chat_member) if one is not None]
+        chats = [message.chat for message in messages]
+        chats += [message.sender_chat for message in messages if message.sender_chat is not None]
+        return chats + [update.chat for update in (self.message_reaction, self.my_chat_member) if update is not None]
 
 
 # ---- meaning of updates ----
@@ -512,31 +514,31 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
     replied, external, quote = message.answered, message.external_reply, message.quote
     quoted = quote.text if quote is not None else ""
     kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
-    found: list[Reference] = []
+    references: list[Reference] = []
     if replied is not None:
         own, tasks = is_of(replied, me), replied.checklist.tasks if replied.checklist is not None else ()
-        task = next((one.said for one in tasks if one.id == message.reply_to_checklist_task_id), "")
+        task = next((task.said for task in tasks if task.id == message.reply_to_checklist_task_id), "")
         author = author_in(replied) or Author("", replied.chat.title, trusted=False)
         if own and replied.sender is not None:
             author = author_of(replied.sender)
-        said = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
+        quote_text = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
         author = author if own else _vouched(replied, author)
-        found.append(Reference(kind, said, author, id_in(message.chat, replied.message_id), own=own))
+        references.append(Reference(kind, quote_text, author, id_in(message.chat, replied.message_id), own=own))
     elif external is not None:
-        said = quoted or _all_said(external) or "[a message of another chat]"
-        found.append(Reference(kind, said, _sender_elsewhere(external), str(external.message_id or "")))
+        quote_text = quoted or _all_said(external) or "[a message of another chat]"
+        references.append(Reference(kind, quote_text, _sender_elsewhere(external), str(external.message_id or "")))
     if message.reply_to_story is not None:
-        found.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
+        references.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
     shown = shown_by(message)
     if message.maker is not None:
-        said = "\n".join(filter(None, (text, shown))) or _all_said(message)
-        found.append(
-            Reference("forward", said, _vouched(message, message.maker), id_in(message.chat, message.message_id))
+        quote_text = "\n".join(filter(None, (text, shown))) or _all_said(message)
+        references.append(
+            Reference("forward", quote_text, _vouched(message, message.maker), id_in(message.chat, message.message_id))
         )
     elif shown:
         author = Author("", trusted=False)
-        found.append(Reference("forward", shown, author, id_in(message.chat, message.message_id)))
-    return found
+        references.append(Reference("forward", shown, author, id_in(message.chat, message.message_id)))
+    return references
 
 
 def _vouched(content: _Content, author: Author) -> Author:
@@ -568,16 +570,16 @@ def author_in(message: TelegramMessage) -> Author | None:
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
     """Return its file, and that of the message it replies to unless the bot posted it, each with its author if
     different."""
-    found: list[tuple[TelegramFile, Author | None]] = []
+    files: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
-        found.append((own, message.maker))
+        files.append((own, message.maker))
     shown = file_of(replied) if replied is not None and not is_of(replied, me) else None  # "what is this?"
     if replied is not None and shown is not None:
-        found.append((shown, author_in(replied) or Author("", trusted=False)))
+        files.append((shown, author_in(replied) or Author("", trusted=False)))
     elif external is not None and (shown := file_of(external)) is not None:
-        found.append((shown, _sender_elsewhere(external)))
-    return found
+        files.append((shown, _sender_elsewhere(external)))
+    return files
 
 
 def _origin_of(origin: _ForwardOrigin) -> Author:

@@ -138,18 +138,21 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
         raise click.UsageError(" ".join(error.problems)) from error
     name = profile if rules is None else Path(profile).name
     body = {"profile": name, "rules": rules, "hours": hours_of(since), "agent": agent}
-    found = call_api(context, "POST", "/api/permissions/replay", body, into=HindsightView)
+    view = call_api(context, "POST", "/api/permissions/replay", body, into=HindsightView)
     if as_json:
-        print_json(found)
+        print_json(view)
         return
-    rows = [(one.before, one.after, one.count, printable(one.action), one.rule or "no rule") for one in found.changed]
+    rows = [
+        (decision.before, decision.after, decision.count, printable(decision.action), decision.rule or "no rule")
+        for decision in view.changed
+    ]
     nothing = "Every action would have been decided the same way."
     print_table(("was", "would be", "times", "action", "by rule"), rows, nothing)
     for after, word in (("allow", "allowed"), ("ask", "asked about"), ("deny", "denied")):
-        count = sum(one.count for one in found.changed if one.after == after)
+        count = sum(decision.count for decision in view.changed if decision.after == after)
         if count:
             print(f"newly {word}: {count}")
-    print(f"Looked at {found.checked} checks of {found.actions} actions.")
+    print(f"Looked at {view.checked} checks of {view.actions} actions.")
 
 
 @command(permissions, example="shoal permissions suggest")
@@ -157,37 +160,37 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
 @click.option("--accept", type=click.IntRange(1), help="Add the rule with this number to shoal.toml.")
 def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
     """Suggest narrow rules for actions that people were asked about repeatedly and always allowed."""
-    found = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
+    suggestions = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
     if as_json and accept is None:
-        print_json(found)
+        print_json(suggestions)
         return
     if accept is not None:
-        if accept > len(found):
+        if accept > len(suggestions):
             raise click.UsageError(f"There is no suggestion {accept}. `shoal permissions suggest` lists them.")
-        rule = found[accept - 1]
+        rule = suggestions[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
         print(f"Added to {context.home.config_file}; it takes effect on the next turn:\n{made.text}")
         return
-    for number, one in enumerate(found, 1):
-        taken = " (added)" if one.accepted else ""
-        asked = f"asked {counted(one.asked, 'time')} since {when(one.since)}"
-        print(f"{number}. {one.agent} {asked}, allowed each time{taken}:")
-        print("\n".join(f"     {line}" for line in printable(one.shown).splitlines()[:6]))
-        print("   " + "\n   ".join(one.text.splitlines()))
-    if not found:
+    for number, suggestion in enumerate(suggestions, 1):
+        taken = " (added)" if suggestion.accepted else ""
+        asked = f"asked {counted(suggestion.asked, 'time')} since {when(suggestion.since)}"
+        print(f"{number}. {suggestion.agent} {asked}, allowed each time{taken}:")
+        print("\n".join(f"     {line}" for line in printable(suggestion.shown).splitlines()[:6]))
+        print("   " + "\n   ".join(suggestion.text.splitlines()))
+    if not suggestions:
         print("No action was asked about often enough yet.")
-    elif not all(one.accepted for one in found):
+    elif not all(suggestion.accepted for suggestion in suggestions):
         tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
 @command(permissions, example="shoal permissions rules")
 def rules(context: CommandContext, as_json: bool) -> None:
     """List your own rules: those added to every profile, and those in your own profiles."""
-    found = get(context, "/api/permissions/rules", list[OwnRuleView])
-    rows = [(one.id, _whose(one), one.list, printable(one.words or one.pattern)) for one in found]
+    rules = get(context, "/api/permissions/rules", list[OwnRuleView])
+    rows = [(rule.id, _whose(rule), rule.list, printable(rule.words or rule.pattern)) for rule in rules]
     empty = "You have no rules of your own. Add one: shoal permissions add"
-    print_records(found, as_json, ("id", "for", "decision", "what"), rows, empty)
+    print_records(rules, as_json, ("id", "for", "decision", "what"), rows, empty)
 
 
 def _whose(rule: OwnRuleView) -> str:
@@ -280,21 +283,21 @@ pair = CodeOrCommand(
 @command(pair, hidden=True, example="shoal pair confirm k5qct379")
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in the person who got CODE."""
-    found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
+    answer = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    print(f"{printable(f'{found.platform}:{found.user}')} can now talk to your agents.")
+    print(f"{printable(f'{answer.platform}:{answer.user}')} can now talk to your agents.")
 
 
 @command(pair, "list", example="shoal pair list")
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List the people who were let in by code, and those who wait."""
-    found = get(context, "/api/access", AccessView)
-    waiting = [(one, f"waiting; the code is valid until {when(one.expires_at)}") for one in found.waiting]
-    paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
-    rows = [(f"{one.platform}:{one.user}", one.name, text) for one, text in (*waiting, *paired)]
-    print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody is waiting.")
+    view = get(context, "/api/access", AccessView)
+    waiting = [(request, f"waiting; the code is valid until {when(request.expires_at)}") for request in view.waiting]
+    paired = [(person, f"let in {when(person.at)} by {person.by}") for person in view.paired]
+    rows = [(f"{person.platform}:{person.user}", person.name, text) for person, text in (*waiting, *paired)]
+    print_records(view, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody is waiting.")
 
 
 @command(pair, "remove", example="shoal pair remove telegram:4711")
@@ -339,10 +342,10 @@ def create_token(
         print_json(made)
         return
     print(made.secret)
-    kept = made.token
-    until = f"until {when(kept.expires_at)} UTC" if kept.expires_at else "until it is revoked"
+    token = made.token
+    until = f"until {when(token.expires_at)} UTC" if token.expires_at else "until it is revoked"
     print(
-        f"{kept.name}: scope {kept.scope}, as {printable(kept.person)}, {until}. It is not shown again.",
+        f"{token.name}: scope {token.scope}, as {printable(token.person)}, {until}. It is not shown again.",
         file=sys.stderr,
     )
 
@@ -350,12 +353,13 @@ def create_token(
 @command(token, "list", example="shoal token list")
 def list_tokens(context: CommandContext, as_json: bool) -> None:
     """List the tokens and when each was last used. The tokens themselves are not stored."""
-    found = get(context, "/api/tokens", list[TokenView])
+    tokens = get(context, "/api/tokens", list[TokenView])
     rows = [
-        (one.name, one.scope, one.person, one.agent or "all", one.used_on or "never", one.expires_at) for one in found
+        (token.name, token.scope, token.person, token.agent or "all", token.used_on or "never", token.expires_at)
+        for token in tokens
     ]
     head = ("name", "scope", "as", "agent", "last used", "expires (UTC)")
-    print_records(found, as_json, head, rows, "There are no tokens.")
+    print_records(tokens, as_json, head, rows, "There are no tokens.")
 
 
 @command(token, "revoke", example="shoal token revoke openwebui")

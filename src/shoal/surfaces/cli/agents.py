@@ -41,23 +41,23 @@ agents = click.Group(
 @command(agents, "list", example="shoal agents list")
 def list_agents(context: CommandContext, as_json: bool) -> None:
     """List the agents."""
-    found = [
-        msgspec.structs.replace(one, path=str(context.home.agent(one.name)))
-        for one in get(context, "/api/agents", list[ListedAgent])
+    agents = [
+        msgspec.structs.replace(agent, path=str(context.home.agent(agent.name)))
+        for agent in get(context, "/api/agents", list[ListedAgent])
     ]
     rows = [
         (
-            one.name,
-            one.error or one.model,
-            one.profile,
-            ", ".join(one.tools) or "all",
-            ", ".join(f"{place} ({listen})" for place, listen in one.listen.items()),
-            one.path,
+            agent.name,
+            agent.error or agent.model,
+            agent.profile,
+            ", ".join(agent.tools) or "all",
+            ", ".join(f"{place} ({listen})" for place, listen in agent.listen.items()),
+            agent.path,
         )
-        for one in found
+        for agent in agents
     ]
     head = ("name", "model", "profile", "tools", "channels", "folder")
-    print_records(found, as_json, head, rows, "There are no agents.")
+    print_records(agents, as_json, head, rows, "There are no agents.")
 
 
 @command(agents, example='shoal agents create research --prompt "You compare sources."')

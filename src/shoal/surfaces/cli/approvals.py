@@ -19,29 +19,41 @@ approvals = click.Group(
 @click.option("--thread", default="", help="Only those of this thread.")
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the open questions, newest first."""
-    found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
-    rows = [(_name(one), VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
+    approvals = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
+    rows = [
+        (
+            _name(approval),
+            VERDICTS.get(approval.state, approval.state),
+            approval.expires_at,
+            approval.thread,
+            approval.shown,
+        )
+        for approval in approvals
+    ]
     head = ("id", "state", "expires", "thread", "what would run")
-    print_records(found, as_json, head, rows, "Nothing waits for an answer.")
+    print_records(approvals, as_json, head, rows, "Nothing waits for an answer.")
 
 
 @command(approvals, "show", example="shoal approvals show 01K9V3")
 def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     """Show one question in full: what exactly would run, who asked, and why Shoal asks."""
-    found = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
+    approval = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
     if as_json:
-        print_json(found)
+        print_json(approval)
         return
-    state = VERDICTS.get(found.state, found.state).capitalize()
-    print(f"{state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)} in {found.thread}")
-    if found.item.why:
-        print(f"The model says: “{printable(found.item.why)}”")
-    if found.item.card:
-        print(f"Call {found.item.number} of {found.item.total} on card {found.item.card}")
-    for said in (found.runs, found.reason, found.values, found.always):
-        if said:
-            print(printable(said))
-    print(f"\n{printable(found.shown)}")
+    state = VERDICTS.get(approval.state, approval.state).capitalize()
+    print(
+        f"{state}, expires {when(approval.expires_at)} UTC, "
+        f"asked by {printable(approval.asked_by)} in {approval.thread}"
+    )
+    if approval.item.why:
+        print(f"The model says: “{printable(approval.item.why)}”")
+    if approval.item.card:
+        print(f"Call {approval.item.number} of {approval.item.total} on card {approval.item.card}")
+    for line in (approval.runs, approval.reason, approval.values, approval.always):
+        if line:
+            print(printable(line))
+    print(f"\n{printable(approval.shown)}")
 
 
 @command(approvals, example="shoal approvals allow 01K9V3")

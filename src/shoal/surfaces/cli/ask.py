@@ -85,10 +85,10 @@ class AskResult(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, object]:
         """Return the output of `--json`: every field of the contract, including empty ones."""
-        found: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
+        fields: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
         if not self.approvals:
-            del found["approvals"]
-        return found
+            del fields["approvals"]
+        return fields
 
 
 @command(example='git diff | shoal ask "What could go wrong here?"')
@@ -275,7 +275,9 @@ class _Turn:
         card = self.staged[0].item.card
         lines = [line for request in self.staged for line in request_lines(request)][:-1]
         tell("\n".join(lines), sys.stderr)
-        waiting = tuple(WaitingApproval(one.approval_id, one.tool, printable(one.shown)) for one in self.staged)
+        waiting = tuple(
+            WaitingApproval(approval.approval_id, approval.tool, printable(approval.shown)) for approval in self.staged
+        )
         if not self.may_ask:
             allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
             tell(f"shoal: do it with {allow}, or discard it with {deny}.", sys.stderr)

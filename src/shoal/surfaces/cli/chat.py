@@ -374,13 +374,13 @@ class TerminalChat:
             self._update_state()
 
     async def _decide(self, answer: str, numbers: Sequence[int] = (), *, of_set: bool = False) -> None:
-        waiting = [one for one in self.questions.items() if one[1].item.staged == of_set]
+        waiting = [item for item in self.questions.items() if item[1].item.staged == of_set]
         if not waiting and not self.questions:
             self.screen.line("Nothing waits for an answer.")
             return
         approval, request = waiting[0] if waiting else next(iter(self.questions.items()))
         card = request.item.card
-        of_card = [one for one, other in self.questions.items() if card and other.item.card == card]
+        of_card = [question for question, other in self.questions.items() if card and other.item.card == card]
         runs_next = f"staged:{card}" if request.item.staged and answer != "deny" else ""
         if runs_next:  # the message whose turn runs them
             self._sent.add(runs_next)
@@ -437,7 +437,7 @@ class TerminalChat:
             case ApprovalSettled(approval_id=approval):
                 self.questions.pop(approval, None)
             case Failed(kind=kind) if kind == DROPPED:
-                self._sent = {one for one in self._sent if not one.startswith("staged:")}
+                self._sent = {key for key in self._sent if not key.startswith("staged:")}
             case TurnFinished() as finished:
                 self.thinking.fold()
                 self._usage = self._usage + finished.usage

@@ -96,15 +96,15 @@ class Client:
 def find_server(context: CommandContext) -> Client | None:
     """Return the running server of this home directory, or None."""
     try:
-        found = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
+        match = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if found is None or not is_held(context.home.lock_file):
+    if match is None or not is_held(context.home.lock_file):
         return None
     token = context.config().web.token.reveal()
     if not token and context.home.token_file.exists():
         token = read_token(context.home)
-    return Client(HttpTransport(found[1], token))
+    return Client(HttpTransport(match[1], token))
 
 
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:

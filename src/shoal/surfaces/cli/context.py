@@ -182,15 +182,17 @@ def command(
     def make(function: Callable[Concatenate[CommandContext, P], int | None]) -> click.Command:
         made = click.command(name, hidden=hidden, epilog=f"Example: {example}")(click.pass_obj(function))
         _, *taken = inspect.signature(function).parameters.values()
-        names = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD]
-        declared = {one.name for one in made.params}
+        names = [parameter.name for parameter in taken if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        declared = {param.name for param in made.params}
         if "as_json" in names and "as_json" not in declared:
             made = json_option(made)
-        arguments = [click.Argument([one]) for one in names if one != "as_json" and one not in declared]
-        order = {one: place for place, one in enumerate(names)}
+        arguments = [click.Argument([name]) for name in names if name != "as_json" and name not in declared]
+        order = {name: place for place, name in enumerate(names)}
         made.params = sorted(
             [*arguments, *made.params],
-            key=lambda one: order.get(one.name or "", 0) if isinstance(one, click.Argument) else len(names),
+            key=lambda argument: (
+                order.get(argument.name or "", 0) if isinstance(argument, click.Argument) else len(names)
+            ),
         )
         if group is not None:
             group.add_command(made)

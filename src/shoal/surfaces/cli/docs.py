@@ -21,7 +21,7 @@ def docs(words: tuple[str, ...]) -> None:
 
     Several matching pages are listed. Without WORD, print the index.
     """
-    folder = next((one for one in FOLDERS if (one / "README.md").is_file()), None)
+    folder = next((folder for folder in FOLDERS if (folder / "README.md").is_file()), None)
     if folder is None:
         raise NotFound("This installation has no documentation. It is in docs/ of the source.")
     texts = {

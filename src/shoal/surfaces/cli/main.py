@@ -103,7 +103,7 @@ def _of_features(job: str) -> dict[str, CommandEntry]:
     }
 
 
-JOBS = {job: found for job, commands in _CORE.items() if (found := {**commands, **_of_features(job)})}
+JOBS = {job: of_job for job, commands in _CORE.items() if (of_job := {**commands, **_of_features(job)})}
 COMMANDS = {name: entry for commands in JOBS.values() for name, entry in commands.items()}
 
 
@@ -178,8 +178,10 @@ class Subcommands(click.Group):
         """Return completions from the table."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [
+            CompletionItem(name, help=command.help) for name, command in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
@@ -259,7 +261,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     inner = cast("tuple[BaseException, ...]", error.exceptions)
-    return [leaf for one in inner for leaf in _leaves(one)]
+    return [leaf for command in inner for leaf in _leaves(command)]
 
 
 def _other_schema(context: CommandContext) -> list[str]:
@@ -285,14 +287,16 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             lines = [*error.problems, *_other_schema(context)]
         case click.ClickException():
             is_argument = isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument)
-            said = " ".join((error.message if is_argument and error.message else error.format_message()).split())
-            said = said.replace("a valid integer range", "a whole number").replace("a valid integer", "a whole number")
-            if not said.endswith("?") and not (
-                type(error) is click.UsageError and said.endswith(".")
+            message = " ".join((error.message if is_argument and error.message else error.format_message()).split())
+            message = message.replace("a valid integer range", "a whole number").replace(
+                "a valid integer", "a whole number"
+            )
+            if not message.endswith("?") and not (
+                type(error) is click.UsageError and message.endswith(".")
             ):  # click's own words
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
-                said = f"{said.rstrip('.')}. `{path} --help` says what is right."
-            lines = [said]
+                message = f"{message.rstrip('.')}. `{path} --help` says what is right."
+            lines = [message]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
             lines = [f"This user may not read {context.root}. Run Shoal as its owner, or name another with --home DIR."]
         case OSError():

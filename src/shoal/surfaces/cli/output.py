@@ -93,7 +93,7 @@ def worded(text: str, *, colour: bool = False) -> str:
     """Return a message without its backticks: code is cyan on a color terminal and quoted otherwise. Shoal's commands
     appear as they must be typed here.
     """
-    shown = _CODE.sub(lambda found: f"\x1b[36m{found[1]}\x1b[39m" if colour else f"'{found[1]}'", as_typed(text))
+    shown = _CODE.sub(lambda match: f"\x1b[36m{match[1]}\x1b[39m" if colour else f"'{match[1]}'", as_typed(text))
     return shown.replace("`", "'")  # an unpaired backtick comes from the content
 
 
@@ -294,13 +294,13 @@ _MAIN_ARGUMENTS = ("command", "path", "file_path", "query", "url", "text", "name
 
 def call_line(call: ToolCall) -> str:
     """Render a tool call on one line: its name and its subject, main argument or the start of all arguments."""
-    said = call.arguments
+    argument = call.arguments
     try:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
-        said = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), said)
+        argument = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), argument)
     except UNREADABLE:  # the model may write anything
         pass
-    about = " ".join(printable(said if said != "{}" else "").split())
+    about = " ".join(printable(argument if argument != "{}" else "").split())
     if len(about) > CALL_CHARS_MAX:
         about = about[: CALL_CHARS_MAX - 1] + "…"
     return f"{printable(call.name)} {about}".rstrip()
@@ -340,7 +340,7 @@ def _name(author: Author) -> str:
 
 def hours_of(text: str) -> int:
     """Return the hours of a duration like 12h, 30d or 2w. Raises click.UsageError."""
-    found = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
+    if match is None or not int(match[1]):
         raise click.UsageError(f"--since {text!r} is not a time span. Write 12h, 30d or 2w.")
-    return int(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]]
+    return int(match[1]) * {"h": 1, "d": 24, "w": 168}[match[2]]

@@ -62,16 +62,16 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
 @command(audit, example="shoal audit verify")
 def verify(context: CommandContext, as_json: bool) -> int:
     """Check every chain. Exits with 1 and names the first changed entry of each broken chain."""
-    found = context.read(lambda store: store.audit.verify())
-    problems = [one.shown for one in found.broken]
+    report = context.read(lambda store: store.audit.verify())
+    problems = [chain.shown for chain in report.broken]
     if as_json:
-        print_json({"chains": found.chains, "entries": found.entries, "broken": problems})
+        print_json({"chains": report.chains, "entries": report.entries, "broken": problems})
     elif problems:
         for problem in problems:
             print(f"broken: {problem}")
     else:
-        print(f"ok: {found.entries} entries in {found.chains} chains are whole.")
-    return 1 if found.broken else 0
+        print(f"ok: {report.entries} entries in {report.chains} chains are whole.")
+    return 1 if report.broken else 0
 
 
 # ---- usage ----
@@ -86,7 +86,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
-    found = get(context, "/api/usage", list[UsageView], days=days)
+    views = get(context, "/api/usage", list[UsageView], days=days)
     rows = [
         (
             row.day,
@@ -99,23 +99,23 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
             usd(row.usd),
             row.usage.estimated or "",
         )
-        for row in found
+        for row in views
     ]
     head = (
         *("day", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars"),
         "calls estimated",
     )
-    print_records(found, as_json, head, rows, "No model was called in this time.")
+    print_records(views, as_json, head, rows, "No model was called in this time.")
     ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
         print()
         spent = [
             (
-                one.scope,
-                f"{one.usd:.4f} of {one.usd_max:.2f}" if one.usd_max else f"{one.usd:.4f}",
-                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else one.tokens,
+                ceiling.scope,
+                f"{ceiling.usd:.4f} of {ceiling.usd_max:.2f}" if ceiling.usd_max else f"{ceiling.usd:.4f}",
+                f"{ceiling.tokens} of {ceiling.tokens_max}" if ceiling.tokens_max else ceiling.tokens,
             )
-            for one in ceilings
+            for ceiling in ceilings
         ]
         print_table(("today's ceiling", "US dollars", "tokens"), spent, "")
 
@@ -160,15 +160,15 @@ def refresh(context: CommandContext, as_json: bool) -> int:
         finally:
             await catalog.close()
 
-    found = asyncio.run(ask())
+    results = asyncio.run(ask())
     views = [
         {"provider": name, "valid": row.valid, "models": len(row.models), "error": row.error}
-        for name, row in found.items()
+        for name, row in results.items()
     ]
-    rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
+    rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in results.items()]
     empty = "No provider is configured; `demo` answers without one."
     print_records(views, as_json, ("provider", "", "models", "why"), rows, empty)
-    return 1 if any(row.error for row in found.values()) else 0
+    return 1 if any(row.error for row in results.values()) else 0
 
 
 @command(models, example="shoal models quirks")
@@ -178,13 +178,13 @@ def quirks(context: CommandContext, as_json: bool) -> None:
     chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
     learned, views = catalog.memory.all(), list[dict[str, str]]()
     for name in dict.fromkeys([*catalog.names(), chosen, *learned]):
-        one = learned.get(name)
+        quirks = learned.get(name)
         known = _listed(msgspec.to_builtins(catalog.known_quirks(name)))
         if known:
             views.append({"name": name, "quirks": known, "from": "known service", "refusal": ""})
-        if one is not None:
-            source = f"learned on {one.at:%Y-%m-%d}"
-            views.append({"name": name, "quirks": _listed(one.changes), "from": source, "refusal": one.refusal})
+        if quirks is not None:
+            source = f"learned on {quirks.at:%Y-%m-%d}"
+            views.append({"name": name, "quirks": _listed(quirks.changes), "from": source, "refusal": quirks.refusal})
     rows = [(view["name"], view["quirks"], view["from"], view["refusal"][:120]) for view in views]
     empty = "Every known model accepts the common form."
     print_records(views, as_json, ("model", "quirks", "from", "refusal"), rows, empty)
@@ -192,8 +192,10 @@ def quirks(context: CommandContext, as_json: bool) -> None:
 
 def _listed(changes: Mapping[str, Change]) -> str:
     """`images=none tools=no`."""
-    said = {name: ("yes" if value else "no") if isinstance(value, bool) else value for name, value in changes.items()}
-    return " ".join(f"{name}={value or 'none'}" for name, value in sorted(said.items()))
+    words_of_values = {
+        name: ("yes" if value else "no") if isinstance(value, bool) else value for name, value in changes.items()
+    }
+    return " ".join(f"{name}={value or 'none'}" for name, value in sorted(words_of_values.items()))
 
 
 @command(models, "forget", example="shoal models forget ollama/qwen3")
@@ -230,10 +232,10 @@ skills = click.Group(
 @AS_IN_THREAD
 def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
     """List the skills. Of several with one name, the narrowest scope wins."""
-    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
-    rows = [(skill.name, skill.scope, skill.description) for skill in found]
+    skills = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
+    rows = [(skill.name, skill.scope, skill.description) for skill in skills]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
-    print_records(found, as_json, ("name", "scope", "description"), rows, empty)
+    print_records(skills, as_json, ("name", "scope", "description"), rows, empty)
 
 
 @command(skills, example="shoal skills check")
@@ -241,16 +243,16 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
 @AS_IN_THREAD
 def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
     """Report problems in skills. Exits with 1 if there are any. JSON is a list of {"path", "problem"}."""
-    found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
+    view = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
     if as_json:
-        print_json(found.problems)
-        return 1 if found.problems else 0
-    for one in found.problems:
-        tell(f"fail: {one.problem} ({one.path})")
-    for skill in found.shadowed:
+        print_json(view.problems)
+        return 1 if view.problems else 0
+    for problem in view.problems:
+        tell(f"fail: {problem.problem} ({problem.path})")
+    for skill in view.shadowed:
         print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
-    print(f"{len(found.skills)} skills can be used.")
-    return 1 if found.problems else 0
+    print(f"{len(view.skills)} skills can be used.")
+    return 1 if view.problems else 0
 
 
 @command(skills, example="shoal skills install ./release-notes")
@@ -271,8 +273,8 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
         except OSError as error:
             raise click.UsageError(f"{source} cannot be read: {error.strerror}.") from error
     with as_usage():
-        found = call_api(context, "POST", f"/api/skills?{urlencode(where)}", content, into=SkillsView)
-    print(f"Installed {', '.join(found.installed)}. Agents can use it from the next turn on.")
+        view = call_api(context, "POST", f"/api/skills?{urlencode(where)}", content, into=SkillsView)
+    print(f"Installed {', '.join(view.installed)}. Agents can use it from the next turn on.")
 
 
 def _archive_of(path: Path) -> bytes:

@@ -225,5 +225,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    found = cast("dict[str, object]", vars(record))
-    return {name: value for name, value in found.items() if name not in _STANDARD}
+    fields = cast("dict[str, object]", vars(record))
+    return {name: value for name, value in fields.items() if name not in _STANDARD}

@@ -194,8 +194,8 @@ class Setup:
             if is_chosen and not is_new and (state.is_demo or self.answers(calls)):
                 return
             while True:
-                runs = {one.name: " (it runs)" for one in state.models if one.name == "ollama" and one.is_set}
-                titles = {one.name: f"{one.title}{runs.get(one.name, '')}" for one in state.models}
+                runs = {model.name: " (it runs)" for model in state.models if model.name == "ollama" and model.is_set}
+                titles = {model.name: f"{model.title}{runs.get(model.name, '')}" for model in state.models}
                 titles[DEMO] = choices.DEMO_TITLE
                 provider = self.choose("provider", "Which model should answer?", titles, DEMO)
                 if provider == DEMO:
@@ -203,7 +203,7 @@ class Setup:
                         calls.call("PUT", f"/api/setup/providers/{DEMO}", {"model": DEMO})
                     self.say("model", "the built-in demo answers until you choose another: `shoal setup model`.")
                     return
-                if self.provider(calls, next(one for one in state.models if one.name == provider)):
+                if self.provider(calls, next(model for model in state.models if model.name == provider)):
                     return
                 if not self._asks:
                     raise LeftOut(f"The model of {provider} does not answer.")
@@ -297,14 +297,14 @@ class Setup:
         if "model" in self._given or not self._asks or len(models) < 2:
             return self.ask("model", "Model", default)
         tell("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
-        first = [default, *(one for one in models if one != default)] if default else models
+        first = [default, *(model for model in models if model != default)] if default else models
         return ask_from(first, "Model (a number, a name, or a part of one)", default)
 
     def chat(self) -> None:
         """Connect a bot and identify its owner."""
         with open_calls(self._context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
-            chats = {one.name: one for one in state.chats}
+            chats = {chat.name: chat for chat in state.chats}
             chat = self.connected_chat(calls, state.chats)
             if chat is None:
                 if not self._asks and "platform" not in self._given:
@@ -320,7 +320,7 @@ class Setup:
     def connected_chat(self, calls: SetupCalls, chats: Sequence[ChatChoice]) -> ChatChoice | None:
         """Return the first chat with an account that connects; None to ask for one."""
         for chat in chats:
-            is_on = any(one.enabled for one in self.accounts(chat.name))
+            is_on = any(account.enabled for account in self.accounts(chat.name))
             if not is_on or "chat" in self._again or self._given.get("platform", chat.name) != chat.name:
                 continue
             try:
@@ -338,8 +338,8 @@ class Setup:
 
     def has_people(self, platform: str) -> bool:
         """Whether at least one person may write to a platform's account."""
-        accounts = [one for one in self.accounts(platform) if one.enabled]
-        return len(accounts) > 1 or any(one.owner or one.allow for one in accounts)
+        accounts = [account for account in self.accounts(platform) if account.enabled]
+        return len(accounts) > 1 or any(account.owner or account.allow for account in accounts)
 
     def connect_one(self, calls: SetupCalls, chats: Mapping[str, ChatChoice]) -> ChatChoice | None:
         """Ask for a chat and its settings until it is connected; None for no chat."""
@@ -372,7 +372,7 @@ class Setup:
         An account that was imported or switched off keeps its settings.
         """
         table, values = f"platforms.{chat.name}", dict[str, str]()
-        rests = any(not one.enabled for one in self.accounts(chat.name))
+        rests = any(not account.enabled for account in self.accounts(chat.name))
         for field in chat.fields:
             option = "app_token" if field.name == "app_token" else "token"
             name = f"{table}.{field.name}"
@@ -531,15 +531,17 @@ class Setup:
 
     def from_environment(self) -> dict[str, str]:
         """Return the keys whose secret is in a variable of this shell, with the variable."""
-        config, found = self.config(), dict[str, Secret]()
+        config, secrets = self.config(), dict[str, Secret]()
         for name, provider in config.providers.items():
-            found[f"providers.{name}.api_key"] = provider.api_key
+            secrets[f"providers.{name}.api_key"] = provider.api_key
         for platform, record in choices.platforms().items():
             for account in config.platforms.of(platform)[:1]:
-                keys = [one.key for one in record.questions if one.secret]
-                found |= {f"platforms.{platform}.{key}": getattr(account, key) for key in keys}
+                keys = [question.key for question in record.questions if question.secret]
+                secrets |= {f"platforms.{platform}.{key}": getattr(account, key) for key in keys}
         return {
-            key: secret.name for key, secret in found.items() if secret.source == "env" and os.environ.get(secret.name)
+            key: secret.name
+            for key, secret in secrets.items()
+            if secret.source == "env" and os.environ.get(secret.name)
         }
 
     # ---- asking, printing, writing ----
@@ -560,7 +562,7 @@ class Setup:
                 return names[int(answer) - 1]
             if answer in names:
                 return answer
-            matches = [one for one, text in choices.items() if answer in f"{one} {text}".lower()]
+            matches = [name for name, text in choices.items() if answer in f"{name} {text}".lower()]
             if len(matches) == 1 and not answer.isdecimal():
                 return matches[0]
             tell(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
@@ -653,7 +655,7 @@ class Setup:
         chats = [
             record.title
             for name, record in choices.platforms().items()
-            if any(one.enabled for one in config.platforms.of(name))
+            if any(account.enabled for account in config.platforms.of(name))
         ]
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
         if self._started is not None or self._runs:

@@ -73,7 +73,7 @@ def dialect(colour: bool, width: int) -> Dialect:
 def wrapped(text: str, width: int) -> list[str]:
     """Return lines no wider than `width`, each with its own styles. Continuation lines are aligned with the text."""
     active: dict[str, str] = {}
-    found: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
         lead = _LEAD.match(line)
         assert lead is not None, "it matches anything"
@@ -94,11 +94,11 @@ def wrapped(text: str, width: int) -> list[str]:
                 continue
             taken = get_cwidth(token[0])
             if used + len(space) + taken > width and not is_bare and not is_fixed:
-                found.append(row.rstrip() + _ended(active))
+                lines.append(row.rstrip() + _ended(active))
                 row, used, space = hang + "".join(active.values()), get_cwidth(hang), ""
             row, used, space, is_bare = row + space + token[0], used + len(space) + taken, "", False
-        found.append(row.rstrip() + _ended(active))
-    return found
+        lines.append(row.rstrip() + _ended(active))
+    return lines
 
 
 def _ended(active: dict[str, str]) -> str:
@@ -121,11 +121,11 @@ def cropped(text: str, width: int) -> str:
 
 def pieces(text: str, width: int) -> list[str]:
     """Split a plain line at the screen's width, without losing anything."""
-    found, used = [""], 0
+    lines, used = [""], 0
     for character in text:
         used += get_cwidth(character)
-        if used > width and found[-1]:
-            found.append("")
+        if used > width and lines[-1]:
+            lines.append("")
             used = get_cwidth(character)
-        found[-1] += character
-    return found
+        lines[-1] += character
+    return lines

@@ -167,14 +167,14 @@ class TerminalScreen(ChatScreen):
 
     def wants(self, request: ApprovalRequested) -> None:
         """Show an approval request, character for character. A line that is too wide continues after ↪."""
-        found: list[str] = []
+        lines: list[str] = []
         for line in request_lines(request):
             if line.startswith(VERBATIM):
                 parts = pieces(line.removeprefix(VERBATIM), self.width - len(VERBATIM))
-                found += [f"{GOES_ON if number else VERBATIM}{part}" for number, part in enumerate(parts)]
+                lines += [f"{GOES_ON if number else VERBATIM}{part}" for number, part in enumerate(parts)]
             else:
-                found += wrapped(line, self.width)
-        self._print("line", found)
+                lines += wrapped(line, self.width)
+        self._print("line", lines)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
         """Show the end of a call in a line; for a failed call also the start of its result."""
@@ -207,11 +207,11 @@ class TerminalScreen(ChatScreen):
         self._session.app.invalidate()
 
     def _message(self) -> ANSI:
-        found = [""]
+        lines = [""]
         if self._conversation is not None and not self._session.app.is_done:
-            found += self.live_lines(self._conversation)
-        self._drawn = found
-        return ANSI("\n".join([*found, f"{styled('1')('>')} "]))
+            lines += self.live_lines(self._conversation)
+        self._drawn = lines
+        return ANSI("\n".join([*lines, f"{styled('1')('>')} "]))
 
     def _unwrap(self, app: Application[str]) -> None:
         """Erase lines that a narrower screen has wrapped: prompt_toolkit counts the rows as it drew them."""
@@ -223,23 +223,23 @@ class TerminalScreen(ChatScreen):
 
     def live_lines(self, conversation: TerminalChat) -> list[str]:
         """Return the rows above the prompt: the unfinished answer, and running calls with the end of their output."""
-        found: list[str] = []
+        lines: list[str] = []
         if text := conversation.answer.unfinished.strip("\n"):
-            found += [*rows(closed(text), self.width, colour=self._colour), ""]
+            lines += [*rows(closed(text), self.width, colour=self._colour), ""]
         for run in conversation.running.values():
             seconds = time.time() - run.since
             took = span(int(seconds)) if seconds >= 1 else ""
-            found.append(f"{_frame()} {cropped(run.label, self.width - len(took) - 6)}  {self._faint(took)}".rstrip())
+            lines.append(f"{_frame()} {cropped(run.label, self.width - len(took) - 6)}  {self._faint(took)}".rstrip())
             written = printable(run.written).expandtabs(4).rstrip().splitlines()
-            found += [self._faint(f"  {cropped(line, self.width - 2)}") for line in written[-OUTPUT_LINES:]]
+            lines += [self._faint(f"  {cropped(line, self.width - 2)}") for line in written[-OUTPUT_LINES:]]
         if thinking := conversation.thinking.text.strip():
             thinking_rows = wrapped(thinking[-THINKING_CHARS:], self.width - 2)[-THINKING_LINES:]
-            found += [f"{_frame()} {conversation.doing}", *(self._faint(f"  {row}") for row in thinking_rows), ""]
+            lines += [f"{_frame()} {conversation.doing}", *(self._faint(f"  {row}") for row in thinking_rows), ""]
         if conversation.running:
-            found.append("")
-        elif not found and not conversation.questions and (doing := conversation.doing):
-            found += [*wrapped(f"{_frame()} {doing}", self.width), ""]
-        found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
+            lines.append("")
+        elif not lines and not conversation.questions and (doing := conversation.doing):
+            lines += [*wrapped(f"{_frame()} {doing}", self.width), ""]
+        lines = lines[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
         if request := next(iter(conversation.questions.values()), None):
             keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
             card, questions = request.item.card, conversation.questions.values()
@@ -247,8 +247,8 @@ class TerminalScreen(ChatScreen):
             asked = f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
             if calls > 1:
                 asked = f"Allow these {calls} calls?  [y] all  [n] none  or write: allow 1 {request.item.total}"
-            found.append(styled("1")(cropped(asked, self.width)))
-        return found
+            lines.append(styled("1")(cropped(asked, self.width)))
+        return lines
 
     def _toolbar(self) -> ANSI:
         is_running = self._conversation is not None and self._conversation.is_running
@@ -297,16 +297,16 @@ class ChatCompleter(Completer):
         name, space, _ = before.partition(" ")
         if before.startswith("/") and not space:
             about = {**{name: spec.description for name, spec in self._commands.items()}, **COMMANDS}
-            found = {f"/{key}": text for key, text in about.items()}
+            words_about = {f"/{key}": text for key, text in about.items()}
         elif before.startswith("/"):
             spec = self._commands.get(name[1:])
-            found = dict.fromkeys(words_of(spec.usage) if spec is not None else (), "")
+            words_about = dict.fromkeys(words_of(spec.usage) if spec is not None else (), "")
             if name in ("/agent", "/thread", "/settings"):
-                found |= dict.fromkeys(agent_names(self._home.root), "agent")
+                words_about |= dict.fromkeys(agent_names(self._home.root), "agent")
         else:
             mark = "@" if word.startswith("@") else ""
-            found = {f"{mark}{agent}": "agent" for agent in agent_names(self._home.root)} if word else {}
-        for text, meta in found.items():
+            words_about = {f"{mark}{agent}": "agent" for agent in agent_names(self._home.root)} if word else {}
+        for text, meta in words_about.items():
             if text.startswith(word):
                 yield Completion(text, -len(word), display_meta=meta)
         if (word and space) or not before.startswith("/"):

@@ -120,8 +120,8 @@ class ThreadClient:
         """Remove a card's rule, given by its id or the id's end. Return a message. Raises NotFound and Conflict."""
         path = f"/api/approvals?pending=false&thread={path_part(self._thread)}"
         asked = await self._client.call("GET", path, into=list[ApprovalView])
-        names = [one.item.card or one.id for one in asked if one.scope in ("always", "withdrawn")]
-        name = next((one for one in names if one.upper().endswith(named.upper())), named)
+        names = [approval.item.card or approval.id for approval in asked if approval.scope in ("always", "withdrawn")]
+        name = next((name for name in names if name.upper().endswith(named.upper())), named)
         answer = await self._client.call("DELETE", f"/api/approvals/{path_part(name)}/always", into=dict[str, str])
         return answer["message"]
 

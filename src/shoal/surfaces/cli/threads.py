@@ -47,10 +47,13 @@ threads = click.Group(
 @click.option("--archived", is_flag=True, help="Only archived threads.")
 def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
     """List threads, most recently active first. Pinned threads are always listed."""
-    found = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
-    rows = [(one.thread, one.agent, one.updated_at, one.last_seq, _doing(one), one.title) for one in found]
+    threads = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
+    rows = [
+        (summary.thread, summary.agent, summary.updated_at, summary.last_seq, _doing(summary), summary.title)
+        for summary in threads
+    ]
     head = ("thread", "agent", "active (UTC)", "events", "", "title")
-    print_records(found, as_json, head, rows, "There are no threads yet.")
+    print_records(threads, as_json, head, rows, "There are no threads yet.")
 
 
 @command(threads, example="shoal threads show terminal:local:main")
@@ -189,9 +192,11 @@ def branch(context: CommandContext, id: str, after: int) -> None:
 @command(threads, example="shoal threads artifacts terminal:local:main")
 def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     """List the stored results, newest first."""
-    found = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
-    rows = [(one.artifact, one.name, f"{one.size_bytes:,}", one.created_at) for one in found]
-    print_records(found, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
+    artifacts = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
+    rows = [
+        (artifact.artifact, artifact.name, f"{artifact.size_bytes:,}", artifact.created_at) for artifact in artifacts
+    ]
+    print_records(artifacts, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
 
 
 def _path(id: str) -> str:
@@ -232,17 +237,17 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     """
     path = f"{_path(id)}/context"
     make_home(context.home)
-    found = call_app(context, "GET", path, into=ContextCosts)
+    costs = call_app(context, "GET", path, into=ContextCosts)
     if as_json:
-        print_json(found)
+        print_json(costs)
         return
-    share = found.tokens * 100 // found.window_tokens
-    print(f"{found.model} for {found.agent}: {found.tokens} of {found.window_tokens} tokens ({share} %),")
-    print(f"an answer may have {found.output_tokens}.")
-    print_table(("part", "bytes", "tokens"), [(one.name, one.bytes, one.tokens) for one in found.parts], "")
-    if found.found_tools:
-        print(f"{found.found_tools} further tools can be found on demand.")
-    if found.left_out:
-        print(f"{found.left_out} older messages are left out.")
-    if found.fitted:
+    share = costs.tokens * 100 // costs.window_tokens
+    print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share} %),")
+    print(f"an answer may have {costs.output_tokens}.")
+    print_table(("part", "bytes", "tokens"), [(part.name, part.bytes, part.tokens) for part in costs.parts], "")
+    if costs.found_tools:
+        print(f"{costs.found_tools} further tools can be found on demand.")
+    if costs.left_out:
+        print(f"{costs.left_out} older messages are left out.")
+    if costs.fitted:
         print("Instructions and tools are shortened: they are more than this window has room for.")

@@ -115,7 +115,7 @@ class Gate:
         except ValueError:
             return False
         is_proxy = address.is_loopback or any(
-            address.version == one.version and address in one for one in self._proxies
+            address.version == proxy.version and address in proxy for proxy in self._proxies
         )
         return is_proxy and request.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() == "https"
 
@@ -155,8 +155,8 @@ class Gate:
             if scheme.lower() != "bearer":
                 raise _unauthorized("Send the token as Authorization: Bearer TOKEN.")
             return await self.bearer(request, given.strip())
-        found = await self.visitor(request)
-        if found is None:
+        principal = await self.visitor(request)
+        if principal is None:
             raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise ApiError(403, "foreign_page", "The page's cookie is valid only for the page itself; use the token.")
@@ -167,10 +167,11 @@ class Gate:
                     403, "no_origin", "A change by the page's cookie needs the page's Origin; use the token."
                 )
         if not (
-            self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(found)) or self._has_ticket(request, found)
+            self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(principal))
+            or self._has_ticket(request, principal)
         ):
             raise _unauthorized("The page's cookie is valid only with the page's key. Open the page and sign in again.")
-        return found
+        return principal
 
     async def bearer(self, request: Request, given: str) -> Principal:
         """Return the principal of a token. Wrong tokens are counted; an address with too many must wait.
@@ -201,13 +202,13 @@ class Gate:
         )
 
     async def _admitted(self, token: AccessToken, *, by_cookie: bool) -> Principal:
-        found = await bearer_of(self._tokens, token)
-        if found is None:
+        token_row = await bearer_of(self._tokens, token)
+        if token_row is None:
             where = token.person.partition(":")[0]
             message = f"{token.person} has no access any more: put them into platforms.{where}.allow, or pair them."
             raise ApiError(403, "forbidden", message)
         await self._tokens.note_use(token)
-        return msgspec.structs.replace(found, by_cookie=by_cookie)
+        return msgspec.structs.replace(token_row, by_cookie=by_cookie)
 
     def cookie_name(self, request: Request) -> str:
         """Return the cookie's name. It includes the port: browsers share cookies between the ports of a host."""

@@ -238,16 +238,22 @@ class Routes(list[Endpoint]):
             signature = inspect.signature(handler, eval_str=True)
             taken, returned = signature.parameters.values(), signature.return_annotation
             fields = [
-                (one.name, one.annotation) if one.default is one.empty else (one.name, one.annotation, one.default)
-                for one in taken
-                if one.kind is one.KEYWORD_ONLY
+                (parameter.name, parameter.annotation)
+                if parameter.default is parameter.empty
+                else (parameter.name, parameter.annotation, parameter.default)
+                for parameter in taken
+                if parameter.kind is parameter.KEYWORD_ONLY
             ]
-            positional = {one.name: one.annotation for one in taken if one.kind is not one.KEYWORD_ONLY}
+            positional = {
+                parameter.name: parameter.annotation
+                for parameter in taken
+                if parameter.kind is not parameter.KEYWORD_ONLY
+            }
             of_request = {"body", *PATH_PART.findall(path)}
             services = {
-                one: kind
-                for one, kind in positional.items()
-                if one not in of_request and kind not in (Request, Principal)
+                name: kind
+                for name, kind in positional.items()
+                if name not in of_request and kind not in (Request, Principal)
             }
             query = msgspec.defstruct(
                 handler.__name__, fields, module=handler.__module__, frozen=True, forbid_unknown_fields=True
@@ -258,7 +264,7 @@ class Routes(list[Endpoint]):
                     path=path,
                     scopes=scopes,
                     handler=handler,
-                    parameters={one: kind for one, kind in positional.items() if one not in services},
+                    parameters={name: kind for name, kind in positional.items() if name not in services},
                     services=services,
                     query=query if fields else None,
                     answer=returned if answer is None and returned is not Response else answer,
@@ -279,8 +285,8 @@ class Routes(list[Endpoint]):
 
 def caller(request: Request) -> Principal:
     """Return the caller as the guard determined it."""
-    found: Principal = request.state.principal
-    return found
+    principal: Principal = request.state.principal
+    return principal
 
 
 class Callers:

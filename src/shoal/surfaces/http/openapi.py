@@ -97,13 +97,13 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
 def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[str, Schema]) -> Schema:
     parameters: list[Json] = [
         {
-            "name": found[1],
+            "name": match[1],
             "in": "path",
             "required": True,
-            "description": _PARAMETER_TEXTS.get(found[1], ""),
-            "schema": {"type": "string", "minLength": 1, **_PARAMETER_SCHEMAS.get(found[1], {})},
+            "description": _PARAMETER_TEXTS.get(match[1], ""),
+            "schema": {"type": "string", "minLength": 1, **_PARAMETER_SCHEMAS.get(match[1], {})},
         }
-        for found in _PARAMETER.finditer(endpoint.path)
+        for match in _PARAMETER.finditer(endpoint.path)
     ]
     if endpoint.query is not None:
         schema = components.pop(endpoint.query.__name__)

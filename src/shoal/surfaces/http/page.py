@@ -109,8 +109,8 @@ class Page:
         path = self._folder / name
         if not self.has(name) or not path.is_file():
             raise ApiError(404, "not_found", f"The page has no file {name[:100]!r}.")
-        found = path.stat()
-        stamp = (found.st_mtime_ns, found.st_size)
+        status = path.stat()
+        stamp = (status.st_mtime_ns, status.st_size)
         known = self._files.get(name)
         if known is None or known.stamp != stamp:
             content = path.read_bytes()
@@ -121,12 +121,12 @@ class Page:
 
     def version(self) -> str:
         """Return a version name for all files, which changes when any of them changes. Blocking."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):
                 status = (self._folder / name).stat()
-                found.update(f"{name} {status.st_mtime_ns} {status.st_size}\n".encode())
-        return f"@{found.hexdigest()[:16]}"
+                digest.update(f"{name} {status.st_mtime_ns} {status.st_size}\n".encode())
+        return f"@{digest.hexdigest()[:16]}"
 
 
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
@@ -163,18 +163,18 @@ async def index(gate: Gate, page: Page, request: Request) -> Response:
     if given is not None:
         rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
         try:
-            meant = await gate.bearer(request, given)
+            bearer = await gate.bearer(request, given)
         except ApiError as error:
             return _sign_in(error)
         is_led_here = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        if (visitor is None and is_led_here) or (visitor is not None and visitor.token.digest != meant.token.digest):
-            name = escape(_called(meant))
+        if (visitor is None and is_led_here) or (visitor is not None and visitor.token.digest != bearer.token.digest):
+            name = escape(_called(bearer))
             now = f"You are signed in as {escape(_called(visitor))}." if visitor else ""
             action = escape(f"/?{urlencode(rest)}" if rest else "/")
             content = _ASK.format(name=name, now=now, action=action, token=escape(given))
             headers = {**_POLICY, "Referrer-Policy": "same-origin", "Cache-Control": "no-store"}
             return Response(content, 200, headers, "text/html")
-        return _let_in(gate, request, meant, rest)
+        return _let_in(gate, request, bearer, rest)
     if visitor is None:
         return _sign_in()
     if not page.has("index.html"):
@@ -192,11 +192,11 @@ async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response
     body = await whole_body(request, seconds=options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     try:
-        meant = await gate.bearer(request, given.strip())
+        bearer = await gate.bearer(request, given.strip())
     except ApiError as error:
         return _sign_in(error)
     rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
-    return _let_in(gate, request, meant, rest)
+    return _let_in(gate, request, bearer, rest)
 
 
 @routes("DELETE /", OPEN)
@@ -232,14 +232,14 @@ def _set_cookie(gate: Gate, request: Request, response: Response, visitor: Princ
 
 
 def _sign_in(refused: ApiError | None = None) -> Response:
-    said, status = _WHERE, 401
+    text, status = _WHERE, 401
     headers = {**_POLICY, "WWW-Authenticate": "Bearer", "Referrer-Policy": "same-origin"}  # for the form's Origin
     if refused is not None:
         reason = re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(refused)))
-        said = f'<p class="problem" role="alert">{reason}</p>'
+        text = f'<p class="problem" role="alert">{reason}</p>'
         if refused.status == 429:
             status, headers = 429, {**headers, **refused.headers}
-    return Response(_SIGN_IN.format(said=said), status, headers, "text/html")
+    return Response(_SIGN_IN.format(said=text), status, headers, "text/html")
 
 
 @routes("GET /favicon.ico", OPEN)

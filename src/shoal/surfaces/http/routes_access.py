@@ -154,8 +154,8 @@ async def who(
     """Return the caller and the permissions of their token."""
     token, name = by.token, by.author.name or "owner"
     prefix = f"web:{encode_part(by.channel or 'lobby')}:"
-    kept = await store.settings.get(PREFERENCES, by.person)
-    preferences = msgspec.json.decode(kept, type=Preferences) if kept else Preferences()
+    stored = await store.settings.get(PREFERENCES, by.person)
+    preferences = msgspec.json.decode(stored, type=Preferences) if stored else Preferences()
     answers = None if token.agent else agents.default()
     agent, model = (answers.name, answers.model) if answers else (token.agent, "")
     return WhoView(
@@ -221,9 +221,9 @@ async def access(connections: Connections, pairing: Pairing) -> AccessView:
     """List the paired people, and strangers with a pairing code. Codes are never shown."""
     shown = AccessView([], [])
     for platform in sorted(connections.configured):
-        found = await pairing.roster(platform)
-        shown.paired.extend(view(PairedView, one, platform=platform) for one in found.paired)
-        shown.waiting.extend(view(WaitingView, one, platform=platform) for one in found.waiting)
+        roster = await pairing.roster(platform)
+        shown.paired.extend(view(PairedView, person, platform=platform) for person in roster.paired)
+        shown.waiting.extend(view(WaitingView, person, platform=platform) for person in roster.waiting)
     return shown
 
 
@@ -355,7 +355,7 @@ async def copy_profile(
     source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"begin profile {body.name} as a copy of {body.copies}"
     await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
-    return next(one for one in await profiles(known_profiles, tools, lifecycle) if one.name == body.name)
+    return next(profile for profile in await profiles(known_profiles, tools, lifecycle) if profile.name == body.name)
 
 
 @routes("DELETE /api/permissions/profiles/{name}", ADMINS, owner_only=True)
@@ -363,14 +363,19 @@ async def remove_profile(
     known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle, setup: LiveSetup, by: Principal, name: str
 ) -> Removed:
     """Remove an own profile; 409 if an agent uses it."""
-    found = next(
-        (one for one in await profiles(known_profiles, tools, lifecycle) if one.name == name and not one.built_in), None
+    match = next(
+        (
+            profile
+            for profile in await profiles(known_profiles, tools, lifecycle)
+            if profile.name == name and not profile.built_in
+        ),
+        None,
     )
-    if found is None:
+    if match is None:
         raise NotFound(f"There is no profile {name[:80]!r} of your own.")
-    if found.agents:
+    if match.agents:
         raise Conflict(
-            f"{', '.join(found.agents)} uses the profile {name}. Choose another profile for the agent first."
+            f"{', '.join(match.agents)} uses the profile {name}. Choose another profile for the agent first."
         )
     table = ("permissions", "profiles", name)
     await setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
@@ -451,10 +456,10 @@ def _shown(tools: Registry, rule: OwnRule) -> OwnRuleView:
 
 
 def _known(config: LiveConfig, id: str) -> OwnRule:
-    found = next((rule for rule in own_rules(config.current.permissions) if rule.key == id), None)
-    if found is None:
+    own_rule = next((rule for rule in own_rules(config.current.permissions) if rule.key == id), None)
+    if own_rule is None:
         raise NotFound("There is no such rule. `shoal permissions rules` lists them.")
-    return found
+    return own_rule
 
 
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
@@ -537,7 +542,7 @@ async def replay_permissions(
     if not checks and body.agent and not agents.exists(body.agent):
         raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
     changed = decided_anew(checks, profile, executor.situation)
-    return HindsightView(sum(one.count for one in checks), len(checks), changed[:CHANGED_MAX])
+    return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 
 
 @routes("GET /api/permissions/suggestions", ADMINS)
@@ -562,8 +567,8 @@ async def suggest_rules(
     }
     path = home.config_file
     text = read_regular_text(path) if path.exists() else ""
-    found = suggestions(lately, agents, profiles, executor.situation)
-    return [msgspec.structs.replace(one, accepted=one.text in text) for one in found]
+    suggestions_found = suggestions(lately, agents, profiles, executor.situation)
+    return [msgspec.structs.replace(suggestion, accepted=suggestion.text in text) for suggestion in suggestions_found]
 
 
 @routes("POST /api/permissions/suggestions", ADMINS)
@@ -579,8 +584,15 @@ async def accept_rule(
     body: AcceptedRule,
 ) -> SuggestedRule:
     """Add a suggested rule to shoal.toml. It takes effect on the next turn. 404 for any other rule."""
-    found = await suggest_rules(store, clock, home, registry, known_profiles, executor, hours=body.hours)
-    rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
+    suggestions_found = await suggest_rules(store, clock, home, registry, known_profiles, executor, hours=body.hours)
+    rule = next(
+        (
+            suggestion
+            for suggestion in suggestions_found
+            if (suggestion.agent, suggestion.allow) == (body.agent, body.allow)
+        ),
+        None,
+    )
     if rule is None:
         raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
     if rule.accepted:

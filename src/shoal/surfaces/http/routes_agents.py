@@ -248,14 +248,14 @@ async def agent_files(
     known: dict[Path, str] = {}
     for state in document_states:
         known |= await state(folder / "docs")
-    persona = [folder / one for one in PERSONA if (folder / one).is_file()]
-    found = [_listed(folder, path, "persona", searched=False, problem="") for path in persona]
+    persona = [folder / file_name for file_name in PERSONA if (folder / file_name).is_file()]
+    listed_files = [_listed(folder, path, "persona", searched=False, problem="") for path in persona]
     for path in await in_thread(lambda: documents_below(folder / "docs")):
         if path.is_symlink() or not path.is_file() or not is_text(str(path)):
             continue
         problem = known.get(path, "")
-        found.append(_listed(folder, path, "document", searched=path in known and not problem, problem=problem))
-    return found
+        listed_files.append(_listed(folder, path, "document", searched=path in known and not problem, problem=problem))
+    return listed_files
 
 
 @routes("GET /api/agents/{name}/files/{path:path}", READERS)
@@ -272,7 +272,7 @@ async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) ->
         text, is_text = body.decode(), len(body) <= TEXT_CHARS_MAX and b"\0" not in body
     except UnicodeDecodeError:
         text, is_text = "", False
-    shown = [FileChangeView(one.at, one.author, one.subject) for one in changes]
+    shown = [FileChangeView(change.at, change.author, change.subject) for change in changes]
     digest = hashlib.sha256(body).hexdigest() if content is not None else ""
     return AgentFileText(path, is_text, text if is_text else "", digest, shown)
 
@@ -384,16 +384,18 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def skills(home: Home, agents: AgentRegistry, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
     """List an agent's skills, in a thread. Narrower scopes win by name."""
     roots = skill_roots(home, agent_home(home, agents, agent), parse_thread_id(thread) if thread else None)
-    found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
-    problems = [SkillTrouble(str(one.path), one.text) for one in found.problems]
+    skills_read = await in_thread(lambda: SkillReader(FileCache()).read(roots))
+    problems = [SkillTrouble(str(problem.path), problem.text) for problem in skills_read.problems]
 
     def shown(skills: Sequence[Skill]) -> list[SkillView]:
         return [
-            view(SkillView, one, path=str(one.path), text=one.body, source=one.path.read_text("utf-8", "replace"))
-            for one in skills
+            view(
+                SkillView, skill, path=str(skill.path), text=skill.body, source=skill.path.read_text("utf-8", "replace")
+            )
+            for skill in skills
         ]
 
-    return await in_thread(lambda: SkillsView(shown(found.found), problems, shown(found.shadowed)))
+    return await in_thread(lambda: SkillsView(shown(skills_read.found), problems, shown(skills_read.shadowed)))
 
 
 @routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
@@ -421,8 +423,8 @@ async def install(
     else:
         archive = await whole_body(request, ARCHIVE_BYTES_MAX, seconds=options.upload_seconds)
     names = await install_skills(root, folder, archive, by.person, store.audit)
-    found = await skills(home, agents, agent=agent, thread=thread)
-    return msgspec.structs.replace(found, installed=names)
+    view_found = await skills(home, agents, agent=agent, thread=thread)
+    return msgspec.structs.replace(view_found, installed=names)
 
 
 @routes("PUT /api/skills/{name}", ADMINS)
@@ -477,4 +479,4 @@ def _skill_root(
         raise InvalidInput(f"Give a `thread` of the {scope} whose skills you want.")
     folder = agent_home(home, agents, agent) if scope == "agent" else None
     roots = skill_roots(home, folder, parse_thread_id(thread) if thread else None)
-    return next(one for one in roots if one.scope == scope), folder
+    return next(root for root in roots if root.scope == scope), folder

@@ -94,7 +94,9 @@ async def _approval_view(store: Store, by: Principal, approval: Approval) -> App
     title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
     if info is not None and approval.state == "pending":
         user = approval.asked_by.rpartition(":")[2]
-        name = next((one.name for one in await authors(store, info.thread, info.last_seq) if one.id == user), "")
+        name = next(
+            (author.name for author in await authors(store, info.thread, info.last_seq) if author.id == user), ""
+        )
     more = {"title": title, "agent": agent, "asked_by_name": name}
     more["always"] = offer_text(approval.item.always) if makes_rules(by) else ""
     more |= {"runs": coverage_text(approval.covers), "values": origins_text(approval.item.origins)}
@@ -107,12 +109,15 @@ async def approvals(
 ) -> list[ApprovalView]:
     """List approvals, newest first: the pending ones or all, of one thread."""
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
-    found = await store.approvals.search(pending=pending, thread=within, limit=at_most)
+    approvals = await store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
         journal = store.journal
-        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
-        found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [await _approval_view(store, by, approval) for approval in found]
+        shown = {
+            thread_id: await may_use(by, journal, thread_id)
+            for thread_id in {approval.thread for approval in approvals}
+        }
+        approvals = [approval for approval in approvals if shown[approval.thread]][:limit]
+    return [await _approval_view(store, by, approval) for approval in approvals]
 
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
@@ -123,10 +128,10 @@ async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
 
 async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
     """Return an approval that the caller may see. Raises NotFound for any other."""
-    found = await store.approvals.get(ApprovalId(id))
-    if found is None or not await may_use(by, store.journal, found.thread):
+    approval = await store.approvals.get(ApprovalId(id))
+    if approval is None or not await may_use(by, store.journal, approval.thread):
         raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
-    return found
+    return approval
 
 
 @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
@@ -143,10 +148,10 @@ async def decide(
     calls = await store.approvals.on_card(CardId(id))
     if calls and await may_use(by, store.journal, calls[0].thread):
         card = calls[0].item.card
-        told = await orchestrator.decide_card(card, body.decision == "allow", by.asker, body.calls, body.scope)
-        return ApprovalDecided(id, body.decision, told)
-    found = await _known_approval(store, by, id)
-    state = await orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
+        message = await orchestrator.decide_card(card, body.decision == "allow", by.asker, body.calls, body.scope)
+        return ApprovalDecided(id, body.decision, message)
+    approval = await _known_approval(store, by, id)
+    state = await orchestrator.decide(approval.id, body.decision == "allow", by.asker, body.scope)
     return ApprovalDecided(id, state)
 
 

@@ -174,15 +174,15 @@ async def list_files(home: Home, folders: Folders, thread: ThreadId) -> list[Fil
 async def fetch_file(home: Home, folders: Folders, thread: ThreadId, path: str) -> Response:
     """Return one file of the thread."""
     await folders.pull(thread)
-    found = await anyio.to_thread.run_sync(open_thread_file, home, thread, path)
-    shown = "inline" if found.media_type in _INLINE else "attachment"
+    opened = await anyio.to_thread.run_sync(open_thread_file, home, thread, path)
+    shown = "inline" if opened.media_type in _INLINE else "attachment"
     headers = {
-        "Content-Disposition": f"{shown}; filename*=utf-8''{quote(found.name, safe='')}",
-        "Content-Length": str(found.size_bytes),
+        "Content-Disposition": f"{shown}; filename*=utf-8''{quote(opened.name, safe='')}",
+        "Content-Length": str(opened.size_bytes),
         "Cache-Control": "private, no-cache",
     }
 
-    return StreamingResponse(_pieces(found.content, found.size_bytes), 200, headers, found.media_type)
+    return StreamingResponse(_pieces(opened.content, opened.size_bytes), 200, headers, opened.media_type)
 
 
 @routes("GET /api/threads/{thread}/picture", EVERYONE, media_type="image/png")
@@ -249,13 +249,13 @@ async def artifacts(store: Store, thread: ThreadId) -> list[ArtifactView]:
 @routes("GET /api/threads/{thread}/artifacts/{artifact}", EVERYONE, media_type="text/plain")
 async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, artifact: str) -> Response:
     """Return one stored result as text."""
-    found = await store.artifacts.find(thread, artifact)
-    if found is None:
+    row = await store.artifacts.find(thread, artifact)
+    if row is None:
         raise NotFound("The thread has no such artifact.")
     try:
-        content = await anyio.to_thread.run_sync(outlets.artifacts.read, found.digest)
+        content = await anyio.to_thread.run_sync(outlets.artifacts.read, row.digest)
     except FileNotFoundError as error:
-        raise NotFound(f"Artifact {found.digest} was deleted because of its age.") from error
+        raise NotFound(f"Artifact {row.digest} was deleted because of its age.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
 
 
@@ -352,15 +352,15 @@ async def take_attachments(
             raise InvalidInput("An attachment needs either `file`, from an upload's answer, or `data`, base64.")
         if ref.file:
             try:
-                found = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
+                opened = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
             except NotFound as error:
                 message = f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first."
                 raise InvalidInput(message) from error
-            with found.content as content:
+            with opened.content as content:
                 digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
             path, name = home.attachments(thread) / ref.file, ref.name or ref.file.partition("-")[2] or ref.file
-            media_type = ref.media_type or found.media_type
-            file = Attachment(name, media_type, found.size_bytes, "", str(path), digest.hexdigest())
+            media_type = ref.media_type or opened.media_type
+            file = Attachment(name, media_type, opened.size_bytes, "", str(path), digest.hexdigest())
             taken.append(file.sent_by(by, mine=ref.mine))
             continue
         try:
@@ -393,11 +393,11 @@ def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
             handle = os.open(parts[-1], _FILE, dir_fd=folder)
     except OSError as error:
         raise none from error
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise none
-    return OpenFile(parts[-1], media_type_of(parts[-1]), found.st_size, os.fdopen(handle, "rb"))
+    return OpenFile(parts[-1], media_type_of(parts[-1]), status.st_size, os.fdopen(handle, "rb"))
 
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:

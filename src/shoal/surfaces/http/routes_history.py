@@ -165,10 +165,10 @@ async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
     if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
         raise InvalidInput("That is not the id of a turn. Events have it as `turn`.")
     spent = await store.threads.spent(thread, turn)
-    used = sum((one.usage for one in spent), Usage())
-    priced = [one.usd for one in spent if one.usd is not None]
+    used = sum((step.usage for step in spent), Usage())
+    priced = [step.usd for step in spent if step.usd is not None]
     usd = sum(priced) if len(priced) == len(spent) and spent else None
-    models = tuple(dict.fromkeys(one.model for one in spent))
+    models = tuple(dict.fromkeys(step.model for step in spent))
     return TurnCost(len(spent), used.input_tokens, used.output_tokens, used.cached_tokens, usd, models)
 
 
@@ -189,13 +189,13 @@ async def search(
     """
     index, journal = store.search, store.journal
     within = (parse_thread_id(thread),) if thread else by.channels or ("",)
-    found: list[Event] = []
+    events: list[Event] = []
     for place in within:
-        found += await index.said(q, within=place, limit=limit, prefix=True)
+        events += await index.said(q, within=place, limit=limit, prefix=True)
     known: dict[ThreadId, ThreadInfo | None] = {}
     shown: list[FoundMessage] = []
     words = [word.casefold() for word in re.findall(r"\w+", q)]
-    for event in sorted(found, key=lambda event: event.at, reverse=True):
+    for event in sorted(events, key=lambda event: event.at, reverse=True):
         place = event.thread
         if place not in known:
             known[place] = await journal.thread(place) if await may_use(by, journal, place) else None

@@ -257,11 +257,9 @@ async def usage(store: Store, *, days: Days = 30) -> object:
 @routes("GET /api/usage/threads", READERS)
 async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
     """Return the most expensive threads of the last days, including today; at most 20."""
-    found = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
-    infos = [await store.journal.thread(one.thread) for one in found]
-    return [
-        view(ThreadUsageView, one, title=info.title if info else "") for one, info in zip(found, infos, strict=True)
-    ]
+    rows = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
+    infos = [await store.journal.thread(row.thread) for row in rows]
+    return [view(ThreadUsageView, row, title=info.title if info else "") for row, info in zip(rows, infos, strict=True)]
 
 
 @routes("GET /api/usage/ceilings", READERS)
@@ -304,5 +302,5 @@ class AuditState(msgspec.Struct, frozen=True):
 @routes("GET /api/audit/verify", ADMINS)
 async def verify_audit(store: Store) -> AuditState:
     """Verify every entry of every chain."""
-    found = await store.audit.verify()
-    return AuditState(found.chains, found.entries, [one.shown for one in found.broken])
+    report = await store.audit.verify()
+    return AuditState(report.chains, report.entries, [chain.shown for chain in report.broken])

@@ -366,8 +366,8 @@ async def answer_again(
     """Answer a message again. The previous answer stays on another branch of the conversation."""
     check_model(models, by, body.model)
     check_intake(runtime)
-    said = await orchestrator.try_again(thread, by.asker, body.seq, body.model)
-    return Accepted(True, str(said.seq), False)
+    answer = await orchestrator.try_again(thread, by.asker, body.seq, body.model)
+    return Accepted(True, str(answer.seq), False)
 
 
 @routes("POST /api/threads/{thread}/edit", TALKERS, status=202)
@@ -441,21 +441,21 @@ async def threads(
     if agent not in ("", own):
         return []
     journal, channels = store.journal, by.channels
-    found = await journal.threads(limit, agent=own, before=until, channels=channels, archived=archived)
+    threads = await journal.threads(limit, agent=own, before=until, channels=channels, archived=archived)
     if until is None and not archived:
-        known = {info.thread for info in found}
+        known = {info.thread for info in threads}
         for info in await journal.pinned():
             theirs = not channels or info.thread.startswith(channels) or info.parent.startswith(channels)
             if info.thread not in known and own in ("", info.agent) and theirs:
-                found.append(info)
-    return found
+                threads.append(info)
+    return threads
 
 
 async def authors(store: Store, thread: ThreadId, last_seq: int) -> list[Author]:
     """List the authors of the newest messages of a thread, the most recent first."""
     events = await store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
-    said = [one.data for one in events if isinstance(one.data, UserSaid) and one.data.origin == "person"]
-    return [one.author for one in reversed(said)]
+    messages = [event.data for event in events if isinstance(event.data, UserSaid) and event.data.origin == "person"]
+    return [message.author for message in reversed(messages)]
 
 
 class ChatView(msgspec.Struct, frozen=True):
@@ -476,23 +476,23 @@ class ChatView(msgspec.Struct, frozen=True):
 @routes("GET /api/chats", READERS)
 async def chats(store: Store, connections: Connections) -> list[ChatView]:
     """List channels with threads, the most recently active first, at most 1,000, then other groups that bots see."""
-    found: list[ChatView] = []
+    chats: list[ChatView] = []
     settings = store.settings
     names = {platform: dict(await settings.page(channel_names(platform))) for platform in connections.configured}
     for chat in await store.threads.chats():
         address = thread_address(chat.thread)
         people: list[str] = []
         if address.platform not in OWN_PLATFORMS:
-            people = [one.name or one.id for one in await authors(store, chat.thread, chat.last_seq)]
+            people = [author.name or author.id for author in await authors(store, chat.thread, chat.last_seq)]
         name = names.get(address.platform, {}).pop(address.channel, "")
         people = list(dict.fromkeys(people))[:PEOPLE_MAX]
         shown = address.platform, address.channel, chat.thread, chat.title, people, chat.updated_at, name
-        found.append(ChatView(*shown))
+        chats.append(ChatView(*shown))
     for platform, unused in names.items():
-        for channel, name in sorted(unused.items(), key=lambda one: natural(one[1])):
+        for channel, name in sorted(unused.items(), key=lambda item: natural(item[1])):
             thread = make_thread_id(platform, channel, WHOLE_CHANNEL)
-            found.append(ChatView(platform, channel, thread, "", [], None, name))
-    return found
+            chats.append(ChatView(platform, channel, thread, "", [], None, name))
+    return chats
 
 
 @routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)

@@ -137,14 +137,14 @@ class LiveStreams:
     def frame_of(self, event: Event) -> bytes:
         """Return an event in its wire form, rendered once for all readers."""
         key = event.thread, event.seq, event.at
-        found = self._frames.get(key)
-        if found is None:
-            found = b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
-            self._frames[key] = found
-            self._frames_bytes += len(found)
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
+            self._frames[key] = frame
+            self._frames_bytes += len(frame)
             while self._frames_bytes > FRAMES_BYTES_MAX:
                 self._frames_bytes -= len(self._frames.popitem(last=False)[1])
-        return found
+        return frame
 
     def close(self) -> None:
         """End every stream and accept no new ones."""
@@ -166,7 +166,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
     If `after` is beyond the journal's end, it belongs to another journal, and everything is sent.
     """
     info = await streams.journal.thread(thread)
-    seq, finished, said = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
+    seq, finished, said_at = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
     while not streams.closing:
         with streams.hub.subscribe(thread) as subscription:
             while True:
@@ -175,7 +175,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
                     await anyio.lowlevel.checkpoint()  # let other tasks run first
                 for event in events:
                     seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
-                    said = seq if isinstance(event.data, AssistantSaid) else said
+                    said_at = seq if isinstance(event.data, AssistantSaid) else said_at
                     yield event
                 if len(events) < REPLAY_EVENTS_MAX:
                     break
@@ -187,13 +187,13 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
                     if item.seq <= seq:
                         continue
                     seq, finished = item.seq, item.turn if isinstance(item.data, TurnFinished) else finished
-                    said = seq if isinstance(item.data, AssistantSaid) else said
+                    said_at = seq if isinstance(item.data, AssistantSaid) else said_at
                 elif isinstance(item, LiveEvent) and item.turn and item.turn == finished:  # its turn is over
                     continue
                 elif (
                     isinstance(item, LiveEvent)
                     and isinstance(item.data, TextStreamed | ThinkingStreamed)
-                    and item.data.after < said
+                    and item.data.after < said_at
                 ):
                     continue  # the message that it was a piece of has been shown
                 yield item

@@ -205,8 +205,8 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             made = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "Six.", reply_to=asked))
             inbox.threads[made] = prompt.thread
             await peer.in_channel("and tomorrow?", inside=asked, answers=made)
-            assert [one.text for one in await inbox.prompts(2)] == ["named", "and tomorrow?"]
-        assert {one.thread for one in inbox.said()} == {prompt.thread}
+            assert [prompt.text for prompt in await inbox.prompts(2)] == ["named", "and tomorrow?"]
+        assert {prompt_seen.thread for prompt_seen in inbox.said()} == {prompt.thread}
 
     async def test_a_file_comes_in_with_its_name(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")
@@ -356,7 +356,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             await peer.adapter.post(post(peer, piece, f"piece{number}"))
         texts = [shown.text for shown in peer.shown()]
         assert all("at" in text for text in texts if "潮" in text)
-        numbers = [int(found) for text in texts for found in re.findall(r"\bebb(\d+)", text)]
+        numbers = [int(number) for text in texts for number in re.findall(r"\bebb(\d+)", text)]
         assert numbers == list(range(12))
         assert limits.markup is None or "**" not in "".join(texts)
 

@@ -34,8 +34,8 @@ class ChatInbound:
         async with serving(peer.adapter, inbox):
             await peer.refers_to(kind, CLAIM, "" if kind == "forward" else "is that so?")
             (prompt,) = await inbox.prompts(1)
-        (one,) = prompt.refers_to
-        assert (one.kind, one.text, one.own, one.author.trusted) == (kind, CLAIM, False, False)
+        (reference,) = prompt.refers_to
+        assert (reference.kind, reference.text, reference.own, reference.author.trusted) == (kind, CLAIM, False, False)
         assert prompt.text == ("" if kind == "forward" else "is that so?")
         assert CLAIM not in prompt.text
         event = _event(prompt)
@@ -63,7 +63,10 @@ class ChatInbound:
             (prompt,) = await inbox.prompts(1)
         (file,) = prompt.attachments
         assert (file.name, Path(file.path).read_bytes()) == (name, CLAIM.encode())
-        assert name in "".join(one.text for one in prompt.refers_to if one.author == file.author) or route == "forward"
+        assert (
+            name in "".join(reference.text for reference in prompt.refers_to if reference.author == file.author)
+            or route == "forward"
+        )
         assert file.author is not None
         assert (file.author.trusted, file.author.id != prompt.author.id) == (False, True)
         read = {"words": CLAIM} if name == "voice.ogg" else {"excerpt": CLAIM}
@@ -87,7 +90,7 @@ class ChatInbound:
             inbox.threads[posted] = peer.thread
             await peer.answers_bot(posted, "and low?")
             prompt = (await inbox.prompts(2))[-1]
-        assert [(one.own, one.message_id) for one in prompt.refers_to] == [(True, posted)]
+        assert [(reference.own, reference.message_id) for reference in prompt.refers_to] == [(True, posted)]
         assert prompt.text == "and low?"
 
     async def test_a_mention_brings_what_was_said_before_it(self, peer: Peer, inbox: Inbox) -> None:
@@ -96,9 +99,9 @@ class ChatInbound:
             await peer.in_channel("The buoy is loose.")
             await peer.in_channel("what now?", named=True)
             (prompt,) = await inbox.prompts(1)
-        one = prompt.refers_to[-1]
-        assert (one.kind, one.text, one.author.trusted) == ("before", "The buoy is loose.", False)
-        assert one.author.id == prompt.author.id
+        reference = prompt.refers_to[-1]
+        assert (reference.kind, reference.text, reference.author.trusted) == ("before", "The buoy is loose.", False)
+        assert reference.author.id == prompt.author.id
 
     async def test_a_mention_brings_what_a_bot_said_before_it(self, peer: Peer, inbox: Inbox) -> None:
         """They count as words of an untrusted person and start no turn."""
@@ -107,9 +110,13 @@ class ChatInbound:
             await peer.in_channel("ALERT: the build failed.", author="bot")
             await peer.in_channel("why?", named=True)
             (prompt,) = await inbox.prompts(1)
-        one = prompt.refers_to[-1]
-        assert (one.kind, one.text, one.author.trusted) == ("before", "ALERT: the build failed.", False)
-        assert one.author.id not in ("", prompt.author.id)
+        reference = prompt.refers_to[-1]
+        assert (reference.kind, reference.text, reference.author.trusted) == (
+            "before",
+            "ALERT: the build failed.",
+            False,
+        )
+        assert reference.author.id not in ("", prompt.author.id)
 
     async def test_a_change_is_as_untrusted_as_the_message_would_be(self, peer: Peer, inbox: Inbox) -> None:
         """Also a change that arrives before its message."""
@@ -128,11 +135,11 @@ class ChatInbound:
             await peer.mixed(CLAIM, await peer.says("low tide"))
             await peer.server.release(backwards=True)
             changed = (await inbox.prompts(3))[-1]
-        (edit,) = (one for one in inbox.came if isinstance(one, Edit))
+        (edit,) = (item for item in inbox.came if isinstance(item, Edit))
         assert whole.tainted_by
         assert is_untrusted_block(whole.text)
-        for one in (edit, changed):
-            assert (one.text, one.tainted_by) == (whole.text, whole.tainted_by)
+        for event in (edit, changed):
+            assert (event.text, event.tainted_by) == (whole.text, whole.tainted_by)
 
     async def test_a_mention_in_a_thread_brings_its_beginning(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "channels", "threads", "before")
@@ -141,8 +148,11 @@ class ChatInbound:
             await peer.in_channel("what now?", named=True, inside=root)
             await peer.in_channel("and then?", named=True, inside=root)
             prompts = await inbox.prompts(2)
-        told = [[one.text for one in prompt.refers_to if one.kind in ("opening", "before")] for prompt in prompts]
-        assert told[0] == ["The buoy is loose."]
+        earlier = [
+            [reference.text for reference in prompt.refers_to if reference.kind in ("opening", "before")]
+            for prompt in prompts
+        ]
+        assert earlier[0] == ["The buoy is loose."]
         assert len({prompt.thread for prompt in prompts}) == 1
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +174,7 @@ class ChatInbound:
         else:
             (prompt,) = among
             names = "".join(file.name for file in prompt.attachments)
-            assert kind in prompt.text + names + "".join(one.text for one in prompt.refers_to)
+            assert kind in prompt.text + names + "".join(reference.text for reference in prompt.refers_to)
 
     async def test_files_that_come_one_by_one_are_one_turn(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")
@@ -175,8 +185,11 @@ class ChatInbound:
             prompts = await inbox.prompts(4)
         waiting = [msgspec.structs.replace(prompt, in_chat=True) for prompt in prompts]
         assert turns_of(waiting) == [[0, 1, 2, 3]]
-        one = joined(waiting)
-        assert ([file.name for file in one.attachments], one.text) == (["0.txt", "1.txt", "2.txt"], "which is right?")
+        whole = joined(waiting)
+        assert ([file.name for file in whole.attachments], whole.text) == (
+            ["0.txt", "1.txt", "2.txt"],
+            "which is right?",
+        )
 
     async def test_of_two_changes_that_overtake_one_another_the_later_is_known(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "weather", "edits")
@@ -216,5 +229,5 @@ class ChatInbound:
 def _event(prompt: Prompt) -> Event:
     """Return the message as journaled, from a trusted person."""
     author = msgspec.structs.replace(prompt.author, trusted=True)
-    said = UserSaid(prompt.text, author, attachments=prompt.attachments, refers_to=prompt.refers_to)
-    return Event(1, prompt.thread, TurnId("T1"), START, said)
+    event = UserSaid(prompt.text, author, attachments=prompt.attachments, refers_to=prompt.refers_to)
+    return Event(1, prompt.thread, TurnId("T1"), START, event)

@@ -150,14 +150,14 @@ class ChatOrder:
         first = await peer.adapter.post(post(peer, "one"))
         await peer.adapter.post(post(peer, "two", "k2"))
         await peer.adapter.delete(peer.thread, first)
-        assert [one.text for one in peer.shown()] == ["two"]
+        assert [post.text for post in peer.shown()] == ["two"]
         refused: PlatformError | None = None
         try:
             await peer.adapter.delete(peer.thread, first)
         except PlatformError as error:
             refused = error
         assert refused is None or refused.permanent
-        assert [one.text for one in peer.shown()] == ["two"]
+        assert [post.text for post in peer.shown()] == ["two"]
 
     async def test_no_preview_stands_above_a_post_that_is_not_sent_yet(self, peer: Peer, tmp_path: Path) -> None:
         """While an earlier post is refused the next answer is not previewed; it comes after it."""
@@ -171,7 +171,7 @@ class ChatOrder:
                 await life.passes(1)
             await life.answers(TurnId("T1"), "said 1")
             await life.until_sent()
-            assert [one.text.removeprefix(REPEATED) for one in peer.shown()][-2:] == ["said 0.", "said 1."]
+            assert [post.text.removeprefix(REPEATED) for post in peer.shown()][-2:] == ["said 0.", "said 1."]
 
     async def test_an_answer_stands_after_what_was_posted_while_it_was_written(
         self, peer: Peer, tmp_path: Path
@@ -181,13 +181,13 @@ class ChatOrder:
         async with living(peer, tmp_path) as life:
             life.writes(TurnId("T1"), "draft 1")
             async with asyncio.timeout(WAIT_SECONDS):
-                while not any("draft 1" in one.text for one in peer.shown()):
+                while not any("draft 1" in post.text for post in peer.shown()):
                     await life.passes(1)
             await life.put("said 0")
             await life.until_sent()
             await life.answers(TurnId("T1"), "said 1")
             await life.until_sent()
-            texts = [one.text for one in peer.shown()]
+            texts = [post.text for post in peer.shown()]
             left = [] if isinstance(peer.adapter, Deletes) else texts[:1]
             assert texts == [*left, "said 0.", "said 1."]
             assert "draft" not in "".join(texts)
@@ -201,12 +201,14 @@ class ChatOrder:
             for number in range(TURNS):
                 await _turn(life, peer, chance, number)
             await life.until_sent()
-            texts = [one.text for one in peer.shown()]
-            said = [found[0] for text in texts for found in [re.search(r"said \d+\w?", text)] if found is not None]
-            assert list(dict.fromkeys(said)) == life.accepted
-            assert said == sorted(said, key=life.accepted.index)
+            texts = [post.text for post in peer.shown()]
+            numbers_said = [
+                found[0] for text in texts for found in [re.search(r"said \d+\w?", text)] if found is not None
+            ]
+            assert list(dict.fromkeys(numbers_said)) == life.accepted
+            assert numbers_said == sorted(numbers_said, key=life.accepted.index)
             if peer.adapter.limits.idempotent_posts:
-                assert len(said) == len(life.accepted)
+                assert len(numbers_said) == len(life.accepted)
                 assert "draft" not in "".join(texts)
 
 

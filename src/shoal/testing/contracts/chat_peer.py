@@ -108,8 +108,10 @@ class MemorySettings:
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
         """Return the values by key."""
-        found = sorted((key, value) for (kept, key), value in self.values.items() if kept == scope and key > after)
-        return found[:limit]
+        rows = sorted(
+            (key, value) for (scope_of_row, key), value in self.values.items() if scope_of_row == scope and key > after
+        )
+        return rows[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
         """Delete a value unless it was changed meanwhile."""
@@ -153,7 +155,7 @@ class Counterpart(Generic[A_co, P_co]):
 
     def told(self) -> Sequence[str]:
         """Return the texts that ada sees there, including those only for her."""
-        return [one.text for one in self.shown()]
+        return [post.text for post in self.shown()]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
         """Write as a person in the conversation. Return the platform's message id."""
@@ -301,7 +303,7 @@ class Inbox:
             asked = self.commands.request(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self.command(asked))
-        keys = {found.key for found in self.came if isinstance(found, Prompt)}
+        keys = {prompt.key for prompt in self.came if isinstance(prompt, Prompt)}
         if isinstance(message, Prompt) and message.key in keys:
             return Receipt("duplicate")
         if self.answer == "accepted":
@@ -359,7 +361,7 @@ class Inbox:
 
     async def command(self, asked: CommandRequest) -> str:
         """Record a command. Repeated keys are duplicates."""
-        if any(found.key == asked.key for found in self.requests):
+        if any(request.key == asked.key for request in self.requests):
             return ""
         self.requests.append(asked)
         await self._tell()
@@ -371,7 +373,7 @@ class Inbox:
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         """Return the thread in `threads` of the message's id or key, or the thread of the prompt with this key."""
-        went = next((found.thread for found in self.said() if key and found.key == key), None)
+        went = next((prompt.thread for prompt in self.said() if key and prompt.key == key), None)
         return self.threads.get(message_id) or self.threads.get(key) or went
 
     async def until(self, holds: Callable[[], bool]) -> None:

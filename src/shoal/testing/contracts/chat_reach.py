@@ -50,10 +50,12 @@ class ChatReach:
             (prompt,) = await inbox.prompts(1)
             await peer.server.redeliver()
             await peer.names_by_edit(wrote, "is the tide high, or is it low?")
-            await inbox.until(lambda: any(isinstance(one, Edit) for one in inbox.came))
+            await inbox.until(lambda: any(isinstance(event, Edit) for event in inbox.came))
         assert prompt.text == "is the tide high or low?"
-        assert [one.text for one in inbox.said()] == [prompt.text]
-        assert not any("is the tide high?" in one.text for one in prompt.refers_to), "it does not stand before itself"
+        assert [prompt_seen.text for prompt_seen in inbox.said()] == [prompt.text]
+        assert not any("is the tide high?" in reference.text for reference in prompt.refers_to), (
+            "it does not stand before itself"
+        )
 
     async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
         """The longer name does not count as the bot's, and it is not cut out of the message."""
@@ -71,9 +73,9 @@ class ChatReach:
             await peer.alerts("ALERT: disk full on db1")
             await peer.in_channel("why?", named=True)
             (prompt,) = await inbox.prompts(1)
-        one = prompt.refers_to[-1]
-        assert (one.kind, one.author.trusted, one.author.is_bot) == ("before", False, True)
-        assert "ALERT: disk full on db1" in one.text
+        reference = prompt.refers_to[-1]
+        assert (reference.kind, reference.author.trusted, reference.author.is_bot) == ("before", False, True)
+        assert "ALERT: disk full on db1" in reference.text
 
     async def test_what_is_left_out_is_logged_once(
         self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
@@ -85,7 +87,7 @@ class ChatReach:
                 await peer.in_channel("The tide is in.", author="bot")
             await peer.in_channel("is it?", named=True)
             await inbox.prompts(1)
-        assert [one.message for one in caplog.records].count("ignored event") == 1
+        assert [record.message for record in caplog.records].count("ignored event") == 1
 
     async def test_a_message_that_cannot_be_decrypted_yet_is_read_when_its_key_comes(
         self, peer: Peer, inbox: Inbox
@@ -101,8 +103,8 @@ class ChatReach:
             await inbox.prompts(2)
             await peer.says("thanks")
             prompts = await inbox.prompts(3)
-        assert [one.text for one in prompts] == ["in the clear", "is the tide high?", "thanks"]
-        assert {one.thread for one in prompts} == {peer.thread}
+        assert [prompt.text for prompt in prompts] == ["in the clear", "is the tide high?", "thanks"]
+        assert {prompt.thread for prompt in prompts} == {peer.thread}
 
     async def test_a_channel_of_administrators_is_heard_where_it_names_the_bot(self, peer: Peer, inbox: Inbox) -> None:
         """As the channel's own words, which are not the owner's."""
@@ -113,16 +115,16 @@ class ChatReach:
             (prompt,) = await inbox.prompts(1)
             assert await peer.adapter.post(OutboundPost(prompt.thread, "k", TIDE))
         assert (prompt.text, prompt.direct, prompt.author.trusted) == ("how high?", False, False)
-        assert [one.text for one in prompt.refers_to] == ["The tide is in."]
+        assert [reference.text for reference in prompt.refers_to] == ["The tide is in."]
 
     @pytest.mark.parametrize("in_other_order", [False, True])
     async def test_a_chat_that_gets_another_id_goes_on(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
         """Threads keep their ids, also after a restart. People and the owner get one notice."""
         needs(peer, "people", "channels")
-        told: list[str] = []
+        texts: list[str] = []
 
         async def tell(text: str) -> None:
-            told.append(text)
+            texts.append(text)
 
         assert isinstance(peer.adapter, TellsOwner)
         peer.adapter.tell_owner = tell
@@ -135,6 +137,6 @@ class ChatReach:
             await peer.adapter.post(OutboundPost(after.thread, "k", TIDE))
         assert channel_of(after.thread) == channel_of(before.thread)
         assert after.key != before.key
-        assert [TIDE in one for one in peer.around()].count(True) == 1
-        assert [one for one in peer.around() if MOVED in one] == [MOVED]
-        assert len(told) == 1
+        assert [TIDE in text for text in peer.around()].count(True) == 1
+        assert [text for text in peer.around() if MOVED in text] == [MOVED]
+        assert len(texts) == 1

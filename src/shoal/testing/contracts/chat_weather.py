@@ -74,8 +74,8 @@ async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
 
 def numbers(peer: Peer) -> list[int]:
     """Return the numbers of the replies in the conversation."""
-    found = [re.search(r"reply (\d+)", one.text) for one in peer.shown()]
-    return [int(one[1]) for one in found if one is not None]
+    matches = [re.search(r"reply (\d+)", post.text) for post in peer.shown()]
+    return [int(match[1]) for match in matches if match is not None]
 
 
 class ChatWeather:
@@ -103,7 +103,7 @@ class ChatWeather:
             await peer.adapter.edit(peer.thread, message_id, "two")
         assert caught.value.retry_after_seconds == pytest.approx(7, abs=1)
         assert not caught.value.permanent
-        assert [one.text for one in peer.shown()] == ["one"]
+        assert [post.text for post in peer.shown()] == ["one"]
 
     async def test_a_lost_answer_is_told_and_the_key_makes_a_repeat_harmless(self, peer: Peer) -> None:
         needs(peer, "troubles")
@@ -142,12 +142,12 @@ class ChatWeather:
             await peer.clock.advance(3600)
             await peer.server.start()
             await out.until_left(0)
-        found = numbers(peer)
-        assert found == sorted(found)
-        assert set(found) == set(range(8))
-        marked = sum("repeat" in one.text for one in peer.shown())
+        numbers_posted = numbers(peer)
+        assert numbers_posted == sorted(numbers_posted)
+        assert set(numbers_posted) == set(range(8))
+        marked = sum("repeat" in post.text for post in peer.shown())
         lost = sum(kind == "lose" for kind, _ in STORM)
-        assert len(found) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
+        assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
     async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
         """An answer lost before a long outage is posted once where posts have keys, longer than the platform's do."""
@@ -184,7 +184,7 @@ class ChatWeather:
             await out.put(LONG)
             await out.until_left(0)
         assert len(LONG) > 10_000
-        whole = "\n".join(one.text for one in peer.shown())
+        whole = "\n".join(post.text for post in peer.shown())
         assert [number for number in range(200) if f"w{number} 潮汐 " not in whole or f"l{number}" not in whole] == []
         assert [number for number in range(120) if f"print({number})  # コード <{number}>" not in whole] == []
         assert [number for number in range(40) if f"{number} 米" not in whole] == []
@@ -255,8 +255,8 @@ class ChatWeather:
             await peer.server.let_go()
             prompts = await inbox.prompts(4)
             await asyncio.gather(slow, behind, elsewhere)
-        told = [(prompt.text, [file.name for file in prompt.attachments if file.path]) for prompt in prompts]
-        assert told == [("begin", []), ("meanwhile", []), ("", ["film.txt"]), ("what is in it?", [])]
+        received = [(prompt.text, [file.name for file in prompt.attachments if file.path]) for prompt in prompts]
+        assert received == [("begin", []), ("meanwhile", []), ("", ["film.txt"]), ("what is in it?", [])]
 
     async def test_trouble_with_asking_for_events_loses_none(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "weather", "polls")

@@ -164,14 +164,14 @@ class DiskContract:
 
     async def test_what_many_short_commands_write_adds_up(self, bounded: BoundedSandbox, small_disk: Path) -> None:
         """Also when none of them is there long enough to be looked at."""
-        said = ""
+        errors = ""
         for number in range(24):
             try:
-                said += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
+                errors += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
             except FolderFull as error:  # it was looked at after all
-                said += str(error)
+                errors += str(error)
         assert measure_folder(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
-        assert "/workspace holds" in said
+        assert "/workspace holds" in errors
 
 
 class _Nobody:

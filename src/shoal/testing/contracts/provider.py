@@ -124,13 +124,13 @@ class ProviderContract:
     async def test_the_conversation_comes_across_with_calls_and_results(self, stage: Stage) -> None:
         """System prompt, messages, calls and results reach the model."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command":"ls"}'), Call("read", "{}"))), "Done.", "Bye.")
-        said = UserMessage("list")
-        first = await answer(stage.provider, request(said))
+        message = UserMessage("list")
+        first = await answer(stage.provider, request(message))
         one, two = first.message.tool_calls
         results = (ToolMessage(one.id, "bash", "a.txt"), ToolMessage(two.id, "read", "no such file", is_error=True))
-        second = await answer(stage.provider, request(said, first.message, *results))
+        second = await answer(stage.provider, request(message, first.message, *results))
         more = UserMessage("thanks")
-        await answer(stage.provider, request(said, first.message, *results, second.message, more))
+        await answer(stage.provider, request(message, first.message, *results, second.message, more))
         seen = stage.fake.log[-1]
         assert seen.system == "You are terse."
         assert seen.tools == ("bash", "read")
@@ -148,18 +148,18 @@ class ProviderContract:
     async def test_no_tools_offered_reaches_the_model(self, stage: Stage) -> None:
         """An empty tuple of tools forbids calls, and so does `tool_choice`, also where there were calls before."""
         stage.fake.add("Well.", Reply(calls=(Call("bash"),)), "Enough.")
-        await answer(stage.provider, request(said := UserMessage("hi"), tools=()))
-        called = (await answer(stage.provider, request(said))).message
+        await answer(stage.provider, request(message := UserMessage("hi"), tools=()))
+        called = (await answer(stage.provider, request(message))).message
         result = ToolMessage(called.tool_calls[0].id, "bash", "a.txt")
-        await answer(stage.provider, replace(request(said, called, result), tool_choice="none"))
+        await answer(stage.provider, replace(request(message, called, result), tool_choice="none"))
         assert [seen.tools for seen in stage.fake.log] == [(), ("bash", "read"), ()]
 
     async def test_usage_counts_what_was_cached(self, stage: Stage) -> None:
         """The first request of a thread is what the second finds in the cache."""
         stage.fake.add("One.", "Two.")
-        said = UserMessage("Tell me something. " * 50)
-        first = await answer(stage.provider, request(said))
-        second = await answer(stage.provider, request(said, first.message, UserMessage("more")))
+        message = UserMessage("Tell me something. " * 50)
+        first = await answer(stage.provider, request(message))
+        second = await answer(stage.provider, request(message, first.message, UserMessage("more")))
         assert first.usage.cached_tokens == 0
         assert first.usage.input_tokens <= second.usage.cached_tokens + 4
         assert second.usage.cached_tokens < second.usage.input_tokens
@@ -183,10 +183,10 @@ class ProviderContract:
         path.write_bytes(PIXEL)
         image = Image(str(path), "image/png")
         stage.fake.add(Reply(calls=(Call("read", "{}"),)), "I see.")
-        said = UserMessage("Look.", (image, image))
-        first = await answer(stage.provider, request(said))
+        message = UserMessage("Look.", (image, image))
+        first = await answer(stage.provider, request(message))
         result = ToolMessage(first.message.tool_calls[0].id, "read", "an image", images=(image,))
-        await answer(stage.provider, request(said, first.message, result))
+        await answer(stage.provider, request(message, first.message, result))
         assert stage.fake.log[0].messages[-1].images == 2
         assert sum(message.images for message in stage.fake.log[1].messages) == 3
 
@@ -219,10 +219,10 @@ class ProviderContract:
     async def test_after_a_failure_the_next_call_works(self, stage: Stage) -> None:
         """A failure leaves nothing behind."""
         stage.fake.add(Reply("never", drop_after=0), Refusal(500), "Fine.")
-        said = UserMessage("hi")
+        message = UserMessage("hi")
         for _ in range(2):
-            await failure(stage.provider, request(said))
-        assert (await answer(stage.provider, request(said))).message.text == "Fine."
+            await failure(stage.provider, request(message))
+        assert (await answer(stage.provider, request(message))).message.text == "Fine."
 
     async def test_many_calls_at_once_do_not_mix(self, stage: Stage) -> None:
         """Every call gets its own answer."""
@@ -261,39 +261,40 @@ class HttpProviderContract(ProviderContract):
         stage.fake.add(
             Reply("I look.", (Call("bash", "{}"),), thinking=thinking, redacted_thinking="hidden=="), "Done."
         )
-        said = UserMessage("go")
-        first = await answer(stage.provider, request(said))
+        message = UserMessage("go")
+        first = await answer(stage.provider, request(message))
         result = ToolMessage(first.message.tool_calls[0].id, "bash", "ok")
         # As it is after a restart: the same content, other objects.
         opaque = first.message.opaque
         again = AssistantMessage(first.message.text, first.message.tool_calls, opaque)
-        await answer(stage.provider, request(said, again, result))
+        await answer(stage.provider, request(message, again, result))
         assert stage.fake.log[-1].signed == (0 if self.kind == "openai" else 1)
 
     async def test_malformed_arguments_are_told_and_do_not_spoil_the_history(self, stage: Stage) -> None:
         """What the model wrote is passed on, and sent back as valid JSON."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command": "ls'),)), "Sorry.")
-        said = UserMessage("go")
-        first = await answer(stage.provider, request(said))
+        message = UserMessage("go")
+        first = await answer(stage.provider, request(message))
         call = first.message.tool_calls[0]
         assert '{\\"command\\": \\"ls' in call.arguments or call.arguments == '{"command": "ls'
         result = ToolMessage(call.id, "bash", "malformed JSON", is_error=True)
-        await answer(stage.provider, request(said, first.message, result))
+        await answer(stage.provider, request(message, first.message, result))
         assert stage.fake.log[-1].messages[1].calls[0].arguments.startswith('{"malformed":')
 
     async def test_repeated_call_ids_are_made_unique(self, stage: Stage) -> None:
         """No id stands for two calls of a conversation."""
         same = (Call("bash", "{}", "call_0"), Call("read", "{}", "call_0"))
         stage.fake.add(Reply(calls=same), Reply(calls=same[:1]), "Done.")
-        said = UserMessage("go")
-        first = await answer(stage.provider, request(said))
+        message = UserMessage("go")
+        first = await answer(stage.provider, request(message))
         one, two = first.message.tool_calls
         results = (ToolMessage(one.id, "bash", "1"), ToolMessage(two.id, "read", "2"))
-        second = await answer(stage.provider, request(said, first.message, *results))
+        second = await answer(stage.provider, request(message, first.message, *results))
         third = second.message.tool_calls[0]
         assert len({one.id, two.id, third.id}) == 3
         await answer(
-            stage.provider, request(said, first.message, *results, second.message, ToolMessage(third.id, "bash", "3"))
+            stage.provider,
+            request(message, first.message, *results, second.message, ToolMessage(third.id, "bash", "3")),
         )
 
     @pytest.mark.parametrize("drop_after", [3, 5])
@@ -356,14 +357,14 @@ class HttpProviderContract(ProviderContract):
     async def test_cancelling_ends_the_call_at_the_server(self, stage: Stage, gate_at: int) -> None:
         """A cancelled call costs nothing more, and the next one works."""
         stage.fake.add(Reply("one two three four", gate=(gate := Gate()), gate_at=gate_at), "Next.")
-        said = UserMessage("hi")
+        message = UserMessage("hi")
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(collect(stage.provider, request(said)))
+            running = group.create_task(collect(stage.provider, request(message)))
             await gate.reached.wait()
             running.cancel()
         assert running.cancelled()
         await stage.fake.log[-1].cancelled.wait()
-        assert (await answer(stage.provider, request(said))).message.text == "Next."
+        assert (await answer(stage.provider, request(message))).message.text == "Next."
 
     async def test_closing_the_iterator_ends_the_call_at_the_server(self, stage: Stage) -> None:
         """So does a caller that stops reading."""

@@ -270,7 +270,7 @@ def _descriptors() -> set[str]:
 
 
 def _children() -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for task in os.listdir("/proc/self/task"):
-        found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
-    return found
+        names.update(Path(f"/proc/self/task/{task}/children").read_text().split())
+    return names

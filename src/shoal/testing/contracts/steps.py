@@ -64,11 +64,11 @@ async def leased(store: Store, thread: ThreadId = THREAD) -> Lease:
 
 async def opened(store: Store, turn: str = "T1", thread: ThreadId = THREAD, *, key: str = "") -> Lease:
     """Accept a prompt, take the thread over and open a turn with it."""
-    said = prompt(key or f"m-{turn}", thread)
-    assert (await store.inbox.accept(said, 100)).status == "accepted"
+    message = prompt(key or f"m-{turn}", thread)
+    assert (await store.inbox.accept(message, 100)).status == "accepted"
     lease = await leased(store, thread)
-    assert lease.prompt == said
-    await store.journal.open_turn(lease, said, opening(turn, said))
+    assert lease.prompt == message
+    await store.journal.open_turn(lease, message, opening(turn, message))
     return lease
 
 

@@ -81,7 +81,7 @@ class ApprovalRules:
         assert states == ["pending", "deny", "pending"]
         rest: dict[ApprovalId, Verdict] = {ApprovalId("A1"): "allow", ApprovalId("A3"): "deny"}
         settlements = await store.approvals.settle_all(rest, "once", "u1", "owner")
-        assert [one.approval.state for one in settlements] == ["allow", "deny"]
+        assert [settlement.approval.state for settlement in settlements] == ["allow", "deny"]
         with pytest.raises(Conflict, match="allowed and denied"):
             await store.approvals.choose(CardId("C1"), [1], "post", "")
 
@@ -250,8 +250,10 @@ class ApprovalRules:
         await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
         assert bool(await store.approvals.grants(THREAD, "call-d1")) is granted
         await store.journal.commit(lease, use())
-        found = await store.approvals.grants(THREAD, "call-d1")
-        assert [(one.digest, one.covers, one.decided_trust) for one in found] == [("d1", COVERS, "owner")] * granted
+        grants = await store.approvals.grants(THREAD, "call-d1")
+        assert [(grant.digest, grant.covers, grant.decided_trust) for grant in grants] == [
+            ("d1", COVERS, "owner")
+        ] * granted
         assert not await store.approvals.grants(THREAD, "call-d2")
         assert not await store.approvals.grants(OTHER, "call-d1")
 

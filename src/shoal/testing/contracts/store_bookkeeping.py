@@ -55,22 +55,22 @@ async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadI
 
 async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
     """Deliver all that is due, among it this post."""
-    found: list[str] = []
+    names: list[str] = []
     while rows := await store.outbox.claim(["web"], 10, 60.0):
         for row in rows:
             await store.outbox.posted(row, 0, message_id or f"p-{row.id}", last=True)
-            found.append(row.id)
-    assert post_id in found
+            names.append(row.id)
+    assert post_id in names
 
 
 async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
     """Set tokens aside under ceilings, and leave them there; returns how many stand there now."""
     bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
-    found = await store.budget.reserve(
+    reserved = await store.budget.reserve(
         Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))
     )
-    assert found.blocked is None
-    return [one.tokens for one in found.standings]
+    assert reserved.blocked is None
+    return [standing.tokens for standing in reserved.standings]
 
 
 async def until(clock: ManualClock, at: datetime) -> None:
@@ -199,7 +199,7 @@ class BookkeepingRules:
         await sent(store, "young")
         await store.outbox.put(post("newer", OTHER))
         assert sum(await forgotten(store, clock)) == 2
-        fates = [await store.outbox.fate(one) for one in ("sent", "refused", "waits", "young")]
+        fates = [await store.outbox.fate(post) for post in ("sent", "refused", "waits", "young")]
         assert fates == [None, None, DeliveryStatus("pending", "away"), DeliveryStatus("sent")]
         assert not await store.outbox.put(post("young"))
         await months(clock, 1)
@@ -308,16 +308,16 @@ class BookkeepingRules:
 
     async def test_days_pass_and_the_rows_do_not_grow(self, store: Store, clock: ManualClock) -> None:
         """Two messages a day, each answered; the last DAYS of them are known."""
-        days, kept = 9, 4
-        async with running(store.bookkeeping, kept):
+        days, kept_days = 9, 4
+        async with running(store.bookkeeping, kept_days):
             for day in range(days):
                 await answered(store, f"T{day}")
                 await delivered(store, f"T{day}:reply")
                 await until(clock, clock.now() + timedelta(days=1))
         known = [(await store.outbox.fate(f"T{day}:reply")) is not None for day in range(days)]
-        assert known == [False] * (days - kept) + [True] * kept
+        assert known == [False] * (days - kept_days) + [True] * kept_days
         again = [(await store.inbox.accept(prompt(f"m-T{day}"), 99)).status for day in range(days)]
-        assert again == ["accepted"] * (days - kept) + ["duplicate"] * kept
+        assert again == ["accepted"] * (days - kept_days) + ["duplicate"] * kept_days
 
     async def test_a_clock_that_is_wrong_for_some_minutes_makes_nothing_old(
         self, store: Store, clock: ManualClock

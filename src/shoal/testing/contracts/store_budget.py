@@ -30,8 +30,8 @@ class Purse:
 
     async def spent(self, scope: str) -> tuple[float, int]:
         """What stands under a ceiling, in cents and tokens."""
-        (found,) = await self._store.budget.standings([(scope, self.day)])
-        return round(found.usd * 100), found.tokens
+        (standing,) = await self._store.budget.standings([(scope, self.day)])
+        return round(standing.usd * 100), standing.tokens
 
 
 class BudgetRules:
@@ -40,8 +40,8 @@ class BudgetRules:
     async def test_racing_reservations_never_break_a_ceiling(self, store: Store, clock: ManualClock) -> None:
         """Exactly as many pass as fit."""
         purse = Purse(store, clock, day=(10.0, 1000))
-        found = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
-        assert sum(one.blocked is None for one in found) == 10
+        reserved = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
+        assert sum(outcome.blocked is None for outcome in reserved) == 10
         assert await purse.spent("day") == (500, 1000)
 
     async def test_racing_reservations_of_several_ceilings_do_not_deadlock(
@@ -50,8 +50,8 @@ class BudgetRules:
         """Whatever the order in which they are named."""
         ways = [Purse(store, clock, a=(0, 9000), b=(0, 300), c=(0, 9000)) for _ in range(2)]
         ways[1].ceilings = tuple(reversed(ways[0].ceilings))
-        found = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
-        assert sum(one.blocked is None for one in found) == 3
+        reserved = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
+        assert sum(outcome.blocked is None for outcome in reserved) == 3
         assert [await ways[0].spent(scope) for scope in "abc"] == [(0, 300)] * 3
 
     async def test_what_is_blocked_names_its_ceiling_and_reserves_nothing(
@@ -59,9 +59,9 @@ class BudgetRules:
     ) -> None:
         """Under none of its ceilings."""
         purse = Purse(store, clock, day=(1.0, 0), user=(0.2, 0))
-        found = await purse.reserve("r1", 0.5)
-        assert found.blocked is not None
-        assert (found.blocked.scope, found.blocked.usd_max) == ("user", 0.2)
+        reserved = await purse.reserve("r1", 0.5)
+        assert reserved.blocked is not None
+        assert (reserved.blocked.scope, reserved.blocked.usd_max) == ("user", 0.2)
         assert await purse.spent("day") == (0, 0)
 
     async def test_the_same_call_again_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:

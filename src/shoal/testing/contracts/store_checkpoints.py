@@ -50,9 +50,9 @@ class CheckpointRules:
         (undo,) = await rows.undoing()
         assert (undo.before, undo.after, undo.undoes, undo.author) == ("b" * 32, "a" * 32, "T1", "ada")
         event = FilesRestored("U1", "T1", "ada", 1, ("a.txt",))
-        (told,) = await rows.end_undo(undo, "a" * 32, event, AUDIT)
-        assert (told.data, await rows.end_undo(undo, "a" * 32, event, AUDIT)) == (event, ())
-        assert [found.entry for found in await store.audit.tail(10)] == [AUDIT]
+        (event_told,) = await rows.end_undo(undo, "a" * 32, event, AUDIT)
+        assert (event_told.data, await rows.end_undo(undo, "a" * 32, event, AUDIT)) == (event, ())
+        assert [row.entry for row in await store.audit.tail(10)] == [AUDIT]
         undone = await rows.get("T1")
         assert undone is not None
         assert undone.undone_by == "U1"
@@ -61,8 +61,8 @@ class CheckpointRules:
         await rows.begin_undo("U3", done, "ada", "a" * 32, "b" * 32)
         (back,) = await rows.undoing()
         await rows.end_undo(back, "b" * 32, FilesRestored("U3", "U1", "ada", 1, again=True), AUDIT)
-        found = [await rows.get(name) for name in ("T1", "U1")]
-        assert [one and one.undone_by for one in found] == ["", "U3"]
+        checkpoints = [await rows.get(name) for name in ("T1", "U1")]
+        assert [checkpoint and checkpoint.undone_by for checkpoint in checkpoints] == ["", "U3"]
 
     async def test_nothing_is_undone_in_a_thread_at_work_or_gone(self, store: Store) -> None:
         """It would be changed under the turn."""
@@ -73,9 +73,9 @@ class CheckpointRules:
         gone = replace(row, id="T3", thread=ThreadId("fake:harbour:gone"))
         with pytest.raises(NotFound):
             await store.checkpoints.begin_undo("U1", gone, "ada", "b", "a")
-        found = await store.checkpoints.get("T1")
-        assert found is not None
-        assert not found.undone_by
+        checkpoint = await store.checkpoints.get("T1")
+        assert checkpoint is not None
+        assert not checkpoint.undone_by
 
     async def test_old_ones_are_forgotten_but_none_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
         """And their workspaces told, whose contents can go then."""
@@ -83,6 +83,6 @@ class CheckpointRules:
         lease = await opened(store, "T2")
         await store.journal.commit(lease, Commit(TurnId("T2"), (Checkpointed(WORKSPACE, "c" * 32, "ada"),)))
         await clock.advance(86_400 * 20)
-        gone = [one async for one in store.checkpoints.forget(clock.now() - timedelta(days=14))]
+        gone = [tree async for tree in store.checkpoints.forget(clock.now() - timedelta(days=14))]
         assert gone == [WORKSPACE]
         assert await store.checkpoints.trees(WORKSPACE) == {"c" * 32}

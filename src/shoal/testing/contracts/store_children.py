@@ -81,14 +81,14 @@ class ChildRules:
         """What its caller looks at."""
         await opened(store)
         await begun(store, called())
-        found = await store.children.get(called().thread)
-        assert found is not None
-        assert (found.works, found.finished) == (True, None)
+        child = await store.children.get(called().thread)
+        assert child is not None
+        assert (child.works, child.finished) == (True, None)
         await ended(store, called())
-        found = await store.children.get(called().thread)
-        assert found is not None
-        assert found.finished is not None
-        assert (found.works, found.finished.reply) == (False, "seven")
+        child = await store.children.get(called().thread)
+        assert child is not None
+        assert child.finished is not None
+        assert (child.works, child.finished.reply) == (False, "seven")
 
     async def test_the_end_of_a_spawned_child_is_noted_in_the_same_transaction(self, store: Store) -> None:
         """Outside of any turn of its parent."""

@@ -268,8 +268,8 @@ class DeliveryRules:
         """But not by an edit; to begin it once more does not help."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
-        for one in (edit, post("elsewhere", OTHER)):
-            await store.outbox.put(one)
+        for post_given in (edit, post("elsewhere", OTHER)):
+            await store.outbox.put(post_given)
             (row,) = await claimed(store)
             assert not await store.outbox.is_overtaken(THREAD, TurnId("T1"))
             await store.outbox.posted(row, 0, "", last=True)

@@ -50,7 +50,7 @@ class ExpiryRules:
         await store.journal.commit(young, question_of(clock, "T3", "A4"))
         await closed(store, young, "T3")
         await forgotten(store, clock)
-        left = [one.id for one in await store.approvals.search(pending=False)]
+        left = [approval.id for approval in await store.approvals.search(pending=False)]
         assert left == ["A4", "A1"]
         assert await store.approvals.grants(THREAD, "call-d1")
 
@@ -63,7 +63,7 @@ class ExpiryRules:
         await months(clock)
         await forgotten(store, clock)
         await store.journal.commit(lease, use("A1"))
-        assert [one.id for one in await store.approvals.search()] == ["A2"]
+        assert [approval.id for approval in await store.approvals.search()] == ["A2"]
 
     # ---- the rest ----
 
@@ -77,10 +77,10 @@ class ExpiryRules:
         await months(clock)
         await store.journal.commit(lease, timed(clock, "T2", 3))
         await forgotten(store, clock)
-        assert [one.step.number for one in await store.journal.steps(THREAD)] == [2, 3]
+        assert [step.step.number for step in await store.journal.steps(THREAD)] == [2, 3]
         await closed(store, lease, "T2")
         await forgotten(store, clock)
-        assert [one.step.number for one in await store.journal.steps(THREAD)] == [3]
+        assert [step.step.number for step in await store.journal.steps(THREAD)] == [3]
 
     async def test_ceilings_of_old_days_and_turns_are_forgotten(self, store: Store, clock: ManualClock) -> None:
         """What was spent in all, and by a turn that is still open, counts on."""

@@ -332,16 +332,16 @@ class JournalRules:
     ) -> None:
         """Each event keeps its own, the list shows the last, a search finds the words; and it can be gone on with."""
         then, turn = clock.now() - timedelta(days=300), TurnId("T0")
-        told = (
+        events_told = (
             UserSaid("When is high water?", PERSON), TurnStarted("main", "x"), AssistantSaid("At ten."),
             TurnFinished("done", "At ten."),
         )  # fmt: skip
-        events = [Event(0, THREAD, turn, then + timedelta(seconds=n), data) for n, data in enumerate(told)]
+        events = [Event(0, THREAD, turn, then + timedelta(seconds=n), data) for n, data in enumerate(events_told)]
         assert await store.journal.add_thread(THREAD, "main", "Tides", events)
         assert not await store.journal.add_thread(THREAD, "main", "Tides", events)
-        kept = await store.journal.events(THREAD)
-        assert [(one.seq, one.turn, one.at, one.data) for one in kept] == [
-            (n, turn, one.at, one.data) for n, one in enumerate(events, 1)
+        stored = await store.journal.events(THREAD)
+        assert [(event.seq, event.turn, event.at, event.data) for event in stored] == [
+            (n, turn, data_of_event.at, data_of_event.data) for n, data_of_event in enumerate(events, 1)
         ]
         info = await store.journal.thread(THREAD)
         assert info is not None

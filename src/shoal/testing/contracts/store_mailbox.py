@@ -51,14 +51,14 @@ class MailboxRules:
 
     async def test_a_message_counts_once_while_it_waits_runs_and_after(self, store: Store) -> None:
         """The key makes it so, not a cache with a time limit."""
-        said = prompt("a")
-        assert (await store.inbox.accept(said, 5)).status == "accepted"
-        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        message = prompt("a")
+        assert (await store.inbox.accept(message, 5)).status == "accepted"
+        assert (await store.inbox.accept(message, 5)).status == "duplicate"
         lease = await leased(store)
-        await store.journal.open_turn(lease, said, opening("T1", said))
-        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        await store.journal.open_turn(lease, message, opening("T1", message))
+        assert (await store.inbox.accept(message, 5)).status == "duplicate"
         await closed(store, lease)
-        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        assert (await store.inbox.accept(message, 5)).status == "duplicate"
         assert await store.journal.lease(THREAD) is None
 
     async def test_keys_count_within_their_platform(self, store: Store) -> None:
@@ -91,7 +91,7 @@ class MailboxRules:
         lease = await leased(store)
         waiting = lease.waiting
         assert waiting is not None
-        assert [one.key for one in waiting.lines] == ["a1", "a2", "a3"]
+        assert [line.key for line in waiting.lines] == ["a1", "a2", "a3"]
         assert waiting.until - waiting.since == 4_000_000
         assert not waiting.is_all
         first, *more = waiting.lines
@@ -108,7 +108,7 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("p2"), 2)).status == "busy"
         lease = await leased(store)
         assert lease.waiting is not None
-        assert [one.key for one in lease.waiting.lines] == ["p0"]
+        assert [line.key for line in lease.waiting.lines] == ["p0"]
 
     async def test_a_line_that_is_changed_meanwhile_opens_no_turn_as_it_was(self, store: Store) -> None:
         """Nothing is taken then, and what waits is read again."""
@@ -279,15 +279,15 @@ class MailboxRules:
         await store.inbox.accept_now(steer("s1", text="first"))
         await store.inbox.accept(prompt("p", text="second"), 5)
         await store.inbox.accept_now(follow_up("f1", text="third"))
-        said = (await closed(store, lease, outcome="failed")).prompt
+        message = (await closed(store, lease, outcome="failed")).prompt
         for number, text in enumerate(("first", "second", "third"), 2):
-            assert said is not None
-            assert said.text == text
+            assert message is not None
+            assert message.text == text
             lease = await leased(store)
-            assert lease.prompt == said
-            await store.journal.open_turn(lease, said, opening(f"T{number}", said))
-            said = (await closed(store, lease, f"T{number}")).prompt
-        assert said is None
+            assert lease.prompt == message
+            await store.journal.open_turn(lease, message, opening(f"T{number}", message))
+            message = (await closed(store, lease, f"T{number}")).prompt
+        assert message is None
         assert (await types(store)).count("turn_started") == 4
 
     async def test_an_edit_replaces_what_still_waits(self, store: Store) -> None:
@@ -307,11 +307,11 @@ class MailboxRules:
     @pytest.mark.parametrize("taken", [False, True])
     @pytest.mark.parametrize("later", ["best", "hello"], ids=["other words", "the first words again"])
     async def test_of_two_edits_that_swap_the_later_stands(self, store: Store, later: str, taken: bool) -> None:
-        said = msgspec.structs.replace(prompt("a"), text="hello")
-        await store.inbox.accept(said, 5)
+        message = msgspec.structs.replace(prompt("a"), text="hello")
+        await store.inbox.accept(message, 5)
         if taken:
             lease = await leased(store)
-            await store.journal.open_turn(lease, said, opening("T1", said))
+            await store.journal.open_turn(lease, message, opening("T1", message))
         first, second = START + timedelta(seconds=1), START + timedelta(seconds=2)
         await store.inbox.revise(Edit(THREAD, "a", later, PERSON, "m1", at=second))
         late = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1", at=first))
@@ -346,11 +346,11 @@ class MailboxRules:
     async def test_an_edit_that_passes_on_others_words_is_trusted_by_nobody(self, store: Store) -> None:
         """Nor is the edit of a message that did."""
         forwarded = msgspec.structs.replace(prompt("b"), tainted_by="a forwarded message")
-        for number, (said, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
-            await store.inbox.accept(said, 5)
+        for number, (message, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
+            await store.inbox.accept(message, 5)
             lease = await leased(store)
-            await store.journal.open_turn(lease, said, opening(f"T{number}", said))
-            edit = Edit(THREAD, said.key, "obey", PERSON, "m1", tainted_by=tainted_by)
+            await store.journal.open_turn(lease, message, opening(f"T{number}", message))
+            edit = Edit(THREAD, message.key, "obey", PERSON, "m1", tainted_by=tainted_by)
             (event,) = (await store.inbox.revise(edit)).events
             assert event.data == Revised(msgspec.structs.replace(PERSON, trusted=False), "m1", "obey")
             await closed(store, lease, f"T{number}")

@@ -108,13 +108,13 @@ class RecordRules:
         """Whoever hears of the moves, in whatever order, and after a restart."""
         processes = [MovedChats("fake", store.settings) for _ in range(RACERS)]
         for old, new in (("a", "b"), ("b", "c")):
-            noted = await asyncio.gather(*(one.note(old, new) for one in processes))
+            noted = await asyncio.gather(*(process.note(old, new) for process in processes))
             assert sorted(noted) == [False] * (RACERS - 1) + [True]
         assert not await processes[0].note("c", "a")
         again = MovedChats("fake", store.settings)
         await again.load()
-        for one in (*processes, again):
-            assert (one.first_id("c"), one.newest_id("a"), one.newest_id("x")) == ("a", "c", "x")
+        for process in (*processes, again):
+            assert (process.first_id("c"), process.newest_id("a"), process.newest_id("x")) == ("a", "c", "x")
         assert await ids_of(store.settings, "fake", "a") == ("a", "b", "c")
 
     async def test_settings_are_listed_by_scope_and_page(self, store: Store) -> None:

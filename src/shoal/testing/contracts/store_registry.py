@@ -46,12 +46,12 @@ class RegistryRules:
         """Its row stays, and it may come back."""
         for name in ("main", "other"):
             await store.registry.put(name, "")
-        kept = binding(clock, "c", "other")
+        other = binding(clock, "c", "other")
         gone = [binding(clock, "a", "main", made=True), binding(clock, "b", "main")]
-        for one in (kept, *gone):
-            await store.registry.bind(one)
+        for each in (other, *gone):
+            await store.registry.bind(each)
         assert await store.registry.retire("main") == gone
-        assert await store.registry.bindings() == [kept]
+        assert await store.registry.bindings() == [other]
         assert [(row.name, row.state) for row in await store.registry.all()] == [
             ("main", "destroyed"),
             ("other", "active"),
@@ -88,9 +88,9 @@ class RegistryRules:
         await clock.advance(5)
         waiting = Prompt(ThreadId("fake:c:9"), "k9", "later", Author("u2", trusted=True), clock.now(), agent="other")
         await store.inbox.accept(waiting, 5)
-        found = {work.thread: work for work in await store.registry.at_work()}
-        assert list(found) == [THREAD, waiting.thread]
-        busy, queued = found[THREAD], found[waiting.thread]
+        by_thread = {work.thread: work for work in await store.registry.at_work()}
+        assert list(by_thread) == [THREAD, waiting.thread]
+        busy, queued = by_thread[THREAD], by_thread[waiting.thread]
         assert (busy.turn, busy.steps, busy.questions, busy.queued) == ("T1", 1, 0, 0)
         assert busy.asked == "hello"
         assert busy.since is not None

@@ -28,9 +28,9 @@ class SearchRules:
     async def test_what_was_said_is_found_by_all_its_words(self, store: Store) -> None:
         """Whatever their order and case; the newest first."""
         await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
-        found = await store.search.said("tea green")
-        assert [spoken(event) for event in found] == ["Tea, GREEN again", "The green tea is out"]
-        assert found[0].thread == THREAD
+        hits = await store.search.said("tea green")
+        assert [spoken(event) for event in hits] == ["Tea, GREEN again", "The green tea is out"]
+        assert hits[0].thread == THREAD
 
     async def test_a_search_takes_any_text(self, store: Store) -> None:
         """Nothing in it is syntax."""
@@ -69,10 +69,15 @@ class SearchRules:
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
-        (found,) = await store.artifacts.of_thread(THREAD)
-        assert (found.digest, found.name, found.size_bytes, found.tainted_by) == ("ab" * 16, "bash", 9000, "page")
-        assert found.created_at == clock.now()
-        assert await store.artifacts.find(THREAD, "abababab") == found
+        (artifact,) = await store.artifacts.of_thread(THREAD)
+        assert (artifact.digest, artifact.name, artifact.size_bytes, artifact.tainted_by) == (
+            "ab" * 16,
+            "bash",
+            9000,
+            "page",
+        )
+        assert artifact.created_at == clock.now()
+        assert await store.artifacts.find(THREAD, "abababab") == artifact
         assert await store.artifacts.find(ThreadId("web:lobby:other"), "abababab") is None
 
     async def test_expired_artifacts_are_told_once_nobody_keeps_them(self, store: Store, clock: ManualClock) -> None:

@@ -42,8 +42,8 @@ class ThreadRules:
         await conversation(store)
         await store.threads.change(THREAD, title="Tea", pinned=True)
         await store.threads.change(THREAD, model="fake/big")
-        (found,) = await store.journal.threads()
-        assert (found.title, found.pinned, found.archived, found.model) == ("Tea", True, False, "fake/big")
+        (info,) = await store.journal.threads()
+        assert (info.title, info.pinned, info.archived, info.model) == ("Tea", True, False, "fake/big")
         await store.threads.change(THREAD, archived=True)
         assert await store.journal.threads() == await store.journal.pinned() == []
         assert [info.thread for info in await store.journal.threads(archived=True)] == [THREAD]
@@ -69,9 +69,9 @@ class ThreadRules:
         assert not await store.threads.name(THREAD, "Pirates")
         await store.threads.change(THREAD, title="Mine")
         assert not await store.threads.name(THREAD, "Treasure")
-        found = await store.journal.thread(THREAD)
-        assert found is not None
-        assert found.title == "Mine"
+        info = await store.journal.thread(THREAD)
+        assert info is not None
+        assert info.title == "Mine"
 
     async def test_a_deleted_thread_leaves_its_digest_and_nothing_else(self, store: Store) -> None:
         """In no table that holds what was said; other threads keep theirs."""

@@ -62,7 +62,7 @@ class TokenRules:
         await store.tokens.revoke("ben", "web:ada", "boss")
         await store.tokens.revoke("ben", "web:ada")
         entries = [row.entry for row in await store.audit.tail(1000, chain_name="tokens")]
-        assert [(one.action, one.user, one.token) for one in entries] == [
+        assert [(entry.action, entry.user, entry.token) for entry in entries] == [
             ("create ben", "web:owner", "root"),
             ("revoke ben", "web:ada", "boss"),
         ]

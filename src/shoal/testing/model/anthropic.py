@@ -108,7 +108,9 @@ def _split(message: _Message) -> list[SeenMessage]:
 def _check_references(seen: Seen, request: _Request) -> None:
     """A tool that is not loaded comes with the result that refers to it, and then can be called."""
     known = {tool.name for tool in request.tools}
-    blocks = [block for one in request.messages if not isinstance(one.content, str) for block in one.content]
+    blocks = [
+        block for message in request.messages if not isinstance(message.content, str) for block in message.content
+    ]
     referred = [inner for block in blocks if not isinstance(block.content, str) for inner in block.content]
     names = {block.tool_name for block in referred if block.type == "tool_reference"}
     if unknown := names - known:
@@ -154,7 +156,7 @@ class AnthropicWire:
         seen = Seen("anthropic", request.model, tuple(messages), tuple(tool.name for tool in offered))
         seen.stream = request.stream
         seen.key = request.metadata.user_id or _thread_key(raw)
-        loaded = [bytes(one) for one in _raws.decode(raw.tools) if not _tool_decoder.decode(one).defer_loading]
+        loaded = [bytes(tool) for tool in _raws.decode(raw.tools) if not _tool_decoder.decode(tool).defer_loading]
         seen.prompt = b"\n".join((*loaded, bytes(raw.system), *(bytes(message) for message in raw.messages)))
         _check_thinking(seen, request.messages)
         _check_references(seen, request)

@@ -34,7 +34,7 @@ def answer(body: bytes) -> bytes:
     """What either API answers. Raises msgspec.DecodeError."""
     asked = msgspec.json.decode(body, type=_Request)
     if asked.requests:
-        texts = [" ".join(part.text for part in one.content.parts) for one in asked.requests]
+        texts = [" ".join(part.text for part in request.content.parts) for request in asked.requests]
         return msgspec.json.encode({"embeddings": [{"values": vector(text)} for text in texts]})
     data = [{"object": "embedding", "index": at, "embedding": vector(text)} for at, text in enumerate(asked.input)]
     return msgspec.json.encode({"object": "list", "data": data, "model": "fake-1"})
@@ -42,9 +42,9 @@ def answer(body: bytes) -> bytes:
 
 def vector(text: str) -> list[float]:
     """A vector of the text's words, by their first five letters."""
-    found = [0.01] * DIMENSIONS
+    vector = [0.01] * DIMENSIONS
     for word in _WORD.findall(text.casefold()):
         digest = hashlib.blake2b(word[:5].encode(), digest_size=9).digest()
         for place, byte in enumerate(digest[:8]):
-            found[byte] += max(len(word) - 2, 0.25) * (1 if digest[8] >> place & 1 else -1)
-    return found
+            vector[byte] += max(len(word) - 2, 0.25) * (1 if digest[8] >> place & 1 else -1)
+    return vector

@@ -298,8 +298,8 @@ class FakeModel:
                 for name in names
             ]
             return Plan([document(200, _encode({"data": rows, "has_more": False, "first_id": None, "last_id": None}))])
-        found = [{"id": name, "object": "model", "created": 0, "owned_by": "shoal"} for name in names]
-        return Plan([document(200, _encode({"object": "list", "data": found}))])
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "shoal"} for name in names]
+        return Plan([document(200, _encode({"object": "list", "data": models}))])
 
     def _embeddings(self, incoming: Incoming, path: str) -> Plan:
         wire: Wire = OpenAiWire() if path.endswith("/embeddings") else GeminiWire()

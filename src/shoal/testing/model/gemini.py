@@ -99,8 +99,8 @@ def _result_text(response: dict[str, msgspec.Raw]) -> str:
 def _split(content: _Content) -> list[SeenMessage]:
     text = "".join(part.text for part in content.parts if not part.thought)
     if content.role == "model":
-        found = [part.function_call for part in content.parts if part.function_call]
-        return [SeenMessage("assistant", text, tuple(Call(c.name, bytes(c.args).decode(), c.id) for c in found))]
+        calls = [part.function_call for part in content.parts if part.function_call]
+        return [SeenMessage("assistant", text, tuple(Call(c.name, bytes(c.args).decode(), c.id) for c in calls))]
     results = [
         SeenMessage("tool", _result_text(part.function_response.response), call_id=part.function_response.id)
         for part in content.parts
@@ -109,8 +109,8 @@ def _split(content: _Content) -> list[SeenMessage]:
     images = sum(part.inline_data is not None for part in content.parts)
     if results and images and not text:
         results[-1] = msgspec.structs.replace(results[-1], images=images)
-    said = [SeenMessage("user", text, images=images)] if text or not results else []
-    return [*results, *said]
+    messages = [SeenMessage("user", text, images=images)] if text or not results else []
+    return [*results, *messages]
 
 
 def _check_signatures(seen: Seen, contents: list[_Content]) -> None:
@@ -151,7 +151,7 @@ class GeminiWire:
         for content in request.contents:
             messages.extend(_split(content))
         offered = request.tools if request.tool_config.function_calling_config.mode != "NONE" else []
-        names = tuple(found.name for tool in offered for found in tool.function_declarations)
+        names = tuple(function.name for tool in offered for function in tool.function_declarations)
         model = path.rsplit("/", 1)[-1].split(":", 1)[0]
         seen = Seen("gemini", model, tuple(messages), names)
         seen.stream = ":streamGenerateContent" in path

@@ -48,8 +48,8 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
     """Let in whoever is being accepted, and nobody more: asyncio never closes the connection of somebody who is on the
     way in when a server closes."""
     loop = asyncio.get_running_loop()
-    for one in listening:
-        loop.remove_reader(one)
+    for connection in listening:
+        loop.remove_reader(connection)
     for _ in range(ACCEPTING_STEPS):
         await asyncio.sleep(0)
 

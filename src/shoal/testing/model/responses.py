@@ -76,9 +76,9 @@ def _images(content: str | list[_Part] | None) -> int:
 
 def _messages(items: list[_Item]) -> list[SeenMessage]:
     """Calls that follow each other, and the text before them, are one assistant message."""
-    found: list[SeenMessage] = []
+    messages: list[SeenMessage] = []
     for item in items:
-        last = found[-1] if found else None
+        last = messages[-1] if messages else None
         open_last = last if last is not None and last.role == "assistant" else None
         match item.type:
             case "function_call" | "tool_search_call":
@@ -87,22 +87,22 @@ def _messages(items: list[_Item]) -> list[SeenMessage]:
                 )
                 call = Call(item.name if item.type == "function_call" else MORE_TOOLS, given, item.call_id)
                 if open_last is not None:
-                    found[-1] = msgspec.structs.replace(open_last, calls=(*open_last.calls, call))
+                    messages[-1] = msgspec.structs.replace(open_last, calls=(*open_last.calls, call))
                 else:
-                    found.append(SeenMessage("assistant", "", (call,)))
+                    messages.append(SeenMessage("assistant", "", (call,)))
             case "function_call_output":
                 images = _images(item.output)
-                found.append(SeenMessage("tool", _text(item.output), call_id=item.call_id, images=images))
+                messages.append(SeenMessage("tool", _text(item.output), call_id=item.call_id, images=images))
             case "tool_search_output":
                 names = " ".join(tool.name for tool in item.tools)
-                found.append(SeenMessage("tool", names, call_id=item.call_id))
+                messages.append(SeenMessage("tool", names, call_id=item.call_id))
             case "message" | "":
                 role = {"assistant": "assistant", "system": "system", "developer": "system"}.get(item.role, "user")
                 message = SeenMessage(role, _text(item.content), images=_images(item.content))  # pyright: ignore[reportArgumentType]
-                found.append(message)
+                messages.append(message)
             case _:
                 pass
-    return found
+    return messages
 
 
 def _check_reasoning(seen: Seen, items: list[_Item]) -> None:
@@ -135,11 +135,11 @@ class ResponsesWire:
         items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
         messages = [SeenMessage("system", request.instructions)] if request.instructions else []
         messages.extend(_messages(items))
-        found = [tool.name for item in items if item.type == "tool_search_output" for tool in item.tools]
+        names = [tool.name for item in items if item.type == "tool_search_output" for tool in item.tools]
         searches = [tool for tool in request.tools if tool.type == "tool_search"]
         offered = [MORE_TOOLS if tool in searches else tool.name for tool in request.tools]
-        seen = Seen("responses", request.model, tuple(messages), tuple(dict.fromkeys((*offered, *found))))
-        if found and not searches:
+        seen = Seen("responses", request.model, tuple(messages), tuple(dict.fromkeys((*offered, *names))))
+        if names and not searches:
             seen.problem = "A tool_search_output needs the tool_search tool."
         if any(tool.execution != "client" for tool in searches) or any(
             not tool.defer_loading for item in items if item.type == "tool_search_output" for tool in item.tools

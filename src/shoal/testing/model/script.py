@@ -157,12 +157,12 @@ class Seen:
     @property
     def results(self) -> tuple[str, ...]:
         """The tool results at the very end of the conversation, in order."""
-        found: list[str] = []
+        words: list[str] = []
         for message in reversed(self.messages):
             if message.role != "tool":
                 break
-            found.append(message.text)
-        return tuple(reversed(found))
+            words.append(message.text)
+        return tuple(reversed(words))
 
 
 Script: TypeAlias = Callable[[Seen], Step | str]
@@ -205,14 +205,14 @@ def follow_directive(seen: Seen) -> Step:
         wrapped = f'{{"call":"{tool.group(1)}","arguments":{_arguments(text)}}}'
         return Reply(calls=(Call(MORE_TOOLS, wrapped),))
     words = _number(_COUNT, text, PLAIN_WORDS)
-    names = [found.group(1) for line in text.splitlines() if (found := _ID.search(line))]
+    names = [match.group(1) for line in text.splitlines() if (match := _ID.search(line))]
     filler = " ".join(_WORDS[index % len(_WORDS)] for index in range(words))
     return Reply(f"DONE {seen.rounds} {'+'.join(names) or '-'} {filler}".rstrip())
 
 
 def _number(pattern: re.Pattern[str], text: str, default: int) -> int:
-    found = pattern.search(text)
-    return int(found.group(1)) if found else default
+    match = pattern.search(text)
+    return int(match.group(1)) if match else default
 
 
 def _arguments(text: str) -> str:

@@ -70,8 +70,8 @@ class _Message(msgspec.Struct):
     @property
     def blocks(self) -> list[_Block]:
         """The message's parts, including those of results."""
-        found = [part for part in (self.content, self.parts, self.output) if isinstance(part, list)]
-        parts = [part for several in found for part in several]
+        lists = [part for part in (self.content, self.parts, self.output) if isinstance(part, list)]
+        parts = [part for several in lists for part in several]
         return [*parts, *(inner for part in parts if isinstance(part.content, list) for inner in part.content)]
 
     @property
@@ -122,14 +122,14 @@ def _google(message: str) -> Refusal:
 
 
 def _no_images(refusal: Refusal) -> Rule:
-    return lambda sent: refusal if any(block.is_image for one in sent.all for block in one.blocks) else None
+    return lambda sent: refusal if any(block.is_image for message in sent.all for block in message.blocks) else None
 
 
 def _no_images_in_results(refusal: Refusal) -> Rule:
     def rule(sent: Sent) -> Refusal | None:
-        results = [block for one in sent.all for block in one.blocks if block.type == "tool_result"]
+        results = [block for message in sent.all for block in message.blocks if block.type == "tool_result"]
         inner = [part for block in results if isinstance(block.content, list) for part in block.content]
-        outputs = [part for one in sent.all if isinstance(one.output, list) for part in one.output]
+        outputs = [part for message in sent.all if isinstance(message.output, list) for part in message.output]
         return refusal if any(part.is_image for part in (*inner, *outputs)) else None
 
     return rule
@@ -137,7 +137,7 @@ def _no_images_in_results(refusal: Refusal) -> Rule:
 
 def _no_tools(refusal: Refusal) -> Rule:
     def rule(sent: Sent) -> Refusal | None:
-        asked = sent.tools or any(one.tool_calls or one.role == "tool" for one in sent.all)
+        asked = sent.tools or any(message.tool_calls or message.role == "tool" for message in sent.all)
         return refusal if asked else None
 
     return rule
@@ -145,7 +145,7 @@ def _no_tools(refusal: Refusal) -> Rule:
 
 def _no_reasoning(refuse: Callable[[int], Refusal]) -> Rule:
     def rule(sent: Sent) -> Refusal | None:
-        places = (index for index, one in enumerate(sent.messages) if one.reasoning_content is not None)
+        places = (index for index, message in enumerate(sent.messages) if message.reasoning_content is not None)
         return next((refuse(place) for place in places), None)
 
     return rule
@@ -153,9 +153,9 @@ def _no_reasoning(refuse: Callable[[int], Refusal]) -> Rule:
 
 def _wants_reasoning(refuse: Callable[[int], Refusal], *, of_calls: bool, blank: bool) -> Rule:
     def rule(sent: Sent) -> Refusal | None:
-        for index, one in enumerate(sent.messages):
-            is_asked = one.role == "assistant" and (bool(one.tool_calls) or not of_calls)
-            if is_asked and (one.reasoning_content is None or (not one.reasoning_content and not blank)):
+        for index, message in enumerate(sent.messages):
+            is_asked = message.role == "assistant" and (bool(message.tool_calls) or not of_calls)
+            if is_asked and (message.reasoning_content is None or (not message.reasoning_content and not blank)):
                 return refuse(index)
         return None
 
@@ -164,9 +164,9 @@ def _wants_reasoning(refuse: Callable[[int], Refusal], *, of_calls: bool, blank:
 
 def _alternates(sent: Sent, *, with_tools: bool) -> bool:
     counted = [
-        one.role
-        for one in sent.messages
-        if one.role != "system" and not (with_tools and (one.role == "tool" or one.tool_calls))
+        message.role
+        for message in sent.messages
+        if message.role != "system" and not (with_tools and (message.role == "tool" or message.tool_calls))
     ]
     return all(role == ("user", "assistant")[index % 2] for index, role in enumerate(counted))
 
@@ -176,8 +176,11 @@ def _template(message: str, *, with_tools: bool, refuse: Callable[[str], Refusal
 
 
 def _nine_char_ids(sent: Sent) -> Refusal | None:
-    for one in sent.messages:
-        for name in (*(call.id for call in one.tool_calls or ()), *([one.tool_call_id] if one.tool_call_id else ())):
+    for message in sent.messages:
+        for name in (
+            *(call.id for call in message.tool_calls or ()),
+            *([message.tool_call_id] if message.tool_call_id else ()),
+        ):
             if not _NINE.fullmatch(name):
                 words = f"Tool call id was {name} but must be a-z, A-Z, 0-9, with a length of 9."
                 return _json(
@@ -195,8 +198,8 @@ def _user_after_tool(sent: Sent) -> Refusal | None:
 
 
 def _extra_forbidden(sent: Sent) -> Refusal | None:
-    for index, one in enumerate(sent.messages):
-        if one.reasoning_content is not None or one.reasoning_details is not None:
+    for index, message in enumerate(sent.messages):
+        if message.reasoning_content is not None or message.reasoning_details is not None:
             place = ["body", "messages", index, "assistant", "reasoning_content"]
             detail = {"type": "extra_forbidden", "loc": place, "msg": "Extra inputs are not permitted", "input": "…"}
             return _json(422, {"object": "error", "message": {"detail": [detail]}, "type": "invalid_request_error"})
@@ -204,14 +207,14 @@ def _extra_forbidden(sent: Sent) -> Refusal | None:
 
 
 def _single_calls(sent: Sent) -> Refusal | None:
-    if all(len(one.tool_calls or ()) < 2 for one in sent.messages):
+    if all(len(message.tool_calls or ()) < 2 for message in sent.messages):
         return None
     return _json(400, {"error": {"message": "This model only supports single tool-calls at once!", "code": 400}})
 
 
 def _short_ids(sent: Sent) -> Refusal | None:
-    for place, one in enumerate(sent.messages):
-        for index, call in enumerate(one.tool_calls or ()):
+    for place, message in enumerate(sent.messages):
+        for index, call in enumerate(message.tool_calls or ()):
             if len(call.id) > 40:
                 return _openai(
                     400,
@@ -223,19 +226,19 @@ def _short_ids(sent: Sent) -> Refusal | None:
 
 
 def _stored_items(sent: Sent) -> Refusal | None:
-    for one in sent.input:
-        if one.type == "reasoning" and not one.encrypted_content:
+    for item in sent.input:
+        if item.type == "reasoning" and not item.encrypted_content:
             return _openai(
                 404,
-                f"Item with id '{one.id}' not found. Items are not persisted when `store` is set to false. Try again "
+                f"Item with id '{item.id}' not found. Items are not persisted when `store` is set to false. Try again "
                 "with `store` set to true, or remove this item from your input.",
             )
     return None
 
 
 def _portable_uses(sent: Sent) -> Refusal | None:
-    for place, one in enumerate(sent.messages):
-        for index, block in enumerate(one.blocks):
+    for place, message in enumerate(sent.messages):
+        for index, block in enumerate(message.blocks):
             if block.type == "tool_use" and not _PORTABLE.fullmatch(block.id):
                 where = f"messages.{place}.content.{index}.tool_use.id"
                 return _anthropic(400, f"{where}: String should match pattern '^[a-zA-Z0-9_-]+$'")
@@ -245,15 +248,15 @@ def _portable_uses(sent: Sent) -> Refusal | None:
 
 
 def _tools_for_uses(sent: Sent) -> Refusal | None:
-    uses = any(block.type in ("tool_use", "tool_result") for one in sent.messages for block in one.blocks)
+    uses = any(block.type in ("tool_use", "tool_result") for message in sent.messages for block in message.blocks)
     if not uses or sent.tools:
         return None
     return _anthropic(400, "The toolConfig field must be defined when using toolUse and toolResult content blocks.")
 
 
 def _first_is_signed(sent: Sent) -> Refusal | None:
-    for place, one in enumerate(sent.contents):
-        calls = [part for part in one.parts or () if bytes(part.call)]
+    for place, content in enumerate(sent.contents):
+        calls = [part for part in content.parts or () if bytes(part.call)]
         if calls and not calls[0].thought_signature:
             return _google(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
@@ -263,9 +266,11 @@ def _first_is_signed(sent: Sent) -> Refusal | None:
 
 
 def _chat_is_signed(sent: Sent) -> Refusal | None:
-    for one in sent.messages:
-        if one.tool_calls and not (one.tool_calls[0].extra_content or {}).get("google", {}).get("thought_signature"):
-            name = one.tool_calls[0].function.name
+    for message in sent.messages:
+        if message.tool_calls and not (message.tool_calls[0].extra_content or {}).get("google", {}).get(
+            "thought_signature"
+        ):
+            name = message.tool_calls[0].function.name
             return _google(
                 f"Function call is missing a thought_signature in functionCall parts. Additional data, function call "
                 f"`default_api:{name}`, position 2."
@@ -275,13 +280,13 @@ def _chat_is_signed(sent: Sent) -> Refusal | None:
 
 def _turns_of_calls(sent: Sent) -> Refusal | None:
     before = ""
-    for one in sent.contents:
-        if before == "model" == one.role or not one.parts:
+    for content in sent.contents:
+        if before == "model" == content.role or not content.parts:
             return _google(
                 "Please ensure that function call turn comes immediately after a user turn or after a function response "
                 "turn."
             )
-        before = one.role
+        before = content.role
     return None
 
 
@@ -290,10 +295,10 @@ def _no_system(refusal: Refusal) -> Rule:
 
 
 def _no_blank(sent: Sent) -> Refusal | None:
-    for place, one in enumerate(sent.messages):
-        if one.role in ("assistant", "user") and one.is_blank:
+    for place, message in enumerate(sent.messages):
+        if message.role in ("assistant", "user") and message.is_blank:
             return _openai(
-                400, f"Invalid request: the message at position {place} with role '{one.role}' must not be empty"
+                400, f"Invalid request: the message at position {place} with role '{message.role}' must not be empty"
             )
     return None
 
@@ -307,7 +312,7 @@ def _one_type_each(sent: Sent) -> Refusal | None:
 
 
 def _one_image(sent: Sent) -> Refusal | None:
-    if sum(block.is_image for one in sent.all for block in one.blocks) < 2:
+    if sum(block.is_image for message in sent.all for block in message.blocks) < 2:
         return None
     return _json(
         400,
@@ -317,8 +322,8 @@ def _one_image(sent: Sent) -> Refusal | None:
 
 
 def _strings_only(sent: Sent) -> Refusal | None:
-    for place, one in enumerate(sent.messages):
-        if isinstance(one.content, list):
+    for place, message in enumerate(sent.messages):
+        if isinstance(message.content, list):
             return _openai(400, f"messages[{place}].content must be a string")
     return None
 

@@ -45,8 +45,8 @@ def recording(text: str, form: str = "ogg") -> bytes:
 
 def words_in(audio: bytes, unknown: str = "") -> str:
     """What is said in a recording; `unknown` where it was not made here."""
-    found = _SPOKEN.search(audio)
-    return unknown if found is None else found[1].decode()
+    match = _SPOKEN.search(audio)
+    return unknown if match is None else match[1].decode()
 
 
 def transcription(content_type: str, body: bytes, unknown: str) -> bytes:

@@ -36,8 +36,8 @@ def troubled(share: float, seed: int, log: Path | None) -> Script:
 
     def answer(whole: Seen) -> Step:
         seen = _directed(whole)
-        found = _NAME.search(seen.user_text)
-        name = found.group(1) if found else ""
+        match = _NAME.search(seen.user_text)
+        name = match.group(1) if match else ""
         call = (name, seen.rounds)
         attempts[call] += 1
         drawn = random.Random(f"{seed}/{name}/{seen.rounds}/{attempts[call]}")
@@ -57,9 +57,9 @@ def _directed(seen: Seen) -> Seen:
         text = _NOTES.sub("", message.text) if message.role == "user" else message.text
         if message.role != "user" or _NAME.search(text):
             messages.append(msgspec.structs.replace(message, text=text))
-    found = Seen(seen.wire, seen.model, tuple(messages), seen.tools)
-    found.headers = seen.headers
-    return found
+    seen_now = Seen(seen.wire, seen.model, tuple(messages), seen.tools)
+    seen_now.headers = seen.headers
+    return seen_now
 
 
 def _trouble(drawn: random.Random, seen: Seen) -> Step:
@@ -80,8 +80,8 @@ def _write(log: Path, seen: Seen, name: str, step: Step) -> None:
     if isinstance(step, Reply) and step.drop_after is not None:
         outcome = "dropped"
     texts = [_CONTEXT.sub("", message.text) for message in seen.messages if message.role == "user"]
-    steers = [found for text in texts for found in _STEER.findall(text)]
-    ends = [found for text in texts for found in _CHILD.findall(text)]
+    steers = [match for text in texts for match in _STEER.findall(text)]
+    ends = [match for text in texts for match in _CHILD.findall(text)]
     node = seen.headers.get("x-node", "")
     result = seen.results[-1][:RESULT_CHARS] if seen.results else ""
     line = {
@@ -90,11 +90,11 @@ def _write(log: Path, seen: Seen, name: str, step: Step) -> None:
         "round": seen.rounds,
         "node": node,
         "how": outcome,
-        "named": [found for text in texts for found in _NAME.findall(text)],
+        "named": [match for text in texts for match in _NAME.findall(text)],
         "steers": steers,
         "ends": ends,
-        "attached": [found for text in texts for found in _ATTACHED.findall(text)],
-        "files": [found for text in texts for found in _FILE.findall(text)],
+        "attached": [match for text in texts for match in _ATTACHED.findall(text)],
+        "files": [match for text in texts for match in _FILE.findall(text)],
         "result": result,
         "tokens": len(seen.prompt) // BYTES_PER_TOKEN,
     }

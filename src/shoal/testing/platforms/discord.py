@@ -121,14 +121,14 @@ class FakeDiscord(FakePlatform):
     async def reacts(self, message_id: str, emoji: str, *, user: str = ADA) -> None:
         """Somebody puts an emoji to a message."""
         sent = self._sent(message_id)
-        told: Given = {
+        data: Given = {
             "user_id": user, "channel_id": sent.channel, "message_id": sent.id, "message_author_id": sent.user,
             "emoji": {"id": None, "name": emoji}, "burst": False, "type": 0,
         }  # fmt: skip
         guild = self.world.rooms[sent.channel].guild
         if guild:
-            told |= {"guild_id": guild, "member": {**self.world.member(user), "user": self.world.user(user)}}
-        await self.happens("MESSAGE_REACTION_ADD", told)
+            data |= {"guild_id": guild, "member": {**self.world.member(user), "user": self.world.user(user)}}
+        await self.happens("MESSAGE_REACTION_ADD", data)
 
     async def clicks(self, message_id: str, label: str, *, user: str = ADA) -> Heard:
         """Somebody presses a button under a message."""
@@ -158,11 +158,15 @@ class FakeDiscord(FakePlatform):
 
     def said(self, channel: str) -> list[Sent]:
         """What the bot has in a channel, for everybody to see."""
-        return [one for one in self.world.messages if one.channel == channel and one.user == BOT and not one.hidden]
+        return [
+            message
+            for message in self.world.messages
+            if message.channel == channel and message.user == BOT and not message.hidden
+        ]
 
     async def sees(self, channel: str, part: str) -> Sent:
         """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.said(channel), part, lambda one: one.text)
+        return await self.seen(lambda: self.said(channel), part, lambda message: message.text)
 
     async def hears(self, heard: Heard) -> str:
         """Wait for the answer to a command or click."""
@@ -289,4 +293,4 @@ class FakeDiscord(FakePlatform):
         return heard
 
     def _sent(self, message_id: str) -> Sent:
-        return next(found for found in self.world.messages if found.id == message_id)
+        return next(message for message in self.world.messages if message.id == message_id)

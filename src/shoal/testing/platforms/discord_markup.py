@@ -44,13 +44,13 @@ def shown_text(source: str) -> str:
     while at < len(source):
         is_start = at == 0 or source[at - 1] == "\n"
         for kind, rule in (*(_STARTS if is_start else ()), *_BLOCKS):
-            found = rule.match(source, at)
-            if found is None or (kind == "link" and _ADDRESS.search(found[1])):
+            match = rule.match(source, at)
+            if match is None or (kind == "link" and _ADDRESS.search(match[1])):
                 continue
             if kind == "word" and at and (source[at - 1].isalnum() or source[at - 1] == "_"):
                 continue
-            out.append(_shown(kind, found))
-            at = found.end()
+            out.append(_shown(kind, match))
+            at = match.end()
             break
         else:
             out.append(source[at])

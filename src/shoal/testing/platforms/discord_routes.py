@@ -34,9 +34,9 @@ class Routes:
     def answer(self, method: str, path: str, asked: Asked) -> tuple[bool, Json]:
         """Whether the route is known, and its answer; None is no content. Raises Refusal."""
         for known, pattern, handler in TABLE:
-            found = pattern.fullmatch(path) if known == method else None
-            if found is not None:
-                return True, handler(self, found.groups(), asked)
+            match = pattern.fullmatch(path) if known == method else None
+            if match is not None:
+                return True, handler(self, match.groups(), asked)
         return False, None
 
     # ---- the bot ----
@@ -191,12 +191,12 @@ class Routes:
         limit = int(query.get("limit", 50))
         if not 1 <= limit <= MESSAGES_MAX_A_PAGE:
             raise refused("limit", "int value should be between 1 and 100.")
-        found = [one for one in self.world.messages if one.channel == ids[0] and not one.hidden]
+        messages = [message for message in self.world.messages if message.channel == ids[0] and not message.hidden]
         if "before" in query:
-            found = [one for one in found if int(one.id) < int(query["before"])]
+            messages = [message for message in messages if int(message.id) < int(query["before"])]
         if "after" in query:
-            found = [one for one in found if int(one.id) > int(query["after"])][:limit]
-        return [self.world.message(one) for one in reversed(found[-limit:])]
+            messages = [message for message in messages if int(message.id) > int(query["after"])][:limit]
+        return [self.world.message(message) for message in reversed(messages[-limit:])]
 
     # ---- interactions ----
 
@@ -259,9 +259,9 @@ class Routes:
         heard.state, heard.message = "answered", self.world.keep(sent)
 
     def _made(self, room: str, given: Given, files: tuple[Part, ...]) -> Sent:
-        found = tuple((file.filename, file.content) for file in files)
+        files_sent = tuple((file.filename, file.content) for file in files)
         sent = Sent(self.world.fresh(), room, BOT, "", str(given.get("content") or ""), buttons=buttons_of(given))
-        sent.file, sent.album = next(iter(found), None), found[1:]
+        sent.file, sent.album = next(iter(files_sent), None), files_sent[1:]
         sent.kind = "voice" if is_voice(given) else ""
         return sent
 
@@ -280,7 +280,7 @@ class Routes:
         if self.world.replies_refused:
             raise Refusal(self.world.replies_refused)
         answered = str(reference.get("message_id"))
-        if any(one.id == answered and one.channel == room for one in self.world.messages):
+        if any(message.id == answered and message.channel == room for message in self.world.messages):
             return answered
         if reference.get("fail_if_not_exists", True):
             raise refused("message_reference", "Unknown message")

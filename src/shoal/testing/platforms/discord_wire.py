@@ -169,17 +169,17 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
     rows = given.get("components") or []
     if not isinstance(rows, list) or len(rows) > 5:
         raise refused("components", "Must be 5 or fewer in length.")
-    found: list[tuple[str, str]] = []
+    buttons: list[tuple[str, str]] = []
     for row in rows:
         if not isinstance(row, dict) or row.get("type") != 1:
             raise refused("components", "The specified component type is invalid in this context")
         inner = row.get("components")
         if not isinstance(inner, list) or not 1 <= len(inner) <= 5:
             raise refused("components", "Must be between 1 and 5 in length.")
-        found += [_button(button) for button in inner]
-    if len({value for _, value in found}) != len(found):
+        buttons += [_button(button) for button in inner]
+    if len({value for _, value in buttons}) != len(buttons):
         raise refused("components", "Component custom id cannot be duplicated")
-    return tuple(found)
+    return tuple(buttons)
 
 
 def _button(button: Json) -> tuple[str, str]:
@@ -197,17 +197,17 @@ def checked_commands(given: Json) -> list[Given]:
     """Slash commands to register. Raises Refusal for those that Discord refuses."""
     if not isinstance(given, list) or len(given) > COMMANDS_MAX:
         raise refused("commands", "Must be 100 or fewer in length.")
-    found: list[Given] = []
+    commands: list[Given] = []
     for command in given:
         if not isinstance(command, dict) or not _COMMAND.fullmatch(str(command.get("name", ""))):
             raise refused("name", "Command name is invalid")
-        for one in (command, *_options(command)):
-            if not 1 <= len(str(one.get("description", ""))) <= 100:
+        for option in (command, *_options(command)):
+            if not 1 <= len(str(option.get("description", ""))) <= 100:
                 raise refused("description", "Must be between 1 and 100 in length.")
-        found.append(command)
-    if len({str(command["name"]) for command in found}) != len(found):
+        commands.append(command)
+    if len({str(command["name"]) for command in commands}) != len(commands):
         raise refused("name", "Application command names must be unique")
-    return found
+    return commands
 
 
 def checked_choices(data: Given) -> list[str]:
@@ -215,19 +215,19 @@ def checked_choices(data: Given) -> list[str]:
     choices = data.get("choices")
     if not isinstance(choices, list) or len(choices) > 25:
         raise refused("data.choices", "Must be 25 or fewer in length.")
-    found = [str(choice.get("value", "")) for choice in choices if isinstance(choice, dict)]
-    if any(not 1 <= len(value) <= 100 for value in found):
+    values = [str(choice.get("value", "")) for choice in choices if isinstance(choice, dict)]
+    if any(not 1 <= len(value) <= 100 for value in values):
         raise refused("data.choices", "Must be between 1 and 100 in length.")
-    return found
+    return values
 
 
 def _options(command: Given) -> list[Given]:
     options = command.get("options") or []
     assert isinstance(options, list)
-    found = [option for option in options if isinstance(option, dict)]
-    if any(not _COMMAND.fullmatch(str(option.get("name", ""))) or option.get("type") != 3 for option in found):
+    rows = [option for option in options if isinstance(option, dict)]
+    if any(not _COMMAND.fullmatch(str(option.get("name", ""))) or option.get("type") != 3 for option in rows):
         raise refused("options", "Option is invalid")
-    return found
+    return rows
 
 
 def user_json(user: str, name: str, *, bot: bool) -> Given:

@@ -88,8 +88,12 @@ class DiscordWorld:
     def repeated(self, nonce: str, user: str) -> Sent | None:
         """The message that was made with this nonce lately."""
         since = self.clock.now().timestamp() - NONCE_SECONDS
-        found = (one for one in self.messages if one.nonce == nonce and one.user == user and one.at >= since)
-        return next(found, None)
+        matches = (
+            message
+            for message in self.messages
+            if message.nonce == nonce and message.user == user and message.at >= since
+        )
+        return next(matches, None)
 
     # ---- descriptions ----
 
@@ -118,7 +122,7 @@ class DiscordWorld:
         }  # fmt: skip
         if sent.reply_to:
             described["message_reference"] = {"message_id": sent.reply_to, "channel_id": sent.channel, "type": 0}
-            answered = next((one for one in self.messages if one.id == sent.reply_to), None)
+            answered = next((message for message in self.messages if message.id == sent.reply_to), None)
             if whole:
                 described["referenced_message"] = self.message(answered, whole=False) if answered else None
         return described | dict(sent.more)
@@ -144,7 +148,7 @@ class DiscordWorld:
         if room.type in (10, 11, 12):
             data: Json = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": self.time(0),
                            "locked": False, "create_timestamp": self.time(0)}  # fmt: skip
-            count = sum(1 for one in self.messages if one.channel == room.id)
+            count = sum(1 for message in self.messages if message.channel == room.id)
             return described | {
                 "owner_id": BOT, "thread_metadata": data, "message_count": count, "member_count": 2,
                 "total_message_sent": count, "rate_limit_per_user": 0,

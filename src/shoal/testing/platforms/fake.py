@@ -129,7 +129,9 @@ class FakePlatform:
     async def seen(self, said: Callable[[], Iterable[T]], part: str, text_of: Callable[[T], str]) -> T:
         """Wait until a message contains `part` and is no preview any more."""
         return await self.until(
-            lambda: next((one for one in said() if part in text_of(one) and not text_of(one).endswith(WRITING)), None)
+            lambda: next(
+                (post for post in said() if part in text_of(post) and not text_of(post).endswith(WRITING)), None
+            )
         )
 
     # ---- the weather ----

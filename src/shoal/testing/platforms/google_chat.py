@@ -175,7 +175,7 @@ class FakeGoogleChat(FakePlatform):
 
     def message(self, name: str) -> ChatMessage:
         """A message by its name."""
-        return next(found for found in self.messages if found.name == name)
+        return next(message for message in self.messages if message.name == name)
 
     def said(self, space: str) -> list[ChatMessage]:
         """What the app has in a space."""
@@ -183,7 +183,7 @@ class FakeGoogleChat(FakePlatform):
 
     async def sees(self, space: str, part: str) -> ChatMessage:
         """Wait until a message of the app contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.said(space), part, lambda one: one.shown)
+        return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
         """A number that nothing has yet."""
@@ -269,7 +269,7 @@ class FakeGoogleChat(FakePlatform):
             case path if path == f"/v1/{SUBSCRIPTION}:acknowledge":
                 self._check_token(called, "pubsub")
                 done = msgspec.json.decode(called.body)["ackIds"]
-                self.waiting = deque(one for one in self.waiting if one[0] not in done)
+                self.waiting = deque(item for item in self.waiting if item[0] not in done)
                 return ok({})
             case path:
                 self._check_token(called, "chat.bot")
@@ -297,15 +297,17 @@ class FakeGoogleChat(FakePlatform):
         if path.startswith("/v1/media/") and params == {"alt": "media"}:
             return Answered(200, self.contents[path.removeprefix("/v1/media/")])
         if path == "/v1/spaces:findDirectMessage":
-            found = [space for space, kind in self.spaces.items() if kind == "DIRECT_MESSAGE"]
-            return ok(self.space(found[0]))
+            spaces = [space for space, kind in self.spaces.items() if kind == "DIRECT_MESSAGE"]
+            return ok(self.space(spaces[0]))
         inside, one = _MESSAGES.fullmatch(path), _MESSAGE.fullmatch(path)
         if inside is not None and inside[1] in self.spaces:
             if called.method == "POST":
                 return self._create(inside[1], msgspec.json.decode(called.body), params)
             self._check_token(called, "chat.app.messages.readonly")
             return self._list(inside[1], params)
-        message = next((found for found in self.messages if one is not None and found.name == one[1]), None)
+        message = next(
+            (message_found for message_found in self.messages if one is not None and message_found.name == one[1]), None
+        )
         if message is None:
             raise refused(404, "NOT_FOUND")
         if called.method == "PATCH":
@@ -330,7 +332,9 @@ class FakeGoogleChat(FakePlatform):
         return ok(self.about(self.message(known)))
 
     def _posted(self, space: str, given: Given, params: Mapping[str, str]) -> ChatMessage:
-        parts = check_message(given, {one.name: one.changed_at or one.created_at for one in self.messages})
+        parts = check_message(
+            given, {message.name: message.changed_at or message.created_at for message in self.messages}
+        )
         if parts.thread and (params.get("messageReplyOption") or "").startswith("REPLY_MESSAGE_"):
             thread = parts.thread.rpartition("/")[2]
         else:
@@ -348,8 +352,8 @@ class FakeGoogleChat(FakePlatform):
         message.edits += 1
 
     def _list(self, space: str, params: Mapping[str, str]) -> Answered:
-        page, more = page_of([one for one in self.messages if one.space == space], params)
-        return ok({"messages": [self.about(one) for one in page], "nextPageToken": more})
+        page, more = page_of([message for message in self.messages if message.space == space], params)
+        return ok({"messages": [self.about(message) for message in page], "nextPageToken": more})
 
     def _keep(self, space: str, thread: str, sender: str, text: str, attachment: tuple[Given, ...] = ()) -> ChatMessage:
         number = self.fresh()
@@ -361,22 +365,22 @@ class FakeGoogleChat(FakePlatform):
 
     def about(self, message: ChatMessage) -> Given:
         """A message as Google tells of it."""
-        told: Given = {
+        data: Given = {
             "name": message.name, "sender": self.person(message.sender), "createTime": message.created_at,
             "text": message.text, "space": {"name": f"spaces/{message.space}"},
             "thread": {"name": f"spaces/{message.space}/threads/{message.thread}"},
         }  # fmt: skip
         if message.changed_at:
-            told["lastUpdateTime"] = message.changed_at
+            data["lastUpdateTime"] = message.changed_at
         if message.quoted:
             quoted = next((one for one in self.messages if one.name == message.quoted), None)
             snapshot: Json = {"sender": f"Person {quoted.sender}", "text": quoted.text} if quoted is not None else None
             source: Json = {"space": "spaces/elsewhere", "spaceDisplayName": "Elsewhere"}
-            told["quotedMessageMetadata"] = {
+            data["quotedMessageMetadata"] = {
                 "name": message.quoted, "quoteType": message.quote_type, "quotedMessageSnapshot": snapshot,
                 **({"forwardedMetadata": source} if message.quote_type == "FORWARD" else {}),
             }  # fmt: skip
-        return {**told, "attachment": message.attachment} if message.attachment else told
+        return {**data, "attachment": message.attachment} if message.attachment else data
 
 
 def _encoded(content: Mapping[str, Json] | Sequence[Json]) -> str:

@@ -112,7 +112,7 @@ def check_message(given: Given, times: Mapping[str, str]) -> Parts:
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
     """The labels of a message's buttons and what they bring back."""
     cards = _read(given).cards_v2
-    widgets = [widget for one in cards for section in one.card.sections for widget in section.widgets]
+    widgets = [widget for card in cards for section in card.card.sections for widget in section.widgets]
     return tuple(
         (button.text, button.on_click.action.parameters[0].value)
         for widget in widgets
@@ -184,9 +184,11 @@ def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple
     wanted = params.get("filter", "")
     thread = re.search(r"thread\.name = (\S+)", wanted)
     after = re.search(r'create_time > "([^"]+)"', wanted)
-    found = [one for one in messages if not after or one.created_at > after[1]]
-    found = [one for one in found if not thread or thread[1] == f"spaces/{one.space}/threads/{one.thread}"]
+    matches = [message for message in messages if not after or message.created_at > after[1]]
+    matches = [
+        message for message in matches if not thread or thread[1] == f"spaces/{message.space}/threads/{message.thread}"
+    ]
     if params.get("orderBy") == "createTime desc":
-        found.reverse()
+        matches.reverse()
     start, size = int(params.get("pageToken", "0")), min(int(params.get("pageSize", "25")), 3)
-    return found[start : start + size], str(start + size) if len(found) > start + size else ""
+    return matches[start : start + size], str(start + size) if len(matches) > start + size else ""

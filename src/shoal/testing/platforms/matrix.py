@@ -101,7 +101,7 @@ class FakeMatrix(FakePlatform):
 
         Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
         """
-        new = self.world.add_room(*(one for one in self.world.rooms[room].joined() if one != BOT))
+        new = self.world.add_room(*(user for user in self.world.rooms[room].joined() if user != BOT))
         new.public = public
         event = self.world.happen(
             self.world.rooms[room], ADA, "m.room.tombstone", {"body": "moved", "replacement_room": new.id}, state_key=""
@@ -143,12 +143,12 @@ class FakeMatrix(FakePlatform):
 
     def said(self, room: str, *, thread: str | None = None) -> list[Written]:
         """What the bot has in a room; `thread` "" is the room itself, None is everywhere in it."""
-        found = [self._written(self.world.rooms[room], event) for event in self.world.rooms[room].events]
-        return [one for one in found if one is not None and thread in (None, one.thread)]
+        messages = [self._written(self.world.rooms[room], event) for event in self.world.rooms[room].events]
+        return [message for message in messages if message is not None and thread in (None, message.thread)]
 
     async def sees(self, room: str, part: str) -> Written:
         """Wait until a message of the bot in the room contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.said(room), part, lambda one: one.text)
+        return await self.seen(lambda: self.said(room), part, lambda message: message.text)
 
     def _written(self, room: Room, event: Happened) -> Written | None:
         replaces = event.relation.get("rel_type") == "m.replace"
@@ -193,8 +193,8 @@ class FakeMatrix(FakePlatform):
         if path == _UPLOAD:
             return ok(self._routes.upload(query_of(called).get("filename", ""), called.body))
         if path.startswith(_DOWNLOAD):
-            found = self.world.files.get(path.removeprefix(_DOWNLOAD))
-            return Answered(200, found[1]) if found else Refusal("M_NOT_FOUND", "Not found").answer
+            content = self.world.files.get(path.removeprefix(_DOWNLOAD))
+            return Answered(200, content[1]) if content else Refusal("M_NOT_FOUND", "Not found").answer
         given: Given = msgspec.json.decode(called.body) if called.body else {}
         parts = called.path.partition("?")[0].removeprefix(_CLIENT).split("/")
         path = "/".join(unquote(part).replace("/", "%2F") for part in parts)
@@ -225,8 +225,8 @@ class FakeMatrix(FakePlatform):
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
         sent: list[Json] = [event for position, event in self.world.to_device if position > since]
-        told: Given = {
+        data: Given = {
             "next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys,
             "to_device": {"events": sent},
         }  # fmt: skip
-        return await self.weathered(lambda: ok(told), polls=True)
+        return await self.weathered(lambda: ok(data), polls=True)

@@ -46,9 +46,9 @@ class Routes:
     def answer(self, method: str, path: str, given: Given, query: Query) -> Given:
         """What a call gives. Raises Refusal."""
         for pattern, handler in self._table:
-            found = pattern.fullmatch(f"{method} {path}")
-            if found is not None:
-                return handler(found.groups(), given, query)
+            match = pattern.fullmatch(f"{method} {path}")
+            if match is not None:
+                return handler(match.groups(), given, query)
         raise Refusal("M_UNRECOGNIZED", "Unrecognized request")
 
     def _whoami(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
@@ -119,16 +119,16 @@ class Routes:
         room = self._world.room(parts[0])
         before = int(query["from"][1:]) if "from" in query else self._world.position + 1
         after = int(query["to"][1:]) if "to" in query else 0
-        found = [event for event in room.events if after < event.position < before]
-        return self._page(found, min(PAGE_MAX, int(query.get("limit", "10"))), "end")
+        events = [event for event in room.events if after < event.position < before]
+        return self._page(events, min(PAGE_MAX, int(query.get("limit", "10"))), "end")
 
     def _thread(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         room = self._world.room(parts[0])
         before = int(query["from"][1:]) if "from" in query else self._world.position + 1
-        found = [
+        events = [
             event for event in room.events if self._world.thread_root(event) == parts[1] and event.position < before
         ]
-        return self._page(found, min(PAGE_MAX, int(query.get("limit", "5"))), "next_batch")
+        return self._page(events, min(PAGE_MAX, int(query.get("limit", "5"))), "next_batch")
 
     def _page(self, found: list[Happened], limit: int, more: str) -> Given:
         page = found[-limit:][::-1]

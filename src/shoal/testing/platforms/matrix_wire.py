@@ -61,8 +61,8 @@ class Happened(msgspec.Struct):
     @property
     def relation(self) -> Given:
         """How it belongs to another event."""
-        found = self.content.get("m.relates_to")
-        return found if isinstance(found, dict) else {}
+        relation = self.content.get("m.relates_to")
+        return relation if isinstance(relation, dict) else {}
 
 
 class Written(msgspec.Struct):
@@ -128,23 +128,23 @@ def shown_runs(html: str) -> list[Run]:
 
 def text_in(content: Given, name: str) -> str:
     """A text of an event's content; empty where it is none."""
-    found = content.get(name)
-    return found if isinstance(found, str) else ""
+    value = content.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def part_of(content: Given, name: str) -> Given:
     """An object in an event's content; empty where it is none."""
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def check_message(content: Given) -> None:
     """Refuse what is no message."""
     if len(msgspec.json.encode(content)) > EVENT_BYTES_MAX:
         raise Refusal("M_TOO_LARGE", "event too large")
-    for one in (content, part_of(content, "m.new_content")):
-        if one and not (text_in(one, "msgtype") and isinstance(one.get("body"), str)):
+    for part in (content, part_of(content, "m.new_content")):
+        if part and not (text_in(part, "msgtype") and isinstance(part.get("body"), str)):
             raise Refusal("M_BAD_JSON", "a message needs msgtype and body")
-        if "formatted_body" in one and one.get("format") != "org.matrix.custom.html":
+        if "formatted_body" in part and part.get("format") != "org.matrix.custom.html":
             raise Refusal("M_BAD_JSON", "formatted_body needs its format")
-        shown_text(text_in(one, "formatted_body"))
+        shown_text(text_in(part, "formatted_body"))

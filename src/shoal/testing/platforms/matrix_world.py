@@ -105,7 +105,7 @@ class MatrixWorld:
             membership = room.members.get(BOT)
             new = [event for event in room.events if event.position > since]
             if membership == "join" and new:
-                came = any(one.state_key == BOT and one.content.get("membership") == "join" for one in new)
+                came = any(event.state_key == BOT and event.content.get("membership") == "join" for event in new)
                 joined[room.id] = self._timeline(room, room.events if came else new, limit)
             elif membership == "invite" and any(event.state_key == BOT for event in new):
                 state: list[Json] = [event.told() for event in room.events if event.state_key == BOT]
@@ -115,11 +115,11 @@ class MatrixWorld:
         return {"join": joined, "invite": invited}
 
     def _timeline(self, room: Room, new: list[Happened], limit: int) -> Given:
-        told = new[-limit:]
-        first = told[0].position if told else self.position + 1
-        events: list[Json] = [event.told() for event in told]
+        timeline = new[-limit:]
+        first = timeline[0].position if timeline else self.position + 1
+        events: list[Json] = [event.told() for event in timeline]
         return {
-            "timeline": {"events": events, "limited": len(told) < len(new), "prev_batch": f"p{first}"},
+            "timeline": {"events": events, "limited": len(timeline) < len(new), "prev_batch": f"p{first}"},
             "state": {"events": []},
             "summary": {"m.joined_member_count": len(room.joined())},
         }

@@ -82,12 +82,12 @@ class FakeSlack(FakePlatform, Workspace):
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
         sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
         self.keep(sent)
-        told = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
+        event = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
         if files:
-            told |= {"subtype": "file_share", "upload": True}
-        await self.happens(told)
+            event |= {"subtype": "file_share", "upload": True}
+        await self.happens(event)
         if f"<@{BOT}>" in text and self.rooms[channel].kind != "im":
-            await self.happens({**told, "type": "app_mention", "subtype": ""})
+            await self.happens({**event, "type": "app_mention", "subtype": ""})
         return sent.ts
 
     async def sends_file(
@@ -114,7 +114,7 @@ class FakeSlack(FakePlatform, Workspace):
         """Who wrote a message deletes it; one with replies leaves a tombstone."""
         sent = self.message(ts)
         before = self.about(sent)
-        if any(found.thread_ts == ts for found in self.messages):
+        if any(message.thread_ts == ts for message in self.messages):
             after: Given = {**before, "subtype": "tombstone", "text": "This message was deleted.", "user": "USLACKBOT"}
             await self._about("message_changed", sent, {"message": after, "previous_message": before})
         else:
@@ -170,7 +170,7 @@ class FakeSlack(FakePlatform, Workspace):
 
     def message(self, ts: str) -> Sent:
         """A message by its timestamp."""
-        return next(found for found in self.messages if found.ts == ts)
+        return next(message for message in self.messages if message.ts == ts)
 
     def said(self, channel: str) -> list[Sent]:
         """What the bot has in a channel."""
@@ -182,7 +182,9 @@ class FakeSlack(FakePlatform, Workspace):
 
     async def sees(self, channel: str, part: str) -> Sent:
         """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
-        return await self.seen(lambda: [one for one in self.said(channel) if not one.streaming], part, self.shown)
+        return await self.seen(
+            lambda: [message for message in self.said(channel) if not message.streaming], part, self.shown
+        )
 
     async def called(self, method: str) -> Given:
         """Wait until the bot has called a method; returns the parameters of its last call."""
@@ -214,22 +216,22 @@ class FakeSlack(FakePlatform, Workspace):
         """Call with what was not taken yet, in order, several at once where one takes its time; Slack tries again until
         it is answered 200."""
         while self.deliver is not None:
-            waiting = [one for one in self._unconfirmed if not any(one is other for other in self._calling)]
+            waiting = [call for call in self._unconfirmed if not any(call is other for other in self._calling)]
             if not waiting:
                 return
-            one = waiting[0]
-            call, tries = one
+            envelope = waiting[0]
+            call, tries = envelope
             retried = {"x-slack-retry-num": str(tries), "x-slack-retry-reason": "http_error"} if tries else {}
             body = msgspec.json.encode(call)
-            self._calling.append(one)
+            self._calling.append(envelope)
             try:
                 status = (await self.deliver({**self.signed(body, "application/json"), **retried}, body)).status
             finally:
-                self._calling.remove(one)
+                self._calling.remove(envelope)
             if status != 200:
-                self._unconfirmed[self._unconfirmed.index(one)] = (call, tries + 1)
+                self._unconfirmed[self._unconfirmed.index(envelope)] = (call, tries + 1)
                 return
-            self._unconfirmed.remove(one)
+            self._unconfirmed.remove(envelope)
 
     async def _interacts(self, kind: str, payload: Given) -> None:
         if self.deliver is None:
@@ -276,12 +278,12 @@ class FakeSlack(FakePlatform, Workspace):
         self.calls.append((method, given))
         if method == "apps.connections.open":
             return await self.weathered(lambda: ok({"ok": True, "url": self.socket.ticket()}), polls=True)
-        found = self.methods.get(method)
-        if found is None:
+        method_called = self.methods.get(method)
+        if method_called is None:
             raise refused("unknown_method")
         if method in POSTS:
-            return await self.weathered(lambda: ok({"ok": True, **found(given)}))
-        return ok({"ok": True, **found(given)})
+            return await self.weathered(lambda: ok({"ok": True, **method_called(given)}))
+        return ok({"ok": True, **method_called(given)})
 
     def too_many(self, seconds: float) -> Answered:
         return ok({"ok": False, "error": "ratelimited"}, 429, (("retry-after", f"{seconds:g}"),))

@@ -29,17 +29,17 @@ _INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
 def shown_text(source: str) -> str:
     """The text without markup."""
-    kept: list[str] = []
+    pieces: list[str] = []
 
     def keep(text: str) -> str:
-        kept.append(text)
-        return f"\x00{len(kept) - 1}\x00"
+        pieces.append(text)
+        return f"\x00{len(pieces) - 1}\x00"
 
-    text = _WHOLE.sub(lambda found: keep(next(text for text in found.groups()[::-1] if text is not None)), source)
+    text = _WHOLE.sub(lambda match: keep(next(text for text in match.groups()[::-1] if text is not None)), source)
     text = _QUOTE.sub("", text)
     for _ in _STYLES:  # marks may be nested
         for style in _STYLES:
             text = style.sub(r"\1", text)
     while _KEPT.search(text):
-        text = _KEPT.sub(lambda found: kept[int(found[1])], text)
+        text = _KEPT.sub(lambda match: pieces[int(match[1])], text)
     return unescape(text).translate(_INVISIBLE)

@@ -141,21 +141,21 @@ class Workspace:
 
     def about(self, message: Sent, *, metadata: bool = False) -> Given:
         """A message as Slack describes one."""
-        told: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
-        roots = [found for found in self.messages if found.ts == message.thread_ts and found is not message]
+        data: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
+        roots = [root for root in self.messages if root.ts == message.thread_ts and root is not message]
         if message.thread_ts:
-            told |= {"thread_ts": message.thread_ts}
+            data |= {"thread_ts": message.thread_ts}
             if roots:
-                told |= {"parent_user_id": roots[0].user}
+                data |= {"parent_user_id": roots[0].user}
         if message.bot_id:
-            told |= {"bot_id": message.bot_id, "app_id": APP}
+            data |= {"bot_id": message.bot_id, "app_id": APP}
         if message.file_ids:
-            told |= {"files": [self.files[file] for file in message.file_ids]}
+            data |= {"files": [self.files[file] for file in message.file_ids]}
         if message.blocks:
-            told |= {"blocks": message.blocks}
+            data |= {"blocks": message.blocks}
         if metadata and message.metadata:
-            told |= {"metadata": message.metadata}
-        return told | dict(message.more)
+            data |= {"metadata": message.metadata}
+        return data | dict(message.more)
 
     # ---- messages ----
 
@@ -251,10 +251,10 @@ class Workspace:
 
     def _stream_text(self, given: Given) -> str:
         chunks = given.get("chunks")
-        told = [chunk for chunk in chunks if isinstance(chunk, dict)] if isinstance(chunks, list) else []
-        if any(chunk.get("type") != "markdown_text" for chunk in told):
+        chunks_given = [chunk for chunk in chunks if isinstance(chunk, dict)] if isinstance(chunks, list) else []
+        if any(chunk.get("type") != "markdown_text" for chunk in chunks_given):
             raise refused("invalid_chunks")
-        text = text_in(given, "markdown_text") + "".join(text_in(chunk, "text") for chunk in told)
+        text = text_in(given, "markdown_text") + "".join(text_in(chunk, "text") for chunk in chunks_given)
         if len(text) > STREAM_CHARS_MAX:
             raise refused("msg_too_long")
         return text
@@ -270,26 +270,34 @@ class Workspace:
         room = self.room(given)
         if "history" in self.scopes_missing:
             raise refused("missing_scope", needed="channels:history")
-        return self._page(given, [one for one in self.messages if one.channel == room.id and not one.thread_ts][::-1])
+        return self._page(
+            given, [message for message in self.messages if message.channel == room.id and not message.thread_ts][::-1]
+        )
 
     def _replies(self, given: Given) -> Mapping[str, Json]:
         room, ts = self.room(given), text_in(given, "ts")
         if "history" in self.scopes_missing:
             raise refused("missing_scope", needed="channels:history")
-        found = [one for one in self.messages if one.channel == room.id and ts in (one.ts, one.thread_ts)]
-        if not found:
+        replies = [
+            message for message in self.messages if message.channel == room.id and ts in (message.ts, message.thread_ts)
+        ]
+        if not replies:
             raise refused("thread_not_found")
-        return self._page(given, found)
+        return self._page(given, replies)
 
     def _page(self, given: Given, found: list[Sent]) -> Mapping[str, Json]:
         """Slack gives at most 999 messages; those after `oldest`, which is left out."""
         oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
         if not 1 <= limit <= 999:
             raise refused("invalid_limit")
-        seen = [one for one in found if not one.only_for and (not oldest or float(one.ts) > float(oldest))]
+        seen = [
+            message for message in found if not message.only_for and (not oldest or float(message.ts) > float(oldest))
+        ]
         at = int(text_in(given, "cursor") or 0)
         page: list[Json] = []
-        page.extend(self.about(one, metadata=is_true(given, "include_all_metadata")) for one in seen[at : at + limit])
+        page.extend(
+            self.about(message, metadata=is_true(given, "include_all_metadata")) for message in seen[at : at + limit]
+        )
         more = at + limit < len(seen)
         return {
             "messages": page, "has_more": more,

@@ -52,8 +52,8 @@ class Sent(msgspec.Struct):
     def buttons(self) -> tuple[tuple[str, str], ...]:
         """The labels and values of the buttons under it."""
         blocks = [block.get("elements") for block in self.blocks if isinstance(block, dict)]
-        found = [element for elements in blocks if isinstance(elements, list) for element in elements]
-        elements = [element for element in found if isinstance(element, dict)]
+        elements_found = [element for elements in blocks if isinstance(elements, list) for element in elements]
+        elements = [element for element in elements_found if isinstance(element, dict)]
         return tuple((_inner(element), str(element.get("value", ""))) for element in elements)
 
     @property

@@ -218,15 +218,15 @@ class FakeTeams(FakePlatform):
 
     def message(self, message_id: str) -> TeamsPosted:
         """A message of the bot by its id."""
-        return next(found for found in self.messages if found.id == message_id)
+        return next(message for message in self.messages if message.id == message_id)
 
     def said(self, conversation: str) -> list[TeamsPosted]:
         """What the bot has in a chat, or in a channel with all its threads."""
-        return [one for one in self.messages if one.conversation.partition(";")[0] == conversation]
+        return [message for message in self.messages if message.conversation.partition(";")[0] == conversation]
 
     async def sees(self, conversation: str, part: str) -> TeamsPosted:
         """Wait until a message of the bot contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.said(conversation), part, lambda one: one.text)
+        return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:
         """An id that none has yet; Teams takes the time."""
@@ -244,7 +244,7 @@ class FakeTeams(FakePlatform):
         if path == "/.well-known/openidconfiguration":
             return ok({"issuer": ISSUER, "jwks_uri": f"{self.server.address}/keys"})
         if path == "/keys":
-            return ok({"keys": [one.jwk(endorsements=["msteams"]) for one in self.published]})
+            return ok({"keys": [key.jwk(endorsements=["msteams"]) for key in self.published]})
         if path.startswith("/login/"):
             return self._grant(called)
         if path.startswith("/files/"):
@@ -335,7 +335,7 @@ class FakeTeams(FakePlatform):
         return Answered(200)
 
     def _found(self, message_id: str) -> TeamsPosted:
-        message = next((one for one in self.messages if one.id == message_id), None)
+        message = next((message for message in self.messages if message.id == message_id), None)
         if message is None:
             raise refused(404, "ActivityNotFoundInConversation")
         return message

@@ -37,12 +37,12 @@ def text_of(attached: Attached) -> str:
 def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
     """The titles of its buttons and what they bring back."""
     _, actions = _card(attached)
-    found: list[tuple[str, str]] = []
+    buttons: list[tuple[str, str]] = []
     for action in map(_of, actions):
         if action["type"] != "Action.Execute" or _of(action["fallback"])["data"] != action["data"]:
             raise ValueError("no action with the same fallback")
-        found.append((str(action["title"]), str(_of(action["data"])["shoal"])))
-    return tuple(found)
+        buttons.append((str(action["title"]), str(_of(action["data"])["shoal"])))
+    return tuple(buttons)
 
 
 def offer_of(attached: Attached) -> str:

@@ -126,7 +126,7 @@ class FakeTelegram(FakePlatform):
 
     async def changes(self, message_id: int, text: str) -> None:
         """Who wrote a message edits it."""
-        sent = next(found for found in reversed(self.messages) if found.id == message_id)
+        sent = next(message for message in reversed(self.messages) if message.id == message_id)
         sent.text = text
         at = STARTED_AT + self._fresh()
         message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": at}
@@ -135,7 +135,7 @@ class FakeTelegram(FakePlatform):
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
         """Somebody puts an emoji to a message."""
-        sent = next(found for found in reversed(self.messages) if found.id == message_id)
+        sent = next(message for message in reversed(self.messages) if message.id == message_id)
         message = self._message(sent)
         reaction: dict[str, Json] = {
             "chat": message["chat"], "message_id": sent.id, "user": user_of(user), "date": STARTED_AT,
@@ -202,7 +202,7 @@ class FakeTelegram(FakePlatform):
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
         """Somebody presses a button under a message, of any chat unless told."""
-        sent = next(found for found in self.messages if found.id == message_id and chat in (0, found.chat))
+        sent = next(message for message in self.messages if message.id == message_id and chat in (0, message.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
             "id": f"click-{self._fresh()}", "from": user_of(user), "message": self._message(sent), "data": value,
@@ -221,7 +221,7 @@ class FakeTelegram(FakePlatform):
 
     async def sees(self, chat: int, part: str) -> Sent:
         """Wait until a message of the bot in the chat contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.said(chat), part, lambda one: one.text)
+        return await self.seen(lambda: self.said(chat), part, lambda message: message.text)
 
     async def fetched(self) -> None:
         """Wait until the bot has taken everything that happened."""
@@ -256,12 +256,12 @@ class FakeTelegram(FakePlatform):
         if method == "getUpdates":
             updates = await self._get_updates(given)
             return await self.weathered(lambda: ok({"ok": True, "result": updates}), polls=True)
-        found = self._methods.get(method)
-        if found is None:
+        method_called = self._methods.get(method)
+        if method_called is None:
             raise refused(404, "Not Found: method not found")
         if (method.startswith("send") and method != "sendChatAction") or method in ("editMessageText", "deleteMessage"):
-            return await self.weathered(lambda: ok({"ok": True, "result": found(given, files)}))
-        return ok({"ok": True, "result": found(given, files)})
+            return await self.weathered(lambda: ok({"ok": True, "result": method_called(given, files)}))
+        return ok({"ok": True, "result": method_called(given, files)})
 
     def too_many(self, seconds: float) -> Answered:
         return refused(429, f"Too Many Requests: retry after {seconds:g}", retry_after=seconds).answer
@@ -272,16 +272,16 @@ class FakeTelegram(FakePlatform):
         offset, allowed = int_of(given, "offset"), given.get("allowed_updates")
         if isinstance(allowed, list) and allowed:
             self.allowed = frozenset(map(str, allowed))
-        self._updates = deque(one for one in self._updates if int_of(one, "update_id") >= offset)
+        self._updates = deque(update for update in self._updates if int_of(update, "update_id") >= offset)
         await self.tell()
         try:
             async with asyncio.timeout(int_of(given, "timeout")):
                 await self.until(lambda: self._updates)
         except TimeoutError:
             return []
-        found: list[Json] = []
-        found.extend(self._updates)
-        return found[:100]
+        updates: list[Json] = []
+        updates.extend(self._updates)
+        return updates[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
         if self.allowed and kind not in self.allowed:  # updates that a bot did not request are never stored for it
@@ -296,7 +296,7 @@ class FakeTelegram(FakePlatform):
         self._updates.append(update)
         headers = {"x-telegram-bot-api-secret-token": str(self.webhook.get("secret_token", ""))}
         while self.webhook and self.deliver is not None:
-            waiting = [one for one in self._updates if int_of(one, "update_id") not in self._calling]
+            waiting = [update for update in self._updates if int_of(update, "update_id") not in self._calling]
             if not waiting:
                 return
             number = int_of(waiting[0], "update_id")
@@ -344,17 +344,17 @@ class FakeTelegram(FakePlatform):
         """Kept as the one message that people see; the bot is told of one for each file."""
         self._place(given)
         media = given.get("media")
-        found = [one for one in media if isinstance(one, dict)] if isinstance(media, list) else []
-        if not ALBUM_MIN <= len(found) <= ALBUM_MAX:
+        items = [item for item in media if isinstance(item, dict)] if isinstance(media, list) else []
+        if not ALBUM_MIN <= len(items) <= ALBUM_MAX:
             raise refused(400, "Bad Request: wrong number of messages in the album")
-        parts = [files.get(str(one.get("media", "")).removeprefix("attach://")) for one in found]
-        kinds = {str(one.get("type", "")) for one in found}
+        parts = [files.get(str(item.get("media", "")).removeprefix("attach://")) for item in items]
+        kinds = {str(item.get("type", "")) for item in items}
         if None in parts or not (kinds <= {"photo", "video"} or len(kinds) == 1):
             raise refused(400, "Bad Request: wrong file identifier/HTTP URL specified")
         sent = [(part.filename, part.content) for part in parts if part is not None]
-        for one, (_, content) in zip(found, sent, strict=True):
-            check_media(str(one.get("type", "")), content)
-        caption = self._checked_text(found[0], "caption", CAPTION_UNITS_MAX, "message caption is too long")
+        for item, (_, content) in zip(items, sent, strict=True):
+            check_media(str(item.get("type", "")), content)
+        caption = self._checked_text(items[0], "caption", CAPTION_UNITS_MAX, "message caption is too long")
         made = self._made(given, caption, sent[0])
         self.messages[-1].kind, self.messages[-1].album = kinds.pop(), tuple(sent[1:])
         return [made for _ in sent]
@@ -423,7 +423,7 @@ class FakeTelegram(FakePlatform):
         reply_to = 0
         if isinstance(reply, dict):
             reply_to = int_of(reply, "message_id")
-            if not any(found.id == reply_to for found in self.messages):
+            if not any(message.id == reply_to for message in self.messages):
                 if not reply.get("allow_sending_without_reply"):
                     raise refused(400, "Bad Request: message to be replied not found")
                 reply_to = 0
@@ -463,7 +463,9 @@ class FakeTelegram(FakePlatform):
         if sent.file is not None and sent.user != BOT_ID:
             message["document"] = self._keep_file(*sent.file)
             message.pop("text")
-        replied = next((one for one in self.messages if sent.reply_to == one.id and one.chat == sent.chat), None)
+        replied = next(
+            (message for message in self.messages if sent.reply_to == message.id and message.chat == sent.chat), None
+        )
         if replied is not None:
             message["reply_to_message"] = self._message(replied)
         return message

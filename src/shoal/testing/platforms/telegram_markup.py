@@ -35,13 +35,13 @@ def checked_entities(text: str, given: Json) -> list[Entity]:
     """Return the effective entities. Raises BadMarkup."""
     units = text.encode("utf-16-le")
     counted: list[tuple[int, int, Entity]] = []
-    for one in given if isinstance(given, list) else []:
-        if not isinstance(one, dict) or one.get("type") not in _KINDS:
+    for item in given if isinstance(given, list) else []:
+        if not isinstance(item, dict) or item.get("type") not in _KINDS:
             raise BadMarkup("Can't parse MessageEntity: unsupported type of an entity")
-        kind, start, length = str(one["type"]), one.get("offset"), one.get("length")
+        kind, start, length = str(item["type"]), item.get("offset"), item.get("length")
         if not isinstance(start, int) or not isinstance(length, int):
             raise BadMarkup('Can\'t parse MessageEntity: Field "offset" must be of type Number')
-        if kind == "text_link" and not str(one.get("url", "")).startswith(
+        if kind == "text_link" and not str(item.get("url", "")).startswith(
             ("http://", "https://", "tg://", "mailto:", "tel:")
         ):
             continue
@@ -51,14 +51,14 @@ def checked_entities(text: str, given: Json) -> list[Entity]:
         for side, at in (("begins", start), ("ends", end)):
             if b"\xdc" <= units[at * 2 + 1 : at * 2 + 2] <= b"\xdf":
                 raise BadMarkup(f"Entity {side} in a middle of a UTF-16 symbol at byte offset {at * 2}")
-        detail = str(one.get("url", "") or one.get("language", ""))
+        detail = str(item.get("url", "") or item.get("language", ""))
         counted.append((start, end, Entity(kind, units[start * 2 : end * 2].decode("utf-16-le"), detail)))
-    counted.sort(key=lambda one: (one[0], -one[1], _PRIORITY.get(one[2].kind, 90)))
-    kept: list[tuple[int, int, Entity]] = []
+    counted.sort(key=lambda item: (item[0], -item[1], _PRIORITY.get(item[2].kind, 90)))
+    entities: list[tuple[int, int, Entity]] = []
     for start, end, entity in counted:
-        if all(_goes_with(entity.kind, (start, end), other.kind, (since, until)) for since, until, other in kept):
-            kept.append((start, end, entity))
-    return [entity for _, _, entity in kept[:ENTITIES_MAX]]
+        if all(_goes_with(entity.kind, (start, end), other.kind, (since, until)) for since, until, other in entities):
+            entities.append((start, end, entity))
+    return [entity for _, _, entity in entities[:ENTITIES_MAX]]
 
 
 def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, int]) -> bool:

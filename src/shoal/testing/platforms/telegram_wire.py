@@ -44,7 +44,7 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
     markup = given.get("reply_markup")
     if not isinstance(markup, dict):
         return ()
-    found: list[tuple[str, str]] = []
+    buttons: list[tuple[str, str]] = []
     rows = markup.get("inline_keyboard")
     for row in rows if isinstance(rows, list) else []:
         for button in row if isinstance(row, list) else []:
@@ -52,20 +52,20 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
             value = str(button.get("callback_data", ""))
             if not 1 <= len(value.encode()) <= BUTTON_BYTES_MAX:
                 raise refused(400, "Bad Request: BUTTON_DATA_INVALID")
-            found.append((str(button["text"]), value))
-    return tuple(found)
+            buttons.append((str(button["text"]), value))
+    return tuple(buttons)
 
 
 def entities_of(text: str) -> list[Json]:
     """The mentions and commands of a text."""
-    found: list[Json] = []
+    rows: list[Json] = []
     at = 0
     for word in text.split(" "):
         kind = {"@": "mention", "/": "bot_command"}.get(word[:1])
         if kind is not None and len(word) > 1:
-            found.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
+            rows.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
         at += len(word) + 1
-    return found
+    return rows
 
 
 def check_media(kind: str, content: bytes) -> None:

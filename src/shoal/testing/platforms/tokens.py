@@ -29,8 +29,8 @@ class Signer(NamedTuple):
         """The public key as a member of a key set."""
         from jwt.algorithms import RSAAlgorithm
 
-        found = msgspec.json.decode(RSAAlgorithm.to_jwk(self.key.public_key()), type=dict[str, object])
-        return {**found, "kid": self.kid, "use": "sig", **more}
+        jwk = msgspec.json.decode(RSAAlgorithm.to_jwk(self.key.public_key()), type=dict[str, object])
+        return {**jwk, "kid": self.kid, "use": "sig", **more}
 
     def pem(self) -> str:
         """The private key, as a service account's file has it."""

@@ -54,13 +54,13 @@ class FakeHookChat(FakePlatform):
         self._count += 1
         message_id = f"in-{self._count}"
         author: Json = {"id": user, "name": user, "is_bot": is_bot}
-        said: dict[str, Json] = {"type": "message", "id": message_id, "channel": channel, "thread": thread}
-        self.status = (await self.tells(said | {"author": author, "text": text} | more)).status
+        body: dict[str, Json] = {"type": "message", "id": message_id, "channel": channel, "thread": thread}
+        self.status = (await self.tells(body | {"author": author, "text": text} | more)).status
         return message_id
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada") -> None:
         """Somebody presses a button under a message."""
-        message = next(found for found in self.messages if found.id == message_id)
+        message = next(post for post in self.messages if post.id == message_id)
         value = dict(message.buttons)[label]
         await self.tells(
             {
@@ -81,7 +81,7 @@ class FakeHookChat(FakePlatform):
 
     async def sees(self, part: str) -> HookPosted:
         """Wait until a message contains `part` and is no preview any more."""
-        return await self.seen(lambda: self.messages, part, lambda one: one.text)
+        return await self.seen(lambda: self.messages, part, lambda post: post.text)
 
     # ---- what comes ----
 
@@ -100,7 +100,7 @@ class FakeHookChat(FakePlatform):
         if out["type"] == "post":
             message_id = self._keys.get(key) or self._posted(out, key)
             return ok({"id": message_id})
-        message = next((one for one in self.messages if one.id == out["id"]), None)
+        message = next((message for message in self.messages if message.id == out["id"]), None)
         if message is None:
             return Answered(404, b"{}")
         message.text, message.buttons = str(out.get("text", "")), _buttons(out)
@@ -124,6 +124,6 @@ class FakeHookChat(FakePlatform):
 
 
 def _buttons(out: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
-    found = out.get("buttons", [])
-    rows = found if isinstance(found, Sequence) else ()
-    return tuple((str(one["label"]), str(one["value"])) for one in rows if isinstance(one, Mapping))
+    buttons = out.get("buttons", [])
+    rows = buttons if isinstance(buttons, Sequence) else ()
+    return tuple((str(row["label"]), str(row["value"])) for row in rows if isinstance(row, Mapping))

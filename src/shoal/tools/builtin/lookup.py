@@ -58,8 +58,8 @@ class Hit(NamedTuple):
     tainted_by: str = ""
 
     def line(self, query: str, chars_max: int) -> str:
-        said = around(self.text, query, chars_max)
-        return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {said}"
+        excerpt = around(self.text, query, chars_max)
+        return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {excerpt}"
 
 
 SEARCH_CHANNEL = tool(LOOKUP, name="search_channel")
@@ -78,22 +78,22 @@ def search_channel_tool(
         if adapter is None or not adapter.limits.has_history:
             return [], ""
         words = [word.casefold() for word in _WORD.findall(query)]
-        found: dict[str, Prompt] = {}
+        messages: dict[str, Prompt] = {}
         note = ""
         try:
             async with asyncio.timeout(PLATFORM_SECONDS_MAX):
                 for place in (context.chat, ThreadId(f"{channel_of(context.chat)}{WHOLE_CHANNEL}")):
-                    async for one in adapter.history(place, None, PLATFORM_MESSAGES_MAX):
-                        if all(word in one.text.casefold() for word in words):
-                            found[one.key] = one
+                    async for message in adapter.history(place, None, PLATFORM_MESSAGES_MAX):
+                        if all(word in message.text.casefold() for word in words):
+                            messages[message.key] = message
         except PlatformError as error:
             note = f"[The platform's own history could not be searched: {error}]"
         except TimeoutError:
             note = "[The platform's own history took too long; only the journal was searched.]"
         hits: list[Hit] = []
-        for one in found.values():
-            author = await judge(context.chat, one.author)
-            hits.append(Hit(one.at, author, one.text, one.thread, one.tainted_by or _untrusted(author)))
+        for message in messages.values():
+            author = await judge(context.chat, message.author)
+            hits.append(Hit(message.at, author, message.text, message.thread, message.tainted_by or _untrusted(author)))
         return hits, note
 
     @SEARCH_CHANNEL
@@ -218,14 +218,14 @@ def read_artifact_tool(
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
                 return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
-            found = await artifacts.find(context.thread, name)
-            if found is None:
+            artifact_row = await artifacts.find(context.thread, name)
+            if artifact_row is None:
                 raise ToolError(f"This conversation has no artifact {name}. It may have been too old to be kept.")
             try:
-                body = await in_thread(lambda: files.read(found.digest))
+                body = await in_thread(lambda: files.read(artifact_row.digest))
             except OSError as error:
-                raise ToolError(f"Artifact {found.digest} is gone: {error.strerror or error}.") from error
-            return body.decode("utf-8", errors="replace"), found.tainted_by
+                raise ToolError(f"Artifact {artifact_row.digest} is gone: {error.strerror or error}.") from error
+            return body.decode("utf-8", errors="replace"), artifact_row.tainted_by
 
         async def work() -> ToolOutput:
             text, tainted_by = await content()

@@ -58,17 +58,17 @@ def upload(
 ) -> Invocation:
     """Send a file to the person you talk with, or several: post it in this conversation. Pictures are shown."""
     jail = jail_of(context)
-    places = [jail.resolve(one) for one in (path, *more)]
+    places = [jail.resolve(name) for name in (path, *more)]
     for place in places:
         if jail.size(place) is None:
             raise ToolError(f"{place.shown} does not exist.")
 
     async def work() -> ToolOutput:
-        kept = [await _copied(place, context) for place in places]  # copied now, because the files may change later
-        file, *album = (copy for copy, _ in kept)
+        copies = [await _copied(place, context) for place in places]  # copied now, because the files may change later
+        file, *album = (copy for copy, _ in copies)
         post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
         await context.services.post(post)
-        posted = zip(places, kept, strict=True)
+        posted = zip(places, copies, strict=True)
         return ToolOutput("\n".join(f"Posted {place.shown} ({counted(size, 'byte')})." for place, (_, size) in posted))
 
     shown = "\n".join(f"upload {place.shown} ({counted(jail.size(place) or 0, 'byte')})" for place in places)
@@ -116,16 +116,16 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
     def target_of(to: str, context: ToolContext) -> _Target:
         usual = context.purpose.speaks_in or context.chat
         if to == HERE:
-            found = _Target(usual, is_here=True)
+            target = _Target(usual, is_here=True)
         elif to.count(":") == 1:
-            found = _Target(_thread_of(f"{to}:{UNOPENED}"), is_here=False, opens=True)
+            target = _Target(_thread_of(f"{to}:{UNOPENED}"), is_here=False, opens=True)
         else:
             thread = _thread_of(to)
-            found = _Target(thread, is_here=thread == usual)
-        platform = thread_address(found.thread).platform
+            target = _Target(thread, is_here=thread == usual)
+        platform = thread_address(target.thread).platform
         if platform not in adapters:
             raise ToolError(f"Platform {platform!r} is not connected. Connected: {', '.join(sorted(adapters))}.")
-        return found
+        return target
 
     @MESSAGE
     def message(
@@ -156,16 +156,16 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             raise ToolError(f"{place.shown} does not exist.")
 
         async def work() -> ToolOutput:
-            kept = [] if place is None else [(await _copied(place, context))[0]]
-            said = text
+            copies = [] if place is None else [(await _copied(place, context))[0]]
+            caption = text
             if as_file:
                 name, content = PurePosixPath(as_file).name, text.encode()
-                kept.insert(0, str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))))
-                said = ""
-            kind = "opening" if target.opens else "file" if kept else "text"
-            note = _note(text or f"[file {kept[0]}]", context) if target.thread != context.thread else None
-            files = {"file": kept[0], "album": tuple(kept[1:])} if kept else {}
-            post = NewPost(_post_id(context), target.thread, said, kind, note=note)
+                copies.insert(0, str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))))
+                caption = ""
+            kind = "opening" if target.opens else "file" if copies else "text"
+            note = _note(text or f"[file {copies[0]}]", context) if target.thread != context.thread else None
+            files = {"file": copies[0], "album": tuple(copies[1:])} if copies else {}
+            post = NewPost(_post_id(context), target.thread, caption, kind, note=note)
             await context.services.post(msgspec.structs.replace(post, **files))
             own = target.thread == context.thread and thread_address(target.thread).platform not in UNREAD
             return ToolOutput(f"Sent to {target.name}.", answers=own)

@@ -141,27 +141,27 @@ async def look(
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
     plans = [await plans_within(within) for plans_within in agenda]
-    coming = [one for some in plans for one in some.coming]
+    coming = [item for some in plans for item in some.coming]
     return Overview(
         since=since,
         until=now,
         hours=by_hour,
         turns=turns,
         faults=faults,
-        tokens=sum(one.tokens for one in by_hour),
+        tokens=sum(hour.tokens for hour in by_hour),
         calls=sum(row.calls for row in days),
         usd=sum(priced) if priced else None,
         waiting=tuple(
             [
-                await _question(store, taint_of, one)
-                for one in await store.approvals.search()
-                if one.asked_in.startswith(within)
+                await _question(store, taint_of, approval)
+                for approval in await store.approvals.search()
+                if approval.asked_in.startswith(within)
             ]
         ),
         coming=tuple(coming[:COMING_MAX]),
-        coming_soon=sum(one.at is not None and one.at <= now + AHEAD for one in coming),
+        coming_soon=sum(item.at is not None and item.at <= now + AHEAD for item in coming),
         coming_total=len(coming),
-        failing=tuple(one for some in plans for one in some.failing),
+        failing=tuple(failure for some in plans for failure in some.failing),
     )
 
 
@@ -197,7 +197,7 @@ async def _done(
     *,
     faults: bool = False,
 ) -> tuple[DoneTurn, ...]:
-    found: list[DoneTurn] = []
+    turns: list[DoneTurn] = []
     for info, events in await store.journal.turns_ended(since, limit, within=within, faults=faults):
         if events[-1].turn == present:
             continue
@@ -206,19 +206,19 @@ async def _done(
         agent = next((event.data.agent for event in events if isinstance(event.data, TurnStarted)), info.agent)
         seconds = (events[-1].at - events[0].at).total_seconds()
         shown = info.thread, info.title, agent, events[-1].seq, events[-1].at, seconds, finished.outcome
-        found.append(DoneTurn(*shown, *_told(events, taint_of)))
-    return tuple(found)
+        turns.append(DoneTurn(*shown, *_told(events, taint_of)))
+    return tuple(turns)
 
 
 def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
     """Return a turn's question, its answer, their untrusted source, and whether it was a brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
-    said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
-    by_people = any(isinstance(one, Steered) or one.origin in ("person", "api") for one in said)
-    is_brief = not by_people and any(BRIEF in one.text for one in said)
+    messages = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
+    by_people = any(isinstance(message, Steered) or message.origin in ("person", "api") for message in messages)
+    is_brief = not by_people and any(BRIEF in message.text for message in messages)
     answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
     source = taint_of(turn) or next((answer for answer in answers if answer), "")
-    return short(said[0].text) if said else "", short(ended.reply), source, is_brief
+    return short(messages[0].text) if messages else "", short(ended.reply), source, is_brief
 
 
 def short(text: str) -> str:
@@ -249,28 +249,32 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
 
         async def work() -> ToolOutput:
             now = context.clock.now()
-            found = await look(store, agenda, taint_of, now, hours, within, context.turn)
-            turns = [one for one in found.turns if one.outcome not in FAULTS and not one.is_brief][:TOLD_TURNS_MAX]
-            briefs = sum(one.is_brief for one in found.turns)
-            totals = {kind: sum(one.turns for one in found.hours if one.outcome == kind) for kind in get_args(Outcome)}
+            report = await look(store, agenda, taint_of, now, hours, within, context.turn)
+            turns = [turn for turn in report.turns if turn.outcome not in FAULTS and not turn.is_brief][:TOLD_TURNS_MAX]
+            briefs = sum(turn.is_brief for turn in report.turns)
+            totals = {
+                kind: sum(hour.turns for hour in report.hours if hour.outcome == kind) for kind in get_args(Outcome)
+            }
             wrong_total = sum(totals.pop(kind) for kind in FAULTS)
-            done, wrong = ([_line(one, zone) for one in some] for some in (turns, found.faults))
+            done, wrong = ([_line(item, zone) for item in some] for some in (turns, report.faults))
             waiting = [
-                f"- {one.tool}: {one.action} (in {one.asked_in}, until {_at(one.expires_at, zone)})"
-                for one in found.waiting
+                f"- {approval.tool}: {approval.action} (in {approval.asked_in}, until {_at(approval.expires_at, zone)})"
+                for approval in report.waiting
             ]
             coming = [
-                f"- {_at(one.at, zone)} {one.text}"
-                for one in found.coming
-                if one.at is not None and one.at <= now + AHEAD and not one.is_brief
+                f"- {_at(item.at, zone)} {item.text}"
+                for item in report.coming
+                if item.at is not None and item.at <= now + AHEAD and not item.is_brief
             ]
-            failing = [f"- {one.text}" for one in found.failing]  # the reasons are in their threads, with their taint
+            failing = [
+                f"- {failure.text}" for failure in report.failing
+            ]  # the reasons are in their threads, with their taint
             if not (done or wrong or waiting or coming or failing):
                 return ToolOutput(NOTHING)
-            spent = [f"- {found.tokens:,} tokens in these conversations"] if done or wrong else []
-            if not within and found.calls:
-                spent = [f"- {found.calls} model calls" + (f", ${found.usd:.2f}" if found.usd else "")]
-            parts = [f"From {_at(found.since, zone)} to {_at(found.until, zone)} ({timezone})."]
+            spent = [f"- {report.tokens:,} tokens in these conversations"] if done or wrong else []
+            if not within and report.calls:
+                spent = [f"- {report.calls} model calls" + (f", ${report.usd:.2f}" if report.usd else "")]
+            parts = [f"From {_at(report.since, zone)} to {_at(report.until, zone)} ({timezone})."]
             lists = (
                 ("Done", done, sum(totals.values()) - briefs),
                 ("Went wrong", wrong, wrong_total),
@@ -283,7 +287,7 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
                 shown = lines[:LINES_MAX]
                 more = [f"- and {total - len(shown)} more"] if total > len(shown) else []
                 parts += [f"{title}:", *shown, *more] if lines else []
-            rows = (*turns, *found.faults, *found.waiting, *found.failing, *found.coming)
+            rows = (*turns, *report.faults, *report.waiting, *report.failing, *report.coming)
             text, source = "\n".join(parts), next((row.tainted_by for row in rows if row.tainted_by), "")
             return ToolOutput(untrusted_block(source, text) if source else text, tainted_by=source)
 

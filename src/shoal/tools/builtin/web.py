@@ -141,11 +141,11 @@ def web_search_tool(
         words = _CONTROL.sub(" ", query).strip()
 
         async def work() -> ToolOutput:
-            found = await results(words, count)
-            lines = [f"{number}. {one.title}\n{one.url}\n{one.text}".rstrip() for number, one in enumerate(found, 1)]
+            hits = await results(words, count)
+            lines = [f"{number}. {hit.title}\n{hit.url}\n{hit.text}".rstrip() for number, hit in enumerate(hits, 1)]
             text = "\n\n".join(lines[:count]) or "Nothing was found."
-            addresses = (canonical_address(one.url) for one in found[:count])
-            links = GivenLinks("", tuple(dict.fromkeys(one for one in addresses if one)))
+            addresses = (canonical_address(hit.url) for hit in hits[:count])
+            links = GivenLinks("", tuple(dict.fromkeys(address for address in addresses if address)))
             return ToolOutput(untrusted(f"search: {words}", text), tainted_by="results of a web search", links=links)
 
         return planned(name, words, work, query=words, count=count)
@@ -178,7 +178,9 @@ def brave_results(body: bytes) -> list[WebResult]:
         raise ToolError("Brave Search answered with something that cannot be read.") from error
     results = answer.web.results if answer.web is not None else []
     return [
-        WebResult(_plain(one.title), _shown(one.url), _plain(one.description)) for one in results if _shown(one.url)
+        WebResult(_plain(result.title), _shown(result.url), _plain(result.description))
+        for result in results
+        if _shown(result.url)
     ]
 
 
@@ -186,7 +188,7 @@ def duckduckgo_results(body: bytes) -> list[WebResult]:
     """Parse DuckDuckGo's page, without advertisements."""
     import turbohtml
 
-    found: list[WebResult] = []
+    hits: list[WebResult] = []
     for result in turbohtml.parse(body.decode(errors="replace")).select(".result"):
         link = result.select_one("a.result__a")
         snippet = result.select_one(".result__snippet")
@@ -196,8 +198,8 @@ def duckduckgo_results(body: bytes) -> list[WebResult]:
             url = _shown(parse_qs(parts.query).get("uddg", [""])[0] or parts.geturl())
         if link is not None and url and not result.has_class("result--ad"):
             text = " ".join(snippet.text.split()) if snippet is not None else ""
-            found.append(WebResult(" ".join(link.text.split()), url, text))
-    return found
+            hits.append(WebResult(" ".join(link.text.split()), url, text))
+    return hits
 
 
 def _shown(url: str) -> str:
@@ -258,17 +260,17 @@ def page_links(page: Fetched) -> GivenLinks:
         return GivenLinks(site)
     import turbohtml
 
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for element in turbohtml.parse(page.body[:FETCH_BYTES_MAX]).select("a[href]"):
         try:
             address = canonical_address(urljoin(page.url, str(element.attr("href") or "").strip()))
         except ValueError:
             continue
         if site_of(address) == site:
-            found[address] = None
-        if len(found) == LINKS_MAX:
+            addresses[address] = None
+        if len(addresses) == LINKS_MAX:
             break
-    return GivenLinks(site, tuple(found))
+    return GivenLinks(site, tuple(addresses))
 
 
 def _decoded(body: bytes, charset: str) -> str:
