@@ -165,6 +165,7 @@ def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
+    """Yield the text of each slide, in order."""
     names = [(int(match[1]), name) for name in office.names if (match := _SLIDE.fullmatch(name))]
     for number, name in sorted(names):
         lines: list[str] = []
