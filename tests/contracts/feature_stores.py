@@ -2,6 +2,7 @@
 
 from tests.contracts.feature_processes import ProcessRules
 from tests.contracts.feature_triggers import TriggerRules
+from tests.contracts.feature_undo import UndoRules
 
 from shoal.features.memory.store import CHANGES, MemoryChange, MemoryHistory
 from shoal.features.openai_api.conversations import CONVERSATIONS
@@ -48,5 +49,5 @@ class OpenAiRules:
         assert len(await store.settings.page("elsewhere")) == 2
 
 
-class FeatureRules(MemoryRules, OpenAiRules, ProcessRules, TriggerRules):
+class FeatureRules(MemoryRules, OpenAiRules, ProcessRules, TriggerRules, UndoRules):
     """Every rule; a subclass gives the fixtures `store` and `clock`."""

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.undo_life import tree_of
 
+from shoal.features.undo.records import UndoResult
+from shoal.features.undo.store import UndoStore
 from shoal.features.undo.undo import Undo
-from shoal.kernel.checkpoints import CheckpointsSettings, UndoResult
+from shoal.kernel.checkpoints import CheckpointsSettings
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound
 from shoal.kernel.events import Checkpointed, FilesChanged, FilesRestored, ToolStarted
@@ -405,14 +407,14 @@ async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -
         only, store = await turn(world), world.app[Store]
         row = await store.checkpoints.get(only)
         assert row is not None
-        await store.checkpoints.begin_undo("U1", row, "ada", row.after, row.before)
+        await UndoStore(store.driver, world.app[Clock]).begin("U1", row, "ada", row.after, row.before)
         (workspace(world) / "a.txt").unlink()  # so far it came
     async with scenario(tmp_path, FakeModel()) as world:
         assert not list(workspace(world).iterdir())
         event = (await world.journal())[-1].data
         assert isinstance(event, FilesRestored)
         assert (event.id, event.files, event.left) == ("U1", ("a.txt", "b.txt"), 0)
-        assert await world.app[Store].checkpoints.undoing() == []
+        assert await UndoStore(world.app[Store].driver, world.app[Clock]).running() == []
 
 
 async def test_an_undo_whose_files_are_on_another_machine_waits_for_it(tmp_path: Path) -> None:
@@ -420,13 +422,13 @@ async def test_an_undo_whose_files_are_on_another_machine_waits_for_it(tmp_path:
         only, store = await turn(world), world.app[Store]
         row = await store.checkpoints.get(only)
         assert row is not None
-        await store.checkpoints.begin_undo("U1", row, "ada", row.after, row.before)
+        await UndoStore(store.driver, world.app[Clock]).begin("U1", row, "ada", row.after, row.before)
     there, away = tmp_path / "data" / "checkpoints", tmp_path / "away"
     there.rename(away)
     async with scenario(tmp_path, FakeModel()) as world:
         assert (workspace(world) / "a.txt").exists()
         assert "files_restored" not in await world.types()
-        assert [one.id for one in await world.app[Store].checkpoints.undoing()] == ["U1"]
+        assert [one.id for one in await UndoStore(world.app[Store].driver, world.app[Clock]).running()] == ["U1"]
     shutil.rmtree(there)
     away.rename(there)
     async with scenario(tmp_path, FakeModel()) as world:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.features.snapshots.service import ConversationSnapshots
+from shoal.features.undo.store import UndoStore
 from shoal.features.undo.undo import Undo
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import FilesRestored
@@ -150,7 +151,7 @@ async def live(life: Life) -> int:
 
 async def _live(app: Services, chat: FakeChat, world: World, life: Life, counts: Callable[[], None]) -> None:
     workspace = app[Home].agent("main") / "workspace"
-    world.note("start", open=len(await app[Store].checkpoints.undoing()))
+    world.note("start", open=len(await UndoStore(app[Store].driver, app[Clock]).running()))
     turns = [await _turn(app, word) for word in COMMANDS]
     if life.until == "turns":
         return

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from shoal.kernel.checkpoints import SINCE, TurnChanges, UndoResult
+from shoal.features.undo.records import UndoResult
+from shoal.kernel.checkpoints import SINCE, TurnChanges
 from shoal.kernel.ids import parse_thread_id
 from shoal.kernel.phrases import counted
 from shoal.surfaces.cli.client import as_usage, call_app, path_part

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from shoal.features.undo.records import UndoResult
 from shoal.features.undo.undo import Undo
-from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
+from shoal.kernel.checkpoints import ChangedSince, TurnChanges
 from shoal.kernel.ids import ThreadId
 from shoal.running import Runtime
 from shoal.store.store import Store

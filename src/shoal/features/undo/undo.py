@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from shoal.features.undo.records import LeftFile, UndoResult
+from shoal.features.undo.store import UndoStore
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.checkpoints import (
     SINCE,
     ChangedSince,
     CheckpointRow,
     FileChange,
-    LeftFile,
     Parts,
     TreeChange,
     TreeEntry,
     TurnChanges,
-    UndoResult,
     alike,
     shown_path,
 )
@@ -89,6 +89,7 @@ class Undo:
     def __init__(self, services: ActorServices) -> None:
         self._services = services
         self._rows = services.store.checkpoints
+        self._undos = UndoStore(services.store.driver, services.clock)
         self.checkpoints = services.loop.checkpoints
 
     @classmethod
@@ -179,7 +180,7 @@ class Undo:
         await self._services.folders.pull(row.thread, await self._agent(row))
         trees, workspace = self.checkpoints.trees(row.workspace), row.workspace
         async with self.checkpoints.alone(workspace):
-            for cut in await self._rows.undoing():  # finish interrupted undos first
+            for cut in await self._undos.running():  # finish interrupted undos first
                 if cut.workspace == workspace and await self._is_here(cut):
                     await self._carry_out(cut, cut.author)
             row = await self._row(thread, row.id)  # another request may have been faster
@@ -216,14 +217,14 @@ class Undo:
                 raise _why_not(error) from error
             undo = clock.new_id()
             done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # the model to inform
-            await self._rows.begin_undo(undo, done, asker.user, now, then)
+            await self._undos.begin(undo, done, asker.user, now, then)
             begun = await self._rows.get(undo)
             assert begun is not None, "it was just stored"
             return await self._carry_out(begun, asker.identity, asker.token)
 
     async def resume(self) -> None:
         """Finish the undos that a crash interrupted, if their files are on this machine."""
-        for row in await self._rows.undoing():
+        for row in await self._undos.running():
             await self._services.folders.pull(row.thread, await self._agent(row))
             async with self.checkpoints.alone(row.workspace):
                 now = await self._rows.get(row.id)
@@ -289,7 +290,7 @@ class Undo:
             detail=f"{', '.join(names)}{f'; {len(left)} were left' if left else ''}",
             token=token,
         )
-        services.hub.publish(await self._rows.end_undo(undo, after, event, audit))
+        services.hub.publish(await self._undos.end(undo, after, event, audit))
         await services.folders.push(undo.thread, await self._agent(undo))
         return UndoResult(undo.id, len(done), tuple(names), len(left), tuple(stayed))
 

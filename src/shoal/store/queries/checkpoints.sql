@@ -24,19 +24,6 @@ where thread = :thread order by id desc limit :limit;
 select id, thread, workspace, author, turn_seq, before, after, began_at, ended_at, undoes, undone_by from checkpoints
 where workspace = :workspace and id < :below order by id desc limit :limit;
 
--- name: checkpoints_undoing
--- The undos that are running or were interrupted.
-select id, thread, workspace, author, turn_seq, before, after, began_at, ended_at, undoes, undone_by from checkpoints
-where ended_at is null and undoes <> '' order by id limit :limit;
-
--- name: checkpoint_undone
--- Record that an undo begins or applies again. Does nothing if another undo came first.
-update checkpoints set undone_by = :undo where id = :id and undone_by = :before returning id;
-
--- name: checkpoint_again
--- Restore what an undo had reverted, because that undo itself is undone.
-update checkpoints set undone_by = '' where id = :id and undone_by = :undo;
-
 -- name: checkpoints_page
 -- The next turns and undos, with their start times.
 select id, began_at from checkpoints where id > :after order by id limit :limit;

@@ -1,0 +1,60 @@
+"""The rows of undos: a workspace before and after, as for turns."""
+
+from datetime import datetime
+
+from shoal.kernel.checkpoints import CheckpointRow
+from shoal.kernel.errors import Conflict
+from shoal.kernel.events import Event, FilesRestored
+from shoal.kernel.ids import TurnId
+from shoal.kernel.records import AuditEntry
+from shoal.store.appends import append_outside, chain, lock_at_rest
+from shoal.store.checkpoints import checkpoint
+from shoal.store.driver import Script, StorePart, query, writes_at
+
+RUNNING_MAX = 1000
+"""Undos that can run at the same time."""
+
+
+class UndoStore(StorePart):
+    """Checkpoints of undos, by their ids."""
+
+    async def running(self) -> list[CheckpointRow]:
+        """Return the undos that are running or were interrupted."""
+        return [checkpoint(row) for row in await self._read("checkpoints_undoing", limit=RUNNING_MAX)]
+
+    @writes_at
+    def begin(self, at: datetime, undo: str, done: CheckpointRow, by: str, now: str, then: str) -> Script[None]:
+        """Record an undo that is about to change a workspace from one tree to another.
+
+        Raises NotFound if the thread is deleted, Conflict if it is active or another undo came first.
+        """
+        yield from query("thread_lock", thread=done.thread)
+        yield from lock_at_rest(done.thread, at)
+        if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
+            raise Conflict("This was just undone by someone else.")
+        row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}
+        yield from query("checkpoint_begin", **row, before=now, after=then, undoes=done.id, now=at)
+
+    @writes_at
+    def end(
+        self, at: datetime, undo: CheckpointRow, after: str, event: FilesRestored, audit: AuditEntry
+    ) -> Script[tuple[Event, ...]]:
+        """Journal and audit the end of an undo.
+
+        Return no events if that was already done. For a deleted thread, only the row is updated.
+        """
+        yield from query("thread_lock", thread=undo.thread)
+        if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
+            return ()
+        above, stands = undo.undoes, True  # undoing an undo restores what that one had undone, and so on
+        while (rows := (yield from query("checkpoint_one", id=above))) and (below := checkpoint(rows[0]).undoes):
+            if stands:
+                yield from query("checkpoint_again", id=below, undo=above)
+            else:
+                yield from query("checkpoint_undone", id=below, undo=above, before="")
+            above, stands = below, not stands
+        if not (yield from query("thread_one", thread=undo.thread)):
+            return ()
+        events = yield from append_outside(undo.thread, TurnId(""), [event], at)
+        yield from chain(undo.thread, [audit], at)
+        return events
