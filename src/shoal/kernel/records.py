@@ -366,18 +366,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
     tainted_by: str = ""
 
 
-# ---- snapshots ----
-
-
-class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A saved conversation: the row of a file in the agent's `sessions/`."""
-
-    id: str
-    thread: ThreadId
-    agent: str
-    description: str
-    messages: int
-    created_at: datetime
+# ---- windows ----
 
 
 class ContextWindow(msgspec.Struct, frozen=True):

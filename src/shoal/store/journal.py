@@ -31,7 +31,6 @@ from shoal.kernel.records import (
     ContextWindow,
     Lease,
     OutboxRow,
-    Snapshot,
     Step,
     StoredStep,
     ThreadInfo,
@@ -69,8 +68,7 @@ TIME_END = 2**62
 
 _thread_info = reader(ThreadInfo)
 _step = reader(Step)
-_snapshot = reader(Snapshot)
-_window = reader(ContextWindow)
+window_of = reader(ContextWindow)
 
 
 FAILURES_MAX = 500
@@ -409,42 +407,16 @@ def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]
     return events
 
 
-class SnapshotStore(StorePart):
-    """Saved conversations, and the threads that can be saved or restored."""
-
-    async def add(self, snapshot: Snapshot) -> None:
-        await self._write("snapshot_insert", **msgspec.structs.asdict(snapshot))
-
-    async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
-        """Return the agent's saved conversations in threads whose id begins with `channel` (empty means all), newest
-        first."""
-        rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
-        return [_snapshot(row) for row in rows]
+class WindowStore(StorePart):
+    """The windows of threads: what the model sees of them."""
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Return the thread's window, or None for an unknown thread."""
-        return await self._one(_window, "window_one", thread=thread)
-
-    async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
-        """Return these agents' threads with a non-empty window, most recently active first, at most 10,000."""
-        rows = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
-        return sorted((_window(row) for row in rows), key=lambda window: window.updated_at, reverse=True)
+        return await self._one(window_of, "window_one", thread=thread)
 
     async def messages(self, thread: ThreadId) -> int:
         """Return the number of messages in the thread's window, of people and of the agent."""
         return number((await self._read("window_messages", thread=thread))[0][0])
-
-    @writes_at
-    def begin(
-        self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData], title: str = ""
-    ) -> Script[tuple[Event, ...]]:
-        """Append if the journal still ends at `last_seq` (0 begins it) and the thread is idle. Raises Conflict."""
-        if not last_seq:
-            yield from query("thread_ensure", thread=thread, agent="", title=title_of(title), now=at)
-        stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
-        if stored is None:
-            raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
-        return stored.events
 
 
 class _Held(NamedTuple):

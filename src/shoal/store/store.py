@@ -9,7 +9,7 @@ from shoal.store.causes import Cause
 from shoal.store.checkpoints import CheckpointStore
 from shoal.store.driver import Driver
 from shoal.store.inbox import ChildStore, Inbox
-from shoal.store.journal import Journal, SnapshotStore
+from shoal.store.journal import Journal, WindowStore
 from shoal.store.outbox import Outbox
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
@@ -37,7 +37,7 @@ class Store:
         self.registry = AgentStore(driver, clock)
         self.children = ChildStore(driver, clock)
         self.search = SearchIndex(driver, clock)
-        self.snapshots = SnapshotStore(driver, clock)
+        self.windows = WindowStore(driver, clock)
         self.tokens = TokenStore(driver, clock)
         self.bookkeeping = Bookkeeping(driver, clock)
 

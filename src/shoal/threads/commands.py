@@ -302,7 +302,7 @@ class CommandRouter:
         zone = await self.zone(asked)
         doing = "A turn is running or waits for a decision" if info.open_turn else "Idle"
         agent = info.agent or "not chosen yet"
-        counts = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
+        counts = f"{counted(await self._store.windows.messages(thread), 'message')} in this conversation"
         active = f"last active {moment_text(info.updated_at, zone)}"
         number = (await self._numbers.of(thread, [thread]))[thread]
         line = f"{doing}; {info.queued} waiting. Agent {agent}. {counts}, {active}.\nThread `#{number}`, `{thread}`."
@@ -428,7 +428,7 @@ class CommandRouter:
         thread, rest = asked.thread, rest.strip()
         match word.lower():
             case "" | "show":
-                window = await self._store.snapshots.window(thread)
+                window = await self._store.windows.window(thread)
                 if window is None:
                     return NOTHING_SAID
                 count = window.last_seq - window.window_seq

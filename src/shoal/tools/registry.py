@@ -147,7 +147,7 @@ def lookup_tools(
     `judge` resolves the trust in people on the platforms.
     """
     return (
-        read_artifact_tool(store.artifacts, files, store.journal, store.snapshots),
+        read_artifact_tool(store.artifacts, files, store.journal, store.windows),
         search_channel_tool(store.search, adapters, judge),
         message_tool(adapters),
         overview_tool(store, agenda, taint_of),

@@ -307,7 +307,7 @@ class ContextBuilder:
         """Return the size of each part of the owner's next request of a thread, or of a first request if the thread is
         empty."""
         transcript, base, journal = Transcript(), "", store.journal
-        window = await store.snapshots.window(thread)
+        window = await store.windows.window(thread)
         after = window.window_seq if window is not None else 0
         while events := await journal.events(thread, after, EVENTS_AT_ONCE_MAX):
             for event in events:

@@ -2,8 +2,8 @@
 
 import click
 
+from shoal.features.snapshots.records import Snapshot
 from shoal.kernel.ids import parse_thread_id
-from shoal.kernel.records import Snapshot
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, printable

@@ -13,13 +13,13 @@ import msgspec
 
 from shoal.agents.registry import AgentRegistry
 from shoal.backend import Backend
+from shoal.features.snapshots.records import Snapshot
 from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.ids import HEARTBEAT_THREAD, channel_of, is_child
-from shoal.kernel.records import ContextWindow, NewPost, Snapshot
+from shoal.kernel.records import ContextWindow, NewPost
 from shoal.maintenance import Upkeep
-from shoal.store.store import Store
 from shoal.tools.executor import LiveToolServices
 
 if TYPE_CHECKING:
@@ -36,17 +36,16 @@ SAVED = (
 
 def attach(services: "Services") -> None:
     """Save and clear idle conversations while Shoal runs."""
-    backend, store, agents = services[Backend], services[Store], services[AgentRegistry]
+    backend, agents = services[Backend], services[AgentRegistry]
     if backend.is_front:
         post = services[LiveToolServices].post
-        idle = IdleWatch(store, agents, services[ConversationSnapshots], services[Clock], post)
+        idle = IdleWatch(agents, services[ConversationSnapshots], services[Clock], post)
         backend.add_single("idle agents", services[Upkeep].keep("idle agents", idle.run))
 
 
 class IdleWatch(msgspec.Struct, eq=False):
     """Watches the agents that set `idle_minutes`."""
 
-    store: Store
     agents: AgentRegistry
     snapshots: ConversationSnapshots
     clock: Clock
@@ -68,7 +67,7 @@ class IdleWatch(msgspec.Struct, eq=False):
                 continue
             if minutes <= 0:
                 continue
-            windows = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
+            windows = await self.snapshots.rows.windows([name, ""] if name == self.agents.defaults.agent else [name])
             threads = [window for window in windows if window.thread != HEARTBEAT_THREAD]
             since = self.clock.now() - timedelta(minutes=minutes)
             in_use = {channel_of(thread.thread) for thread in threads if thread.busy or thread.updated_at > since}

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
+from shoal.features.snapshots.records import Snapshot
 from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.records import Snapshot
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, checked_text
 from shoal.threads.principals import Principal
 

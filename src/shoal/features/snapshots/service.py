@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
+from shoal.features.snapshots.records import Snapshot
+from shoal.features.snapshots.store import SnapshotStore
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
@@ -34,7 +36,7 @@ from shoal.kernel.messages import Author, ModelDone, ModelRequest, Usage, UserMe
 from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import LiveHub
-from shoal.kernel.records import ContextWindow, Snapshot
+from shoal.kernel.records import ContextWindow
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.schema import refusal
 from shoal.kernel.transcript import SUMMARY_HEAD
@@ -95,6 +97,10 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
     publish: Publish
     files: PromptFiles
 
+    @property
+    def rows(self) -> SnapshotStore:
+        return SnapshotStore(self.store.driver, self.clock)
+
     @classmethod
     def of(cls, services: "Services") -> Self:
         asks = services[Runtime].state != "stopped"
@@ -120,7 +126,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         if window.busy:
             raise Conflict("A turn is still running or waiting here. Wait for its answer, then try again.")
         saved = await self._save(window, "") if await self._window(window) else None
-        self.publish(await self.store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
+        self.publish(await self.rows.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
 
     async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
@@ -128,7 +134,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
 
         Raises OSError, and Conflict if the thread changed at the same time.
         """
-        window = await self.store.snapshots.window(thread)
+        window = await self.store.windows.window(thread)
         events = await self._window(window) if window is not None else []
         if window is None or not events:
             return None
@@ -137,7 +143,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         if window.busy:
             self.publish(await self.store.journal.append(thread, cleared))
         else:
-            self.publish(await self.store.snapshots.begin(thread, window.last_seq, cleared))
+            self.publish(await self.rows.begin(thread, window.last_seq, cleared))
         return saved
 
     async def history(self, thread: ThreadId) -> list[Snapshot]:
@@ -151,7 +157,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         `snapshot` is its id, the start or end of its id, or its number in `history`, counted from 1. Raises NotFound if
         the snapshot is unknown in this channel or its file is missing, and Conflict while a turn runs.
         """
-        window = await self.store.snapshots.window(thread)
+        window = await self.store.windows.window(thread)
         saved, named = await self.around(thread), snapshot.upper()
         fitting = [snapshot for snapshot in saved if snapshot.id.startswith(named) or snapshot.id.endswith(named)]
         if named.isdecimal() and len(named) < 4:
@@ -179,18 +185,18 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
         last_seq, title = (window.last_seq, "") if window is not None else (0, found.description)
-        self.publish(await self.store.snapshots.begin(thread, last_seq, [Cleared(by=by), *events], title))
+        self.publish(await self.rows.begin(thread, last_seq, [Cleared(by=by), *events], title))
         return found
 
     async def _find(self, thread: ThreadId) -> ContextWindow:
-        window = await self.store.snapshots.window(thread)
+        window = await self.store.windows.window(thread)
         if window is None:
             raise NotFound(f"There is no thread {thread}.")
         return window
 
     async def around(self, thread: ThreadId) -> list[Snapshot]:
         agent = await self._agent(thread)
-        return await self.store.snapshots.of_channel(agent.name, channel_of(thread))
+        return await self.rows.of_channel(agent.name, channel_of(thread))
 
     async def _window(self, window: ContextWindow) -> list[EventData]:
         after = max(window.window_seq, window.last_seq - EVENTS_MAX)
@@ -225,7 +231,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
                 fresh.write_bytes(content)
 
         await asyncio.to_thread(write)
-        await self.store.snapshots.add(snapshot)
+        await self.rows.add(snapshot)
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:

@@ -24,7 +24,7 @@ from shoal.kernel.messages import Author, Judge, PlatformUser, Prompt
 from shoal.kernel.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.store.journal import SEQ_END, Journal, SnapshotStore
+from shoal.store.journal import SEQ_END, Journal, WindowStore
 from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.tools.functions import FunctionTool, planned, tool
@@ -183,7 +183,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
 
 
 def read_artifact_tool(
-    artifacts: ArtifactStore, files: Files, journal: Journal, snapshots: SnapshotStore
+    artifacts: ArtifactStore, files: Files, journal: Journal, windows: WindowStore
 ) -> FunctionTool[Invocation]:
     """Create `read_artifact`, which shows a piece of an artifact or readable file of the same thread."""
 
@@ -212,7 +212,7 @@ def read_artifact_tool(
         async def content() -> tuple[str, str]:
             """Return the whole text and the taint of the shown part."""
             if name in (LOG, CONTEXT):
-                folder, window = context.home.thread(context.thread), await snapshots.window(context.thread)
+                folder, window = context.home.thread(context.thread), await windows.window(context.thread)
                 seen = set[int]()
                 if window is not None and name == CONTEXT:  # the file is from the end of the last turn
                     after = max(0, window.window_seq - 1)

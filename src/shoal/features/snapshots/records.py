@@ -1,0 +1,18 @@
+"""Saved conversations."""
+
+from datetime import datetime
+
+import msgspec
+
+from shoal.kernel.ids import ThreadId
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A saved conversation: the row of a file in the agent's `sessions/`."""
+
+    id: str
+    thread: ThreadId
+    agent: str
+    description: str
+    messages: int
+    created_at: datetime
