@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.features.recall.embeddings import build_embeddings
 from shoal.features.recall.library import Library
 from shoal.features.recall.settings import RecallSettings
 from shoal.features.recall.store import Known, NewPassage
@@ -29,7 +30,6 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.home import Home
 from shoal.kernel.ports import Embeddings
 from shoal.kernel.settings import ProviderSettings
-from shoal.models.catalog import build_embeddings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 

@@ -20,7 +20,7 @@ from shoal.kernel.errors import ConfigError, InvalidInput, ProviderDown, Provide
 from shoal.kernel.home import Home
 from shoal.kernel.messages import Usage
 from shoal.kernel.phrases import counted
-from shoal.kernel.ports import Embeddings, Models, Provider, Route
+from shoal.kernel.ports import Models, Provider, Route
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import Price, ProviderSettings
 from shoal.kernel.untrusted import UNREADABLE
@@ -115,29 +115,6 @@ def address_of(settings: ProviderSettings) -> str:
     """Return the base URL, by default that of the kind's own service. Empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
-
-
-def build_embeddings(
-    name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
-) -> Embeddings:
-    """Create the embeddings model that `recall.model` names as PROVIDER/MODEL, without opening anything. Raises
-    ConfigError if the provider has no embeddings."""
-    provider, _, model = name.partition("/")
-    settings = providers.get(provider)
-    if settings is None or not model:
-        known = ", ".join(providers) or "none"
-        raise ConfigError([f"recall.model is {name!r}; write PROVIDER/MODEL, of these providers: {known}."])
-    match settings.kind:
-        case "local":
-            from shoal.models.local import LocalEmbeddings
-
-            return LocalEmbeddings(provider, model, folder / settings.model_file, settings.timeout_seconds, clock)
-        case "openai" | "openai-responses" | "gemini":
-            from shoal.models.embeddings import HttpEmbeddings
-
-            return HttpEmbeddings(model_endpoint(provider, model, settings, clock, environ))
-        case kind:
-            raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
 
 
 def model_endpoint(

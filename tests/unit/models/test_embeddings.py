@@ -4,15 +4,15 @@ import math
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-from shoal.kernel.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.kernel.errors import ProviderDown, ProviderRefused
 from shoal.kernel.ports import Embeddings
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import ProviderSettings
-from shoal.models.catalog import build_embeddings
+from shoal.models.catalog import model_endpoint
+from shoal.models.embeddings import HttpEmbeddings
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
@@ -24,7 +24,7 @@ TEXTS = ("the berth costs ten crowns", "berthing costing", "tea is good")
 async def embedder(kind: str, url: str, key: str = "") -> AsyncGenerator[Embeddings]:
     base = f"{url}/v1beta" if kind == "gemini" else f"{url}/v1"
     settings = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))
-    found = build_embeddings("fakes/embed-1", {"fakes": settings}, ManualClock(), os.environ, Path())
+    found = HttpEmbeddings(model_endpoint("fakes", "embed-1", settings, ManualClock(), os.environ))
     try:
         yield found
     finally:
@@ -61,11 +61,3 @@ async def test_a_server_that_is_away_is_down() -> None:
     async with embedder("openai", url) as found:
         with pytest.raises(ProviderDown):
             await found.embed(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("model", "kind"), [("nobody/x", "openai"), ("fakes", "openai"), ("fakes/x", "anthropic"), ("fakes/", "openai")]
-)
-def test_what_has_no_embeddings_is_told_at_the_start(model: str, kind: str) -> None:
-    with pytest.raises(ConfigError, match=r"recall\.model"):
-        build_embeddings(model, {"fakes": ProviderSettings(kind=kind)}, ManualClock(), os.environ, Path())

@@ -32,6 +32,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.features.recall.embeddings import build_embeddings
 from shoal.features.recall.settings import RecallSettings
 from shoal.features.recall.store import PIECES_MAX, Known, NewPassage, Passage, RecallStore
 from shoal.features.recall.vectors import COHORT, Floor, bits_of, closeness, code_of
@@ -45,7 +46,6 @@ from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.memory_files import entry_lines, note_files
 from shoal.kernel.ports import Embeddings, ToolContext
 from shoal.kernel.untrusted import is_text
-from shoal.models.catalog import build_embeddings
 from shoal.store.store import Store
 from shoal.tools.documents import DOCUMENT_BYTES_MAX, document_parts, documents_below, pieces_of
 
