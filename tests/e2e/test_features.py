@@ -85,6 +85,19 @@ async def look() -> None:
 asyncio.run(look())
 """
 
+IMPORT = """
+import json, sys
+from pathlib import Path
+from shoal.importing import Found, FoundAgent, bring_into
+from shoal.importing.found import FoundSchedule
+from shoal.surfaces.cli.context import CommandContext
+
+diary = Found("diary", Path(sys.argv[1]), title="Diary")
+diary.add_agent(FoundAgent("diary", files={"SOUL.md": "You keep a diary."}, memory=["Ada likes tea"]), "diary")
+diary.schedules.append(FoundSchedule("water", "periodic", "0 8 * * *", "Water the plants."))
+print(json.dumps([[line.became, line.what] for line in bring_into(CommandContext(Path(sys.argv[1])), diary)]))
+"""
+
 
 class Parts(NamedTuple):
     """A feature, and some of what it brings."""
@@ -216,3 +229,13 @@ def test_without_voice_a_recording_stays_a_file(tmp_path: Path) -> None:
     sent = without.python(RECORDING, str(without.home))
     assert sent.returncode == 0, sent.stderr
     assert json.loads(sent.stdout) == {"text": "", "words": "", "is_kept": True, "is_heard": False}
+
+
+@pytest.mark.parametrize(("name", "left"), [("memory", "diary: memory"), ("triggers", "schedule water")])
+def test_an_import_leaves_out_what_belongs_to_a_missing_feature(tmp_path: Path, name: str, left: str) -> None:
+    without = Without(tmp_path, name)
+    imported = without.python(IMPORT, str(without.home))
+    assert imported.returncode == 0, imported.stderr
+    lines: list[list[str]] = json.loads(imported.stdout)
+    assert [what for became, what in lines if became == "left"] == [left]
+    assert ["came", "agent diary"] in lines

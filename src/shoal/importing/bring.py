@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from shoal.agents.folder import digest_of, make_folder, read_agent, set_key, write_new
 from shoal.config import Config, load_config
 from shoal.config.defaults import KNOWN_PROVIDERS
+from shoal.feature import FEATURES
 from shoal.importing.found import (
     Found,
     FoundAccount,
@@ -45,9 +46,6 @@ from shoal.text.toml_edit import Value
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
-
-if TYPE_CHECKING:
-    from shoal.features.memory.book import MemoryBook
 
 BRING_SECONDS_MAX = 3600.0
 OFF = "skills-off"
@@ -113,12 +111,9 @@ class Bringing:
         if (self._settings or self._secrets) and not self._dry:
             write_with_secrets(self._home, self._settings, self._secrets)
             self._config = load_config(self._home.root, os.environ)
-        from shoal.features.memory.book import MemoryBook
-
         marks = MarkedFiles(self._store.settings, self._home)
-        book = MemoryBook(self._home, self._store, SystemClock(), PromptFiles(marks, self._home))
         for agent in self._found.agents:
-            await self._memory(agent, book)
+            await self._memory(agent, marks)
         async with AsyncExitStack() as stack:
             if not self._dry:
                 await stack.enter_async_context(marks.during([self._home.root], self._source, BRING_SECONDS_MAX))
@@ -193,8 +188,16 @@ class Bringing:
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
             self._tell("off", what, f"read it, then: {todo}{wrong}")
 
-    async def _memory(self, agent: FoundAgent, book: "MemoryBook") -> None:
+    async def _memory(self, agent: FoundAgent, marks: MarkedFiles) -> None:
         """Import an agent's memory as private to the owner, who was its only user there."""
+        if "memory" not in FEATURES:
+            if agent.memory or agent.notes:
+                self._tell("left", f"{agent.name}: memory", "this Shoal has no memory")
+            return
+        from shoal.features.memory.book import MemoryBook
+        from shoal.features.memory.files import MemoryEdit
+
+        book = MemoryBook(self._home, self._store, SystemClock(), PromptFiles(marks, self._home))
         files = {memory_path(self._home, "global", ThreadId("")): agent.memory}
         files |= {note_path(self._home, day): entries for day, entries in sorted(agent.notes.items())}
         for path, entries in files.items():
@@ -207,8 +210,6 @@ class Bringing:
                 if entries:
                     self._tell("there", what, str(name))
                 continue
-            from shoal.features.memory.files import MemoryEdit
-
             edit = MemoryEdit(path, added=new, person=OWNER, changed_by="web:owner", tainted_by=self._source)
             try:
                 if not self._dry:
@@ -327,6 +328,10 @@ class Bringing:
         self._tell("came" if is_new else "there", what, detail)
 
     async def _schedules(self) -> None:
+        if "triggers" not in FEATURES:
+            for one in self._found.schedules:
+                self._tell("left", f"schedule {one.name}", "this Shoal has no triggers")
+            return
         from shoal.features.triggers.records import NewTrigger
         from shoal.features.triggers.schedules import first_time
         from shoal.features.triggers.store import TriggerStore
