@@ -10,6 +10,7 @@ FEATURE = Feature(
     name="voice",
     settings={"speech": "settings:SpeechSettings"},
     open="service:open_voice",
+    doctor="doctor:look_at_voice",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
     paths=("/api/threads/*/turns/*/speech",),
