@@ -51,8 +51,9 @@ class Feature(NamedTuple):
 
     settings       sections of the file, by the name of their tables: a struct, or dict[str, …] for [TABLE.NAME]
     open           `open(services)` returns an async context manager, which is left when Shoal has stopped
-    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire, background work.
-                   Every start calls it, also that of `shoal ask`, so it imports late what few starts use
+    attach         `attach(services)` registers what the core calls: parts of the prompt, virtual folders, rows that
+                   expire, background work. Every start calls it, also that of `shoal ask`, so it imports late what few
+                   starts use
     tools          `tools(services)` returns tools. Their traits are on decorators in the same module
     chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
