@@ -32,9 +32,18 @@ from shoal.importing.found import (
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
-from shoal.kernel.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memory_path, note_path, only_for, shown_to
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, TurnId, format_ulid, make_thread_id
-from shoal.kernel.memory_files import read_memory
+from shoal.kernel.memory_files import (
+    ENTRY_CHARS_MAX,
+    entry_line,
+    is_known,
+    memory_path,
+    note_path,
+    only_for,
+    read_memory,
+    shown_to,
+)
 from shoal.kernel.messages import Author
 from shoal.kernel.records import AuditEntry
 from shoal.setup.writing import write_settings, write_with_secrets

@@ -1,11 +1,140 @@
-"""Read memory files and daily notes. `shoal.kernel.home` defines their paths and format."""
+"""Memory files and daily notes: their paths and format, and reading them. Several features use them.
+
+Memory from a direct conversation is private to its person, also in a shared file. Such a line ends with a comment,
+`<!-- only PERSON -->`, and appears in no other person's prompt.
+"""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import quote, unquote
 
-from shoal.kernel.home import Home, lines_of, note_path, owner_of
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
 from shoal.kernel.regular_files import read_regular
+
+MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
+
+MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
+"""Broadest first."""
+MEMORY_FILE = "MEMORY.md"
+ENTRY_CHARS_MAX = 2000
+MEMORY_BYTES_MAX = 262_144
+"""Characters of a memory file or daily note that one person may see, if entries can be added."""
+FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
+"""Longest such file, including private lines of others."""
+_ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
+_MARK = "<!-- only "
+
+
+def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
+    """Return the MEMORY.md of a scope for this thread. Threads have none of their own."""
+    folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
+    return folders[scope] / MEMORY_FILE
+
+
+def note_path(home: Home, day: date) -> Path:
+    """Return the daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
+    return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
+
+
+def entry_line(text: str) -> str:
+    """Return an entry as `- text`, with further lines indented and blank lines dropped.
+
+    Raises InvalidInput if it is empty or longer than ENTRY_CHARS_MAX.
+    """
+    lines = [line for line in text.strip().replace("\r", "\n").split("\n") if line.strip()]
+    first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
+    further = [f"{' ' * (2 + len(line) - len(line.lstrip(' ')))}{' '.join(line.split())}" for line in lines[1:]]
+    words = "\n".join((first, *further))
+    if not words:
+        raise InvalidInput("There is nothing to remember: the text is empty.")
+    if len(words) > ENTRY_CHARS_MAX:
+        raise InvalidInput(
+            f"An entry can have at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
+        )
+    return f"- {words.replace('<!--', '‹!--')}"
+
+
+def only_for(line: str, person: str) -> str:
+    """Mark each line as private to this person (PLATFORM:USER). Without a person, the text is unchanged."""
+    if not person:
+        return line
+    mark = f" {_MARK}{quote(person, safe=':@._')} -->"
+    return "\n".join(f"{part}{mark}" for part in line.split("\n"))
+
+
+def shown_to(text: str, person: str) -> str:
+    """Return the lines of a file that this person may see, without the comments. Nobody in particular sees only public
+    lines.
+
+    Returns the same object if that is the whole text. A line with an invalid comment is hidden from everyone.
+    """
+    if _MARK not in text:
+        return text
+    wanted = quote(person, safe=":@._")
+    visible: list[str] = []
+    for line in text.split("\n"):
+        match = _ONLY.search(line)
+        if match is not None and match[1] == wanted and _MARK not in line[: match.start()]:
+            visible.append(line[: match.start()])
+        elif _MARK not in line:
+            visible.append(line)
+    return "\n".join(visible)
+
+
+def owner_of(line: str) -> tuple[str, str] | None:
+    """Return a line's owner (empty: public) and its text, or None if its comment is invalid."""
+    if _MARK not in line:
+        return "", line
+    match = _ONLY.search(line)
+    if match is None or _MARK in line[: match.start()]:
+        return None
+    return unquote(match[1]), line[: match.start()]
+
+
+def owned_by(line: str, person: str) -> str | None:
+    """Return a line's text if it belongs to this person alone. Without a person, if it is public."""
+    owned = owner_of(line)
+    return owned[1] if owned is not None and owned[0] == person else None
+
+
+def lines_of(text: str) -> list[str]:
+    """Split a file's text into lines, without an empty last one."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
+    """Replace lines in the text: the occurrence nearest to `line`, or None if they do not occur. New lines without old
+    ones are inserted at `line`, or at the end if it is negative."""
+    lines, size = lines_of(text), len(removed)
+    if removed:
+        places = [at for at in range(len(lines) - size + 1) if lines[at : at + size] == [*removed]]
+        if not places:
+            return None
+        at = min(places, key=lambda place: abs(place - line))
+    else:
+        at = min(line, len(lines)) if line >= 0 else len(lines)
+    lines[at : at + size] = added
+    return "".join(f"{line}\n" for line in lines)
+
+
+def is_known(existing: str, entry: str) -> bool:
+    """Whether a file's text already contains this entry, ignoring case, spaces, list marks and a final full stop."""
+    wanted = entry_key(entry)
+    return any(entry_key(line) == wanted for line in existing.splitlines())
+
+
+def entry_key(line: str) -> str:
+    """Normalize an entry for comparison: without case, spaces, list marks and a final full stop."""
+    return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()
+
+
+# ---- on disk ----
 
 NOTES_MAX = 400
 """Days whose notes are searched, newest first."""

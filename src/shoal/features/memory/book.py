@@ -15,8 +15,8 @@ from shoal.features.memory.store import MemoryChange, MemoryHistory
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ToolError, system_words
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import Home, lines_of
-from shoal.kernel.memory_files import read_memory
+from shoal.kernel.home import Home
+from shoal.kernel.memory_files import lines_of, read_memory
 from shoal.kernel.ports import ToolContext
 from shoal.kernel.records import AuditEntry
 from shoal.store.store import Store

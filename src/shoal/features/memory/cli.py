@@ -7,7 +7,7 @@ import click
 from shoal.features.memory.routes import MemoryFile
 from shoal.features.memory.store import MemoryChange
 from shoal.kernel.errors import NotFound
-from shoal.kernel.home import entry_key
+from shoal.kernel.memory_files import entry_key
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, print_records, printable, tell

@@ -26,8 +26,8 @@ from shoal.kernel.agents import AgentSpec
 from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
 from shoal.kernel.errors import Forbidden, InvalidInput, NotFound
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
 from shoal.kernel.ids import ThreadId
+from shoal.kernel.memory_files import MEMORY_SCOPES, entry_key, entry_line, memory_path
 from shoal.kernel.permissions import Action, Asker
 from shoal.kernel.records import AuditEntry
 from shoal.permissions.access import Links

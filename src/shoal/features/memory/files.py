@@ -14,22 +14,23 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.kernel.errors import Conflict, InvalidInput
-from shoal.kernel.home import (
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.memory_files import (
     FILE_BYTES_MAX,
     MEMORY_BYTES_MAX,
     MEMORY_SCOPES,
-    Home,
     entry_key,
     is_known,
     lines_of,
     memory_path,
+    note_files,
     only_for,
     owned_by,
+    read_memory,
     shown_to,
     swapped,
 )
-from shoal.kernel.ids import ThreadId
-from shoal.kernel.memory_files import note_files, read_memory
 from shoal.tools.openat import closing_file
 
 _BULLETS = ("- ", "* ", "+ ")

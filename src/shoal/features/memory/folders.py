@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from shoal.kernel.files import FollowedFolder
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
+from shoal.kernel.memory_files import MEMORY_FILE, MEMORY_SCOPES, memory_path
 from shoal.tools.manifests import everything
 
 

@@ -14,8 +14,16 @@ from typing import Literal, NamedTuple
 from shoal.features.memory.book import ChangeMemory, change_in_turn
 from shoal.features.memory.files import EVERYBODYS, MemoryEdit
 from shoal.kernel.errors import ToolError, system_words
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
-from shoal.kernel.memory_files import read_memory
+from shoal.kernel.memory_files import (
+    MEMORY_FILE,
+    MEMORY_SCOPES,
+    MemoryScope,
+    lines_of,
+    memory_path,
+    only_for,
+    owned_by,
+    read_memory,
+)
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile, VirtualFolder
 from shoal.tools.functions import Prepared, canonical

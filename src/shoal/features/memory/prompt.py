@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.memory_files import FILE_BYTES_MAX, MEMORY_SCOPES, memory_path, note_path, shown_to
 from shoal.turn.prompt import PromptFile, PromptPart
 
 EMPTY = "(no memory yet)"

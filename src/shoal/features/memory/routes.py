@@ -12,9 +12,19 @@ from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.store import MemoryChange
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, entry_key, lines_of, memory_path, note_path
+from shoal.kernel.home import Home
 from shoal.kernel.ids import make_thread_id, parse_thread_id
-from shoal.kernel.memory_files import NOTES_MAX, note_files, read_memory
+from shoal.kernel.memory_files import (
+    FILE_BYTES_MAX,
+    MEMORY_SCOPES,
+    NOTES_MAX,
+    entry_key,
+    lines_of,
+    memory_path,
+    note_files,
+    note_path,
+    read_memory,
+)
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, Text64
 from shoal.threads.principals import Principal
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from shoal.kernel.home import MEMORY_SCOPES, memory_path, note_path
+from shoal.kernel.memory_files import MEMORY_SCOPES, memory_path, note_path
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ToolContext
 from shoal.tools.prompt_files import KeptText

@@ -15,7 +15,7 @@ from shoal.features.memory.files import (
     memory_entries,
 )
 from shoal.kernel.errors import InvalidInput, ToolError, system_words
-from shoal.kernel.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
+from shoal.kernel.memory_files import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import KEEPS, Traits

@@ -40,10 +40,10 @@ from shoal.kernel.clock import Clock, from_micros, to_micros
 from shoal.kernel.errors import ProviderError, ProviderRefused, ToolError
 from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.live_config import LiveConfig
-from shoal.kernel.memory_files import entry_lines, note_files
+from shoal.kernel.memory_files import MEMORY_FILE, MEMORY_SCOPES, entry_lines, memory_path, note_files
 from shoal.kernel.ports import Embeddings, ToolContext
 from shoal.kernel.untrusted import is_text
 from shoal.store.store import Store

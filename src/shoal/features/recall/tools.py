@@ -11,8 +11,7 @@ from shoal.features.recall.library import SAID, Library
 from shoal.features.recall.store import Passage
 from shoal.kernel.errors import ProviderError, ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import MEMORY_FILE, note_path, shown_to
-from shoal.kernel.memory_files import note_day, read_memory
+from shoal.kernel.memory_files import MEMORY_FILE, note_day, note_path, read_memory, shown_to
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import written_after

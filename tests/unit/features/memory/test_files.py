@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from shoal.features.memory.files import MemoryEdit, apply_edit
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.home import (
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.memory_files import (
     ENTRY_CHARS_MAX,
     MEMORY_BYTES_MAX,
-    Home,
     entry_line,
+    entry_lines,
     is_known,
     memory_path,
     note_path,
     only_for,
 )
-from shoal.kernel.ids import ThreadId
-from shoal.kernel.memory_files import entry_lines
 
 
 def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.tools.test_synced_folders import THREAD, Machine, machines
 
 from shoal.features.memory.folders import memory_folders
-from shoal.kernel.home import MEMORY_SCOPES, memory_path, note_path
 from shoal.kernel.ids import make_thread_id
+from shoal.kernel.memory_files import MEMORY_SCOPES, memory_path, note_path
 
 __all__ = ["machines"]
 OTHER = make_thread_id("web", "harbour", "sea")

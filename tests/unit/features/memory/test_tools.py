@@ -9,7 +9,7 @@ import pytest
 from shoal.features.memory.files import MemoryEdit, apply_edit
 from shoal.features.memory.tools import note_tool, remember_tool
 from shoal.kernel.errors import ToolError
-from shoal.kernel.home import memory_path, note_path
+from shoal.kernel.memory_files import memory_path, note_path
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.testing.clock import START
