@@ -99,10 +99,11 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     isolates them. One that `waits` may give its result later; such calls, one after the other in a step, wait together.
     Of the tools that are always offered, those with the lowest `rank` stay longest in a small window.
 
-    `harmless` are details of calls that do no harm whatever steers them. `keeps` names the kind of files whose text
-    remains in what a call writes (`tools/prompt_files.py`). `shows_output`: its results are output of commands, which
-    the model may have composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the
-    instructions of agents that have the tool.
+    `harmless` are details of calls that do no harm whatever steers them. `for_person`: in a direct conversation it
+    changes nothing that anybody but its person may see. `keeps` names the kind of files whose text remains in what a
+    call writes (`tools/prompt_files.py`). `shows_output`: its results are output of commands, which the model may have
+    composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the instructions of
+    agents that have the tool.
     """
 
     group: str = "extension"
@@ -122,6 +123,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes = "anything"
     undo: Literal["", "files", "agent"] = ""
     keeps: str = ""
+    for_person: bool = False
     shows_output: bool = False
     in_cases: bool = False
     guidance: str = ""

@@ -460,10 +460,11 @@ class Executor:
             await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
                 kept = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
+                audience_person = context.purpose.audience.person
+                person = audience_person if kept.person is None and traits.for_person else kept.person
                 # Names that others' prompts may contain reveal nothing of a private conversation.
-                is_private = context.purpose.audience.person and kept.person is None
-                source = PRIVATE if steered_by and is_private else steered_by
-                amending = self._prompt_files.amending(kept.files, source, CALL_SECONDS_MAX, kept.person or "")
+                source = PRIVATE if steered_by and audience_person and person is None else steered_by
+                amending = self._prompt_files.amending(kept.files, source, CALL_SECONDS_MAX, person or "")
                 await stack.enter_async_context(amending)
             try:
                 async with asyncio.timeout(CALL_SECONDS_MAX):

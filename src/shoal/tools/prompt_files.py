@@ -28,8 +28,8 @@ _INSIDE = ("/workspace/", "/scratch/")
 
 
 class KeptText(NamedTuple):
-    """Files whose present text remains in what a call writes. If that is only for one person, `person` is who, empty if
-    nobody in particular asks. None: it may be for everyone."""
+    """Files whose present text remains in what a call writes. `person` is whose lines alone it writes, empty if nobody
+    in particular asks. None: the trait `for_person` of the tool decides."""
 
     files: Sequence[Path] = ()
     person: str | None = None

@@ -21,4 +21,4 @@ def kept_memory(actions: Collection[Action], context: ToolContext) -> KeptText:
 
 def kept_note(actions: Collection[Action], context: ToolContext) -> KeptText:
     """Return today's note, which `note_today` adds to."""
-    return KeptText([note_path(context.home, context.clock.local().date())], context.purpose.audience.person)
+    return KeptText([note_path(context.home, context.clock.local().date())])

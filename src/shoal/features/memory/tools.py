@@ -36,6 +36,7 @@ _NOTE = Traits(
     harm="lasting",
     changes="home",
     keeps="note",
+    for_person=True,
     guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
     treatments=KEEPS,
 )
