@@ -13,7 +13,7 @@ from shoal.platforms.local import TerminalAdapter, WebAdapter
 from shoal.platforms.record import built_in
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
-"""Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
+"""Anyone who uses the page, the API or this machine's shell is the owner, unless a token belongs to someone else."""
 
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
@@ -52,7 +52,7 @@ def account_agents(config: Config) -> dict[str, str]:
 
 
 def access_of(config: Config, platform: str) -> AccessRules:
-    """Who may speak on a platform: the owner alone where nothing is said, and nobody where it is not configured."""
+    """Return who has access on a platform: by default only the owner, and nobody if it is not configured."""
     account = accounts_of(config).get(platform)
     if account is None:
         return AccessRules()

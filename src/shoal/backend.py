@@ -180,7 +180,8 @@ async def _outlast(health: Health, serve: Service) -> None:
             return await serve()
         except* (StoreUnavailable, StoreReadOnly) as outage:
             log.warning(
-                "the database takes nothing; what needs it starts anew", extra={"why": str(outage.exceptions[0])}
+                "the database is unavailable; restarting the services that need it",
+                extra={"why": str(outage.exceptions[0])},
             )
         except* StoreCorrupt:
             if not health.damage:

@@ -54,7 +54,7 @@ def extensions(group: Group) -> dict[str, "EntryPoint"]:
         if other is not None and other.value != entry.value:
             raise ConfigError(
                 [
-                    f"Two packages offer {entry.name!r} in {group}: {_package(other)} and {_package(entry)}. "
+                    f"Two packages provide {entry.name!r} in {group}: {_package(other)} and {_package(entry)}. "
                     "Uninstall one of them."
                 ]
             )
@@ -87,7 +87,7 @@ def platform_named(name: str) -> Platform:
         return built_in(name)
     record = load_extension("shoal.platforms", name)
     if not isinstance(record, Platform):
-        raise ConfigError([f"{name!r} in shoal.platforms is no shoal.platforms.record.Platform."])
+        raise ConfigError([f"{name!r} in shoal.platforms is not a shoal.platforms.record.Platform."])
     return record
 
 
@@ -97,7 +97,7 @@ def extension_tools(settings: ToolsSettings) -> "list[Tool]":
     Raises ConfigError if a tool cannot be imported, or if hardware is enabled without its package.
     """
     if settings.hardware and not extensions(HARDWARE):
-        raise ConfigError([f"tools.hardware is on, and its package is missing. {how_to_add_package('shoal-hardware')}"])
+        raise ConfigError([f"tools.hardware is on, but its package is missing. {how_to_add_package('shoal-hardware')}"])
     groups: tuple[Group, ...] = ("shoal.tools", *((HARDWARE,) if settings.hardware else ()))
     return [cast("Tool", load_extension(group, name)) for group in groups for name in extensions(group)]
 
@@ -108,7 +108,7 @@ def extension_commands() -> list[ChatCommand]:
     for name in sorted(extensions("shoal.commands")):
         command = load_extension("shoal.commands", name)
         if not isinstance(command, ChatCommand):
-            raise ConfigError([f"{name!r} in shoal.commands is no function under @shoal.chat_command."])
+            raise ConfigError([f"{name!r} in shoal.commands is not a function decorated with @shoal.chat_command."])
         commands.append(msgspec.structs.replace(command, answer=partial(_answer, command)))
     return commands
 
@@ -123,7 +123,7 @@ def extension_hooks() -> dict[str, Hooks]:
     for name in sorted(extensions("shoal.hooks")):
         loaded = load_extension("shoal.hooks", name)
         if not isinstance(loaded, Hooks):
-            raise ConfigError([f"{name!r} in shoal.hooks is no shoal.Hooks."])
+            raise ConfigError([f"{name!r} in shoal.hooks is not a shoal.Hooks."])
         hooks[name] = loaded
     return hooks
 

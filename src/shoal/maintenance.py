@@ -134,7 +134,7 @@ class Upkeep:
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
         if before is None or now - service_problem(before).at >= timedelta(seconds=DAY_SECONDS):
-            await self._tell(f"My service “{name}” failed and starts again by itself; `shoal doctor` says more. {why}")
+            await self._tell(f"My service “{name}” failed and restarts by itself. `shoal doctor` shows details. {why}")
 
 
 class ServiceProblem(msgspec.Struct, frozen=True):
@@ -202,7 +202,7 @@ async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Await
             health.check()
     failed = health.damage.startswith(STORING_FAILED)
     what = "" if failed else "my database is damaged. "
-    await tell(f"I take no messages any more, and nothing runs: {what}{health.damage}")
+    await tell(f"I accept no more messages, and nothing runs: {what}{health.damage}")
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
@@ -285,7 +285,7 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
                 if failure is not None:
                     fields = {"thread_id": item.thread, "turn": item.turn}
                     log.error("the completion callback failed for a turn", extra=fields, exc_info=failure)
-    log.warning("the completion callback fell too far behind, or the app ends: it is not called any more")
+    log.warning("the completion callback fell too far behind or the app is ending; it is no longer called")
 
 
 def missing_model(models: Models, name: str) -> str:
@@ -293,7 +293,7 @@ def missing_model(models: Models, name: str) -> str:
     try:
         existing_model(models, name)
     except InvalidInput as error:
-        return f"{error} Until model.name is corrected nothing is answered; `shoal setup model` asks for another."
+        return f"{error} I cannot answer until model.name is corrected. `shoal setup model` sets another model."
     return ""
 
 

@@ -74,7 +74,9 @@ class Notices(msgspec.Struct, eq=False):
         title = f" ({info.title})" if info is not None and info.title else ""
         where = f"{address.platform}, chat {address.channel}{title}"
         what = (
-            f"I cannot post in {where} for now. I try again for a day." if is_kept else f"I could not post in {where}."
+            f"I cannot post in {where} at the moment. I will keep trying for a day."
+            if is_kept
+            else f"I could not post in {where}."
         )
         self.note(f"{what} {why}")
         if row.id.startswith(NOTICE):  # the owner's own chat: ask someone else to tell them
@@ -93,8 +95,8 @@ class Notices(msgspec.Struct, eq=False):
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
             await self.tell_owner(
-                f"I was restored from a backup. {count} had something open then. I did not act on it, since it may "
-                "have been done after the backup, and ask there to send it again. Reminders that were due before the "
+                f"I was restored from a backup. {count} had something open then. I did not act on it, because it may "
+                "have been done after the backup. I asked there to send it again. Reminders that were due before the "
                 "restore are listed as missed."
             )
 
@@ -106,8 +108,8 @@ class Notices(msgspec.Struct, eq=False):
     async def of_window(self, model: str) -> None:
         """Add a note that a model's window is unknown, and log it once."""
         note = (
-            f"The context window of {model} is not known: {WINDOW_TOKENS_DEFAULT:,} tokens are taken for it, and less "
-            "once its provider refuses them. Set model.context_tokens_max to what it has."
+            f"The context window of {model} is not known: I assume {WINDOW_TOKENS_DEFAULT:,} tokens, and fewer if "
+            "its provider rejects that. Set model.context_tokens_max to its size."
         )
         if note not in self.notes:
             self.notes.append(note)

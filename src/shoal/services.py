@@ -46,7 +46,7 @@ class Services:
         already has a service."""
         kind = kind or type(service)
         if kind in self._by_class:
-            raise ValueError(f"There is a service {kind.__name__} already.")
+            raise ValueError(f"A service {kind.__name__} already exists.")
         self._by_class[kind] = service
 
     def extended(self) -> "Services":

@@ -32,21 +32,21 @@ CALM_SECONDS_MAX = 20.0
 """How long an answer may take that no harm was done to."""
 HEARD_SECONDS_MAX = 5.0
 """How long it may take until a subagent that was answered has ended."""
-RETRIED = ("Trying again.", "This was done already.")
+RETRIED = ("Trying again.", "This was already done.")
 NO_TURNS: Mapping[str, Sequence[str]] = {}
 _FACT = re.compile(r"Fact \d+ is kept")
 _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
-    "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
-    "|^I stopped: the budget|A note on the budget|^A copy of our conversation goes on"
+    "is available again|Your message is saved|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
+    "|^I stopped: the budget|A note on the budget|^This thread continues a copy of our conversation"
     "|^Our conversation could not be copied"
-    "|^I am waiting for an answer to the question above|^I have answered this already and see the change"
+    "|^I am waiting for an answer to the question above|^I have already answered this"
 )
-_UNDONE = re.compile(r"^Restored \d+ file|^This was undone already")
+_UNDONE = re.compile(r"^Restored \d+ file|^This was already undone")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
-_NOT_UNDONE = re.compile(r"still running|still at work|Keep or overwrite|^There is nothing to restore")
+_NOT_UNDONE = re.compile(r"still running|Keep or overwrite|^There is nothing to restore")
 _NOT_FOUND = re.compile(
-    r"changed (no )?files that can still be|could not be read or kept|is not kept any more|disk refused it"
+    r"changed (no )?files that can still be|could not be read or stored|(?:is|are) no longer stored|disk refused it"
 )
 
 

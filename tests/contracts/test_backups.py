@@ -213,7 +213,7 @@ async def test_files_of_no_time_among_backups_are_nobodys(home: Home, store: Sto
 
 async def test_a_backup_that_did_not_arrive_whole_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
     place = TearingPlace(tmp_path / "kept")
-    with pytest.raises(StoreError, match="not a whole backup"):
+    with pytest.raises(StoreError, match="not a complete backup"):
         await Schedule(home, place, store).backups.make()
     assert not place.sizes()
 
@@ -278,7 +278,7 @@ def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
     check_archive(file)
     for size in range(0, len(whole.getvalue()) - 8, 97):
         file.write_bytes(whole.getvalue()[:size])
-        with pytest.raises(InvalidInput, match="not a whole backup"):
+        with pytest.raises(InvalidInput, match="not a complete backup"):
             check_archive(file)
 
 
@@ -342,7 +342,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tm
 @pytest.mark.xdist_group("postgres")
 async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path) -> None:
     if not shutil.which("pg_dump"):
-        pytest.skip("pg_dump is not installed")
+        pytest.skip("pg_dump, which is not installed")
     place = DirectoryPlace(tmp_path / "kept")
     with database() as url, database() as empty:
         store = Store(await open_postgres(url), ManualClock())

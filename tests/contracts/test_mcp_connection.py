@@ -178,7 +178,7 @@ async def test_what_is_odd_about_its_tools_is_told_once(tmp_path: Path, caplog: 
         for _ in range(3):
             await stand.clock.advance(CHECK_SECONDS)
             await stand.call("mcp_odd_echo")
-    assert caplog.text.count("more tools than are taken") == 1
+    assert caplog.text.count("too many tools") == 1
 
 
 async def test_only_the_tools_that_are_wanted_are_taken(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class TestS3Files(FilesRules):
         with pytest.raises(OSError, match=r"^The object store has no such bucket\. Check files\.\* in the "):
             S3Files(replace(settings, bucket="elsewhere")).keep(b"lost")
         for endpoint in ("http://127.0.0.1:99999", "http://xn--☃.example"):
-            with pytest.raises(OSError, match=r"^files\.endpoint is no address: its host must be ASCII"):
+            with pytest.raises(OSError, match=r"^files\.endpoint is not a valid URL: its host must be ASCII"):
                 S3Files(replace(settings, endpoint=endpoint)).keep(b"lost")
         with pytest.raises(FileNotFoundError, match=r"^Object at location \S+ not found$"):
             S3Files(settings).read(digest_of(b"absent"))

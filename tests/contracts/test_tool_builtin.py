@@ -121,7 +121,7 @@ async def nothing_changes(edit: MemoryEdit) -> None:
 
 async def never_added(spec: NewTrigger) -> Trigger:
     """Stores nothing."""
-    raise InvalidInput(f"{spec.schedule} never comes.")
+    raise InvalidInput(f"{spec.schedule} never fires.")
 
 
 async def as_they_say(_: ThreadId, author: Author) -> Author:

@@ -227,7 +227,7 @@ async def test_a_slash_command_is_answered_to_who_gave_it_alone(tmp_path: Path, 
         given = await pier.does("commands", channel=pier.harbour, name="status")
         heard, answer = await pier.hears(given)
         assert (heard.ephemeral, answer.hidden) == (True, True)
-        assert "Nothing was said in this channel yet" in answer.text
+        assert "There are no messages in this channel yet" in answer.text
         given = await pier.does("commands", channel=pier.harbour, name="steer", text="faster")
         assert (await pier.hears(given))[1].hidden
         assert await pier.until(lambda world: [world.said(pier.harbour)]) == [[]]

@@ -156,7 +156,7 @@ async def test_a_malformed_message_is_refused_and_not_stored(shoal: Served, body
 
 async def test_a_malformed_body_says_which_field(shoal: Served) -> None:
     answer = await shoal.client.post(MESSAGES, json={"text": 7})
-    assert "`text` has to be text" in answer.json()["message"]
+    assert "`text` must be text" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("thread", ["one", "web:lobby", "web::x", "web:lobby:a*b", "web:lobby:..", "a:b:c:d"])
@@ -174,7 +174,7 @@ async def test_unsafe_characters_of_a_thread_travel_encoded(shoal: Served) -> No
 async def test_a_turn_that_waits_for_its_model_is_told_to_ask_again(shoal: Served) -> None:
     address = f"/api/threads/{THREAD}/retry"
     refused = await shoal.client.post(address)
-    assert (refused.status_code, refused.json()["message"]) == (409, "No turn of this thread waits for its model.")
+    assert (refused.status_code, refused.json()["message"]) == (409, "No turn of this thread is waiting for its model.")
     await shoal.open(await waiting_prompt(shoal))
     assert (await shoal.client.post(address)).json() == {"delivered": True}
     assert (await shoal.client.post(address, json={"model": "demo/other", "turn": "t1"})).status_code == 202

@@ -118,7 +118,7 @@ async def test_a_copy_of_a_profile_decides_as_it_does_until_it_is_changed(stand:
     [
         ({"name": "builder", "copies": "standard"}, 409, "There is a profile builder already"),
         ({"name": "open", "copies": "standard"}, 409, "There is a profile open already"),
-        ({"name": "mine", "copies": "nosuch"}, 400, "There are: "),
+        ({"name": "mine", "copies": "nosuch"}, 400, "Profiles: "),
         ({"name": "my profile", "copies": "standard"}, 400, "name"),
     ],
 )
@@ -147,12 +147,12 @@ async def test_a_profile_that_an_agent_has_stays(stand: Stand) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "comes with Shoal and cannot be changed"),
-        ({"list": "allow", **subject("ls"), "profile": "nosuch"}, 400, "There are: "),
+        ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "is built in and cannot be changed"),
+        ({"list": "allow", **subject("ls"), "profile": "nosuch"}, 400, "Profiles: "),
         ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "no agent"),
         ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "no tool"),
         ({"list": "allow", "pattern": "tool:bash:(ls"}, 400, "not a regular expression"),
-        ({"list": "allow"}, 400, "Say what the rule is about"),
+        ({"list": "allow"}, 400, "Give a `subject` or a `pattern`"),
         ({"list": "sometimes", **subject("ls")}, 400, "sometimes"),
     ],
 )

@@ -218,7 +218,7 @@ async def test_another_bots_token_does_not_take_the_place_of_the_present_one(sta
     await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
     before = stand.written()
     said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400)
-    assert "the token of another bot" in said
+    assert "belongs to a different bot" in said
     assert stand.written() == before
 
 
@@ -283,7 +283,7 @@ async def test_what_packages_bring_is_set_up_like_what_is_built_in(
         async with running(tmp_path / "home") as stand:
             state = (await stand.client.get("/api/setup")).json()
             assert [one["title"] for one in state["chats"]][-1] == "Pager"
-            assert state["models"][-1]["title"] == "tides, of an installed package"
+            assert state["models"][-1]["title"] == "tides, from an installed package"
             wrong = {"values": {"host": "pager.example", "password": "wrong"}}
             assert "refused the password" in await stand.put("/api/setup/platforms/pager", wrong, 400)
             right = {"values": {"host": "pager.example", "password": "sesame", "channels_max": "5"}}
@@ -329,7 +329,7 @@ async def test_an_account_is_tried_as_it_is_configured(stand: Stand) -> None:
     await stand.post("/api/setup/platforms/telegram/test", {}, 400)
     await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
     await stand.post("/api/setup/platforms/telegram/test", {})
-    assert "the token of another bot" in await stand.put(
+    assert "belongs to a different bot" in await stand.put(
         "/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400
     )
     said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}, "another_bot": True}, 400)
@@ -360,8 +360,8 @@ async def test_an_mcp_server_is_added_switched_off_and_removed(stand: Stand) -> 
     [
         ({"command": sys.executable, "args": [str(MCP_SERVER), "fail"]}, "The server does not answer."),
         ({"command": "no-such-program"}, "The server does not answer."),
-        ({}, "Give a command or an address"),
-        ({"command": "a", "url": "http://127.0.0.1:9"}, "Give a command or an address"),
+        ({}, "Give either a command or a URL"),
+        ({"command": "a", "url": "http://127.0.0.1:9"}, "Give either a command or a URL"),
     ],
 )
 async def test_an_mcp_server_that_does_not_answer_is_not_added(
@@ -464,7 +464,7 @@ async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: St
 
 async def test_a_price_counts_from_the_next_call_on(stand: Stand) -> None:
     refused = await stand.client.patch("/api/setup", json={"price": {"model": "nobody/x", "input": 1, "output": 2}})
-    assert (refused.status_code, "names no provider" in refused.text) == (400, True)
+    assert (refused.status_code, "does not name a configured provider" in refused.text) == (400, True)
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     price = {"model": "mine/fake-1", "input": 1, "output": 2}
     assert (await stand.client.patch("/api/setup", json={"price": price})).status_code == 200

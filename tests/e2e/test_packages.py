@@ -90,7 +90,7 @@ def test_hardware_tools_exist_once_their_package_is_installed(python: Path, tmp_
     for words in (("ask", "hello"), ("doctor",)):
         before = subprocess.run([shoal, "--home", home, *words], capture_output=True, text=True, check=False)
         assert before.returncode == 1
-        assert "tools.hardware is on, and its package is missing" in before.stdout + before.stderr
+        assert "tools.hardware is on, but its package is missing" in before.stdout + before.stderr
     add(python, "shoal-hardware", tmp_path / "dist")
     assert "demo model" in run(shoal, "--home", home, "ask", "What can you do?")
 
@@ -215,7 +215,7 @@ async def test_on_a_real_server_a_stranger_is_let_in_a_card_is_decided_in_words_
             code = re.search(r"shoal pair (\w+)", await ada.hears("give this code to my owner"))
             assert code is not None
             olga.send(f"PRIVMSG shoal :pair {code[1]}")
-            await olga.hears("~ada@127.0.0.1 may speak with me now.")
+            await olga.hears("~ada@127.0.0.1 can now talk to me.")
             ada.send("PRIVMSG shoal :When is the tide?")
             await ada.hears("High at six.")
             ada.send("PRIVMSG shoal :Write it down")

@@ -393,7 +393,7 @@ async def test_a_turn_that_waits_for_its_model_offers_what_can_be_done(browser: 
             ("retry", {"model": ""}),
         ]
         api.append(THREAD, AssistantSaid("Here I am."))
-        await expect(row).to_contain_text("The model answers again.")
+        await expect(row).to_contain_text("The model is available again.")
         await expect(row.get_by_role("button")).to_have_count(0)
         api.append(THREAD, msgspec.structs.replace(waits, attempt=1))
         await page.locator(".row.retry.is-waiting").get_by_role("button", name="Give up").click()
@@ -407,10 +407,10 @@ async def test_steering_reaches_the_running_turn(browser: Browser, api: PageApi)
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("Only the tests")
         await page.get_by_role("button", name="Send now").click()
-        await expect(page.get_by_text("On its way into this turn…")).to_be_visible()
+        await expect(page.get_by_text("Sending into this turn…")).to_be_visible()
         assert [(sent.kind, sent.body["text"]) for sent in api.sent] == [("steer", "Only the tests")]
         api.append(THREAD, Steered("Only the tests", OWNER))
-        await expect(page.get_by_text("On its way into this turn…")).to_have_count(0)
+        await expect(page.get_by_text("Sending into this turn…")).to_have_count(0)
         await expect(page.locator(".row.steered")).to_contain_text("Only the tests")
 
 
@@ -419,7 +419,7 @@ async def test_a_message_during_a_turn_waits_visibly(browser: Browser, api: Page
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("And then the docs")
-        await page.get_by_role("button", name="Send after").click()
+        await page.get_by_role("button", name="Queue").click()
         await expect(page.locator(".outgoing")).to_contain_text("Queued: read after the current turn")
         api.append(THREAD, TurnFinished("done"))
         begin_id = str(api.sent[0].body["message_id"])
@@ -434,7 +434,7 @@ async def test_a_full_mailbox_offers_to_try_again(browser: Browser, api: PageApi
     async with opened(browser, api.address) as page:
         await page.get_by_label("Message").fill("One too many")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text("enough waiting")
+        await expect(page.get_by_role("alert")).to_contain_text("queue is full")
         api.busy = False
         await page.get_by_role("button", name="Try again").click()
         await expect(page.locator(".outgoing")).to_contain_text("Queued")
@@ -449,7 +449,7 @@ async def test_an_error_is_shown_with_its_details_folded(browser: Browser, api: 
         await expect(page.get_by_text("The model is overloaded.")).to_have_count(1)
         await expect(page.locator(".row.error .detail")).to_have_text("HTTP 529")
         await expect(page.get_by_text("request req_7")).to_be_hidden()
-        await page.get_by_text("All of it").click()
+        await page.get_by_text("Show all").click()
         await expect(page.get_by_text("request req_7")).to_be_visible()
 
 

@@ -18,7 +18,7 @@ async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_
         new = page.locator("form.card")
         await new.get_by_label("Name", exact=True).fill("ops")
         await new.get_by_label("What it is for").fill("Watch the servers.")
-        await new.get_by_role("button", name="Make agent").click()
+        await new.get_by_role("button", name="Create agent").click()
         ops = page.locator("#agent-ops")
         await expect(ops).to_contain_text("Watch the servers.")
         await ops.get_by_role("button", name="Change").click()
@@ -33,13 +33,13 @@ async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_
         await ops.get_by_label("Channel id").fill("7")
         await ops.get_by_role("button", name="Bind", exact=True).click()
         await expect(ops.get_by_role("alert")).to_contain_text(
-            "There is no platform 'discord' here. There are: matrix."
+            "There is no platform 'discord' here. Platforms: matrix."
         )
         await ops.get_by_label("Platform").fill("matrix")
         await ops.get_by_label("Channel id").fill("!room:b.c")
-        await ops.get_by_label("It answers there").select_option("named")
+        await ops.get_by_label("It answers").select_option("named")
         await ops.get_by_role("button", name="Bind", exact=True).click()
-        await expect(ops).to_contain_text("matrix:!room:b.c only what names it")
+        await expect(ops).to_contain_text("matrix:!room:b.c only messages that mention it")
         await ops.get_by_role("button", name="Unbind matrix:!room:b.c").click()
         await expect(ops).not_to_contain_text("matrix")
         await ops.get_by_role("button", name="Remove").click()

@@ -141,7 +141,7 @@ async def test_other_names_are_only_names(browser: Browser, api: PageApi, path: 
 async def test_a_picture_that_is_not_there_is_told(browser: Browser, api: PageApi) -> None:
     answer(api, "![the plot](/etc/x.png) end")
     async with opened(browser, api.address) as page:
-        await expect(page.get_by_text("the plot (this picture is not there) end")).to_be_visible()
+        await expect(page.get_by_text("the plot (picture not found) end")).to_be_visible()
         assert await page.locator(".prose img").count() == 0
 
 
@@ -160,7 +160,7 @@ async def test_a_growing_answer_is_coloured_once_a_piece_is_finished(browser: Br
 
 async def test_little_is_loaded_before_the_first_thread(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="new") as page:
-        await expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
+        await expect(page.get_by_role("heading", name="What can I help you with?")).to_be_visible()
         await expect(page.locator(".link")).to_have_text("Connected")
         loaded: dict[str, int] = await page.evaluate(
             """() => Object.fromEntries(performance.getEntriesByType("resource")

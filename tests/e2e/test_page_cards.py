@@ -52,7 +52,7 @@ async def test_a_thread_shows_one_card_and_what_only_others_wrote_is_not_ticked(
         await expect(card.get_by_text("I pay, then tell Anna.")).to_be_visible()
         await expect(card.get_by_text("DE89370400440532013000 comes only from bill.txt.")).to_be_visible()
         await expect(card.get_by_text("You named anna@example.org.")).to_be_visible()
-        await expect(page.get_by_text("Asked for together with the call above.")).to_have_count(2)
+        await expect(page.get_by_text("Part of the request above.")).to_have_count(2)
         await expect(card.get_by_role("button", name="Allow all, including 1 from bill.txt")).to_be_visible()
         await card.get_by_role("button", name="Choose").click()
         ticks = [await box.is_checked() for box in await card.get_by_role("checkbox").all()]
@@ -103,14 +103,14 @@ async def test_a_rule_is_made_and_taken_back_where_it_was_asked_for(browser: Bro
         await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
         assert api.sent[-1].body == {"decision": "allow", "scope": "always"}
         api.answers["approvals/a1"] = {"id": asked, "scope": "always"}
-        api.answers["DELETE approvals/a1/always"] = {"message": "The rule is taken back."}
+        api.answers["DELETE approvals/a1/always"] = {"message": "The rule is removed."}
         api.lists["approvals"] = []
         api.append(THREAD, ApprovalSettled(asked, call.id, "allow", "always", "owner"))
         await expect(page.get_by_text("Rule: exactly the command git push")).to_be_visible()
-        await page.get_by_role("button", name="Take back the rule").click()
-        await expect(page.get_by_text("The rule is taken back.")).to_be_visible()
+        await page.get_by_role("button", name="Remove the rule").click()
+        await expect(page.get_by_text("The rule is removed.")).to_be_visible()
         assert (api.sent[-1].kind, api.sent[-1].target) == ("DELETE", "approvals/a1/always")
         api.answers["approvals/a1"] = {"id": asked, "scope": "withdrawn"}
         await page.reload()
-        await expect(page.get_by_text("The rule was taken back: exactly the command git push")).to_be_visible()
-        await expect(page.get_by_role("button", name="Take back the rule")).to_have_count(0)
+        await expect(page.get_by_text("Removed rule: exactly the command git push")).to_be_visible()
+        await expect(page.get_by_role("button", name="Remove the rule")).to_have_count(0)

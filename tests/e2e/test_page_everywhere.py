@@ -97,7 +97,7 @@ async def open_palette(page: Page) -> None:
 
 
 async def open_manage(page: Page) -> None:
-    await page.get_by_role("button", name="Options of this thread").click()
+    await page.get_by_role("button", name="Thread options").click()
 
 
 async def open_answerers(page: Page) -> None:

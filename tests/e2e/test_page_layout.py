@@ -319,7 +319,7 @@ async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -
         await page.get_by_role("link", name="Schedules").click()
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
         await page.get_by_label("What to send").fill("Good morning")
-        await page.get_by_label("Again and again").check()
+        await page.get_by_label("Repeatedly").check()
         await page.get_by_label("How often").select_option("By a cron line")
         await page.get_by_label("Cron line", exact=True).fill("0 9 * * 1-5")
         await page.get_by_role("button", name="Add schedule").click()
@@ -343,5 +343,5 @@ async def test_approvals_of_all_threads_are_answered_in_one_place(browser: Brows
         await expect(card.locator(".diff.plus").last).to_have_text("+shorter\n")
         await card.get_by_role("button", name="Allow once").click()
         api.lists["approvals"] = []
-        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        await expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()
         assert api.sent[-1].target == "a2"

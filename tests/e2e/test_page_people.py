@@ -43,7 +43,7 @@ async def test_a_foreign_thread_is_an_empty_one(browser: Browser, tmp_path: Path
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         async with opened(browser, await entry(stand, "ben", "chat"), place=f"t/{FOREIGN}") as page:
-            await expect(page.get_by_text("What shall we do?")).to_be_visible()
+            await expect(page.get_by_text("What can I help you with?")).to_be_visible()
             assert CANARY not in await page.content()
 
 
@@ -73,7 +73,7 @@ async def test_who_may_approve_decides_and_nothing_more(browser: Browser, tmp_pa
         await lived_in(stand)
         async with opened(browser, await entry(stand, "phone", "approve", "owner"), place="approvals") as page:
             await page.get_by_role("button", name="Allow once").click()
-            await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+            await expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()
             await page.get_by_role("link", name="Schedules").click()
             await expect(page.get_by_role("button", name="Remove")).to_have_count(0)
 
@@ -100,8 +100,8 @@ async def test_the_owner_makes_and_revokes_a_token_on_the_page(browser: Browser,
     ):
         form = page.get_by_role("form", name="New token")
         await form.get_by_label("Name").fill("ben")
-        await form.get_by_label("Its holder may").select_option("approve")
-        await form.get_by_role("button", name="Make a token").click()
+        await form.get_by_label("Allows to").select_option("approve")
+        await form.get_by_role("button", name="Create token").click()
         secret = await page.locator(".panel code").inner_text()
         found = await stand.tokens.find(secret)
         assert found is not None
@@ -120,6 +120,6 @@ async def test_the_page_of_a_revoked_token_asks_for_another(browser: Browser, tm
     async with served(tmp_path / "home") as stand:
         address = await entry(stand, "ben", "chat")
         async with opened(browser, address, place="new") as page:
-            await expect(page.get_by_text("What shall we do?")).to_be_visible()
+            await expect(page.get_by_text("What can I help you with?")).to_be_visible()
             await stand.tokens.revoke("ben", "web:owner")
             await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()

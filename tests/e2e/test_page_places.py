@@ -101,7 +101,7 @@ async def test_a_thread_without_files_says_so(browser: Browser, api: PageApi) ->
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address, place=f"t/{THREAD}/files") as page:
         await expect(page.get_by_text("No files yet.")).to_be_visible()
-        await expect(page.get_by_text("No result was too long yet.")).to_be_visible()
+        await expect(page.get_by_text("No long results yet.")).to_be_visible()
 
 
 async def test_a_subagents_thread_leads_back_to_its_caller(browser: Browser, api: PageApi) -> None:
@@ -177,20 +177,20 @@ async def test_a_stranger_is_let_in_by_code_and_shut_out(browser: Browser, tmp_p
         stand.adapters["fake"] = FakeChat()
         code = await stand.pairing.ask("fake", Author("@ada/x:example.org", "Ada", trusted=True))
         async with opened(browser, entry(stand), place="access") as page:
-            waiting, inside = (page.get_by_role("region", name=name) for name in ("Waiting", "Let in"))
+            waiting, inside = (page.get_by_role("region", name=name) for name in ("Waiting", "With access"))
             await expect(waiting).to_contain_text("Ada")
             await expect(page.locator("main")).not_to_contain_text(code)
             await page.get_by_label("Code").fill("WRONG")
-            await page.get_by_role("button", name="Let in").click()
+            await page.get_by_role("button", name="Give access").click()
             await expect(page.get_by_role("alert")).to_contain_text("A pairing code has")
             await page.get_by_label("Code").fill(f" {code.lower()} ")
-            await page.get_by_role("button", name="Let in").click()
-            await expect(waiting).to_contain_text("Nobody waits.")
+            await page.get_by_role("button", name="Give access").click()
+            await expect(waiting).to_contain_text("Nobody is waiting.")
             await expect(inside).to_contain_text("by web:owner")
             await expect(page.get_by_label("Code")).to_have_value("")
-            await inside.get_by_role("button", name="Shut out Ada").click()
-            await inside.get_by_role("button", name="Shut them out").click()
-            await expect(inside).to_contain_text("Nobody was let in by a code yet.")
+            await inside.get_by_role("button", name="Remove access Ada").click()
+            await inside.get_by_role("button", name="Remove it").click()
+            await expect(inside).to_contain_text("Nobody has used a code yet.")
             assert await stand.pairing.people("fake") == ()
             assert await violations(page) == []
 
@@ -246,7 +246,7 @@ async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
 async def test_a_backup_is_offered_only_where_there_is_a_place_for_it(browser: Browser, api: PageApi) -> None:
     api.answers["backups"] = {"scheduled": False, "problem": "", "backups": [], "has_place": False}
     async with opened(browser, api.address, place="backups") as page:
-        await expect(page.get_by_text("There are no backups yet. Choose a place for them below")).to_be_visible()
+        await expect(page.get_by_text("There are no backups yet. Choose a location below")).to_be_visible()
         await expect(page.get_by_role("button", name="Back up now")).to_have_count(0)
 
 
@@ -285,8 +285,8 @@ async def test_a_schedule_says_what_became_of_it(browser: Browser, api: PageApi)
     async with opened(browser, api.address, place="schedules") as page:
         said = page.locator(".cards .problem")
         await expect(said).to_have_text([
-            "Its time passed while nobody could send it.",
-            "Failed 2 times in a row; it is tried again. No such channel.",
+            "It was missed because Shoal was not running.",
+            "Failed 2 times in a row; Shoal will retry. No such channel.",
             "It failed too often and was switched off.",
         ])  # fmt: skip
 
@@ -301,7 +301,7 @@ async def test_todays_spending_stands_under_its_ceilings(browser: Browser, api: 
         lines = today.locator(".ceilings li")
         await expect(lines).to_have_text(["All together$2.50 of $10.00", "agent ops1.2k of 1.0k tokens, reached"])
         await expect(lines.nth(1)).to_have_class("is-full")
-        await today.get_by_role("button", name="Lift for today").click()
+        await today.get_by_role("button", name="Suspend today").click()
         assert api.sent == []
         await today.get_by_role("button", name="Suspend all limits today").click()
         await expect(today.get_by_role("status")).to_have_text("No limit applies until midnight.")

@@ -21,8 +21,8 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
         address = str(stand.client.base_url).rstrip("/")
         async with opened(browser, f"{address}/?token={TOKEN}", place="new") as page:
             await page.get_by_role("link", name="Set one up").click()
-            form = page.get_by_role("form", name="Set a model up")
-            await form.get_by_label("Who runs it").select_option("server")
+            form = page.get_by_role("form", name="Set up a model")
+            await form.get_by_label("Provider").select_option("server")
             await form.get_by_role("textbox", name="Address").fill(stand.model)
             await form.get_by_role("textbox", name="Key").fill("wrong-key")
             await form.get_by_role("button", name="Test").click()
@@ -48,7 +48,7 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             code = (await stand.telegram.sees(ADA, "shoal pair")).text.partition("shoal pair ")[2][:8]
             await page.get_by_label("Code").fill("AAAA1111")
             await page.get_by_role("button", name="I am the owner").click()
-            await expect(page.get_by_role("alert")).to_contain_text("Write to your bot once more.")
+            await expect(page.get_by_role("alert")).to_contain_text("Write to your bot again.")
             await page.get_by_label("Code").fill(code)
             await page.get_by_role("button", name="I am the owner").click()
             await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Its owner is user 7")
@@ -91,7 +91,7 @@ async def test_an_agents_files_are_edited_and_its_settings_chosen(browser: Brows
             await page.get_by_role("button", name="Change", exact=True).click()
             form = page.get_by_role("form", name="Change main")
             await form.get_by_label("Permissions").select_option("locked")
-            await form.get_by_label("Dollars a day").fill("2.5")
+            await form.get_by_label("Dollars per day").fill("2.5")
             await form.get_by_role("combobox", name="Tools").select_option("some")
             await form.get_by_label("recall").check()
             await form.get_by_role("button", name="Save").click()

@@ -89,11 +89,11 @@ async def test_a_question_out_of_sight_is_told_and_led_to(browser: Browser, api:
         await read_from_the_top(page)
         begin(api)
         ask(api)
-        await page.get_by_role("button", name="Waits for your decision").click()
+        await page.get_by_role("button", name="Waiting for your decision").click()
         await expect(page.get_by_role("button", name="Allow once")).to_be_in_viewport()
-        await expect(page.get_by_role("button", name="Waits for your decision")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Waiting for your decision")).to_have_count(0)
         await page.mouse.wheel(0, -100_000)  # and again when the reader goes away from it
-        await expect(page.get_by_role("button", name="Waits for your decision")).to_be_visible()
+        await expect(page.get_by_role("button", name="Waiting for your decision")).to_be_visible()
 
 
 async def test_a_question_comes_into_sight_of_who_reads_at_the_end(browser: Browser, api: PageApi) -> None:
@@ -255,7 +255,7 @@ async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageA
         await line.send("Network.emulateNetworkConditions", slow)
         large = FilePayload(name="large.bin", mimeType="application/octet-stream", buffer=b"x" * 6_000_000)
         await page.locator("input[type=file]").set_input_files(large)
-        await page.get_by_role("button", name="Send after").click()
+        await page.get_by_role("button", name="Queue").click()
         async with asyncio.timeout(60):
             while not any(one.kind == "message" for one in api.sent):
                 await page.evaluate("new Promise(requestAnimationFrame)")
@@ -284,7 +284,7 @@ async def test_who_touches_unfolds_what_can_be_done_with_a_turn(browser: Browser
         session = await page.context.new_cdp_session(page)
         await session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
         await expect(page.get_by_role("button", name="Try again")).to_be_hidden()
-        await page.get_by_role("button", name="What can be done with this turn").click()
+        await page.get_by_role("button", name="Actions on this turn").click()
         await expect(page.locator(".acts .label", has_text="Try again")).to_be_visible()
         await assert_fits(page)
 

@@ -39,7 +39,7 @@ def plans(api: PageApi) -> None:
 
 async def manage(page: Page) -> None:
     """Open what can be done with the thread that is shown."""
-    await page.get_by_role("button", name="Options of this thread").click()
+    await page.get_by_role("button", name="Thread options").click()
 
 
 def groups(page: Page) -> Locator:
@@ -79,8 +79,8 @@ async def test_a_thread_is_deleted_after_one_more_question(browser: Browser, api
         await manage(page)
         await page.get_by_role("button", name="Delete").click()
         assert api.sent == []
-        await page.get_by_role("button", name="Delete for good").click()
-        await expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
+        await page.get_by_role("button", name="Delete permanently").click()
+        await expect(page.get_by_role("heading", name="What can I help you with?")).to_be_visible()
         await expect(page.locator(".threads a", has_text="test")).to_have_count(0)
         assert [(sent.kind, sent.target) for sent in api.sent] == [("delete", THREAD)]
 
@@ -90,7 +90,7 @@ async def test_a_thread_at_work_cannot_be_deleted(browser: Browser, api: PageApi
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
         await manage(page)
-        await expect(page.get_by_text("It is at work.")).to_be_visible()
+        await expect(page.get_by_text("A turn is running.")).to_be_visible()
         await expect(page.get_by_role("button", name="Delete")).to_have_count(0)
 
 
@@ -168,7 +168,7 @@ MEANT = {
     "token": "Tokens for scripts and other people", "telegram": "Connect a chat", "dark": "Use the dark theme",
     "night mode": "Use the dark theme", "delete": "Delete this thread", "price": "Prices of models",
     "pricing": "Prices of models", "password": "Tokens for scripts and other people", "backup": "Backups",
-    "stop asking": "Stop asking for a command", "never ask again": "Stop asking for a command",
+    "stop asking": "Stop asking about a command", "never ask again": "Stop asking about a command",
     "how do i add an api key": "Model and its key", "ollama": "Model and its key", "budget": "Budget for all agents",
     "spending limits": "Budget for all agents", "reminders": "New schedule", "morning": "Daily brief",
     "log": "Audit", "restore": "Backups", "sandbox": "How commands run", "plugins": "MCP", "forget": "Forget something",

@@ -66,15 +66,15 @@ async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: R
     changes = page.locator(".row.end .changes")
     await expect(changes.locator(".diff.plus")).to_contain_text(["+Ada", "+# Plan"])
     await page.get_by_text("What cannot be undone").click()
-    await expect(changes).to_contain_text("Messages stay as they are.")
+    await expect(changes).to_contain_text("Messages are not undone.")
 
     await page.get_by_role("button", name="Undo these changes").click()
-    await expect(page.locator(".row.note")).to_contain_text("You undid what a turn changed: 2 files restored")
+    await expect(page.locator(".row.note")).to_contain_text("You undid a turn's changes: 2 files restored")
     assert not plan.exists()
     assert not crew.exists()
     await expect(page.get_by_role("button", name="Changed 2 files, undone")).to_be_visible()
     await expect(changes).to_be_focused()
-    await page.get_by_role("button", name="Take the undo back").click()
+    await page.get_by_role("button", name="Redo these changes").click()
     await expect(page.locator(".row.note").last).to_contain_text("You took an undo back: 2 files restored")
     await expect(page.get_by_role("button", name="Changed 2 files", exact=True)).to_be_visible()
     assert plan.read_text() == PLAN
@@ -83,7 +83,7 @@ async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: R
     await page.reload()
     await page.get_by_role("button", name="Changed 2 files").click()
     await expect(changes).to_contain_text("plan.md · added · +3 · changed since")
-    await page.get_by_role("button", name="Undo these changes, and keep what was changed since").click()
+    await page.get_by_role("button", name="Undo these changes, keep later changes").click()
     await expect(page.locator(".row.note").last).to_contain_text("1 of 2 files restored")
     assert plan.read_text() == "by hand\n"
     assert not crew.exists()
@@ -98,18 +98,18 @@ async def test_another_model_answers_beside_the_first(page: Page, shoal: Running
     await expect(page.locator(".branches")).to_contain_text("2/2")
     await expect(page.locator(".row.begin")).to_contain_text("fake/fake-2")
     await expect(page.get_by_role("button", name="Try again", exact=True)).to_be_visible()
-    await page.get_by_role("button", name="Branch before").click()
+    await page.get_by_role("button", name="Previous branch").click()
     await expect(page.locator(".row.begin")).to_contain_text("fake/fake-1")
-    await expect(page.get_by_role("button", name="Branch before")).to_be_focused()
+    await expect(page.get_by_role("button", name="Previous branch")).to_be_focused()
 
     gate = Gate()
     shoal.plays("slowly", Reply("There.", gate=gate))
     shoal.says("web:lobby:again", "slowly, please")
     until(gate.reached.is_set)
-    await page.get_by_role("button", name="Branch after").click()
+    await page.get_by_role("button", name="Next branch").click()
     await expect(page.locator(".branches").get_by_role("alert")).to_contain_text("Wait for its answer or stop it")
     shoal.open(gate)
-    await page.get_by_role("button", name="Branch after").click()
+    await page.get_by_role("button", name="Next branch").click()
     await expect(page.locator(".branches")).to_contain_text("2/2")
     await expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -131,7 +131,7 @@ async def test_who_may_only_read_is_shown_what_changed_and_offered_nothing(brows
         for name in (
             "Try again",
             "Another model",
-            "Go on in a copy",
+            "Continue in a copy",
             "Save as case",
             "Edit",
             "Undo these changes",
@@ -147,12 +147,12 @@ async def test_a_turn_is_kept_as_a_case(page: Page, shoal: Running) -> None:
     await expect(form.get_by_label("Name", exact=True)).to_have_value("plan-for-tuesday-please")
     await form.get_by_label("With at least these arguments").fill("{")
     await form.get_by_role("button", name="Save", exact=True).click()
-    await expect(form.get_by_role("alert")).to_contain_text("The arguments are no JSON object")
+    await expect(form.get_by_role("alert")).to_contain_text("The arguments are not a JSON object")
     await form.get_by_label("With at least these arguments").fill("")
-    await form.get_by_role("button", name="Take those of this turn").click()
+    await form.get_by_role("button", name="Use this turn's arguments").click()
     kinds = ("contains", "lacks", "matches", "never_calls", "judged")
     for number, kind in enumerate(kinds, 1):
-        await form.get_by_role("button", name="And also").click()
+        await form.get_by_role("button", name="Add another").click()
         row = form.locator(".expectation").nth(number)
         await row.locator("select").select_option(kind)
         await row.locator("input").first.fill("bash" if kind == "never_calls" else kind)
@@ -194,7 +194,7 @@ async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Ru
     await form.get_by_label("Last turns").fill("web:lobby:tide")
     await estimate.click()
     await expect(form.get_by_role("alert")).to_contain_text("The price of fake-2 is unknown")
-    await form.get_by_label("US$ at most").fill("0")
+    await form.get_by_label("Limit in US$").fill("0")
 
     await form.get_by_label("Last turns").fill("web:lobby:tide")
     await estimate.click()
@@ -210,10 +210,10 @@ async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Ru
     await expect(page.locator(".matrix tfoot")).to_contain_text("0 of 2")
     await page.reload()
     shoal.open(gate)
-    await page.get_by_role("button", name="Go on with fake/fake-2").click()
+    await page.get_by_role("button", name="Continue with fake/fake-2").click()
     await expect(page.locator(".matrix tfoot")).to_contain_text("2 of 2, –")
-    await expect(cell).to_have_text("other arguments 1 of 2")
-    await expect(page.get_by_label("What the colours mean")).to_contain_text("the same tools with other arguments")
+    await expect(cell).to_have_text("different arguments 1 of 2")
+    await expect(page.get_by_label("What the colours mean")).to_contain_text("the same tools with different arguments")
 
     await cell.click()
     sides = page.get_by_role("dialog", name="Recorded and answered")
@@ -225,7 +225,7 @@ async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Ru
 
     await form.get_by_label("Model").fill("fake/fake-3")
     await form.get_by_label("Last turns").fill("web:lobby:tide")
-    await form.get_by_label("US$ at most").fill("0")
+    await form.get_by_label("Limit in US$").fill("0")
     await estimate.click()
     await form.get_by_role("button", name="Ask now").click()
     await expect(page.locator(".cell.is-failed").first).to_be_visible()
@@ -254,7 +254,7 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     await expect(card.get_by_role("button", name="Add the rule")).to_be_visible()
     assert "touch" not in (shoal.home / "shoal.toml").read_text()
     await card.get_by_role("button", name="Add the rule").click()
-    await card.get_by_role("button", name="Allow it from now on").click()
+    await card.get_by_role("button", name="Always allow this").click()
     await expect(card).to_contain_text("Added.")
     await expect(cards.filter(has_text="touch tides.txt").get_by_role("button", name="Add the rule")).to_be_visible()
     rules = (shoal.home / "shoal.toml").read_text()
@@ -278,9 +278,9 @@ async def test_what_an_undo_leaves_is_named_with_the_reason(page: Page, shoal: R
     await go(page, "t/web:lobby:large")
     await page.get_by_role("button", name="Changed 2 files").click()
     changes = page.locator(".row.end .changes")
-    await expect(changes).to_contain_text("large.txt added · It is too large to be kept, so it stays.")
+    await expect(changes).to_contain_text("large.txt added · It is too large to be stored, so it stays.")
     await page.get_by_role("button", name="Undo these changes").click()
-    await expect(changes.get_by_role("status")).to_contain_text("large.txt: It is too large to be kept, so it stays.")
+    await expect(changes.get_by_role("status")).to_contain_text("large.txt: It is too large to be stored, so it stays.")
     assert (shoal.workspace / "large.txt").exists()
 
 

@@ -197,7 +197,9 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
         wrong = page.get_by_role("region", name="Went wrong")
         await expect(wrong).to_contain_text("No credit is left.")
         await expect(wrong).to_contain_text("Tide table: It was refused.")
-        await expect(page.get_by_role("region", name="Waits for you").locator("code")).to_contain_text("make averylong")
+        await expect(page.get_by_role("region", name="Waiting for you").locator("code")).to_contain_text(
+            "make averylong"
+        )
         did = page.get_by_role("region", name="What agents did")
         await expect(did.locator(".done")).not_to_contain_text("**")
         await expect(did.get_by_role("img", name="Turns by hour: 225 in 24 hours")).to_be_visible()
@@ -268,7 +270,7 @@ async def test_the_window_shows_what_fills_it_and_leaves_first(browser: Browser,
         await expect(page.get_by_role("row").filter(has_text="Tools")).to_contain_text("2.1k")
         await expect(page.get_by_role("row").filter(has_text="Skills")).to_have_count(0)
         leaves = page.get_by_role("region", name="Trimmed first")
-        await expect(leaves).to_contain_text("long enough for its oldest part to be summarised")
+        await expect(leaves).to_contain_text("will be summarised after the next turn")
         await expect(leaves).to_contain_text("Paint averylong")
 
 
@@ -281,7 +283,7 @@ async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: Pag
         await expect(days.nth(4)).to_contain_text("Every 20 minutes")
         await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00 into test")
         await page.get_by_label("What to send").fill("Good morning")
-        await page.get_by_label("Again and again").check()
+        await page.get_by_label("Repeatedly").check()
         await page.get_by_role("combobox", name="How often").select_option("Every week")
         await page.get_by_label("At", exact=True).fill("08:30")
         await page.get_by_role("combobox", name="On", exact=True).select_option("Friday")
@@ -412,7 +414,7 @@ async def test_memory_is_read_edited_forgotten_and_taken_back(browser: Browser, 
             await everywhere.get_by_role("button", name="Forget it").click()
             await expect(everywhere).not_to_contain_text("Boats are wet.")
             changes = page.get_by_role("region", name="Changes")
-            await changes.get_by_role("button", name="Take back").first.click()
+            await changes.get_by_role("button", name="Undo").first.click()
             await expect(everywhere).to_contain_text("Boats are wet.")
             await everywhere.get_by_role("button", name="Edit Everywhere").click()
             await everywhere.get_by_role("textbox").fill("- The tide is high.\n")
@@ -462,7 +464,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
         async with opened(browser, entry, place="permissions") as page:
             await page.get_by_label("Command, or an action").fill("ls && git push")
             await page.get_by_role("button", name="Ask").click()
-            await expect(page.get_by_text("A person would be asked.")).to_be_visible()
+            await expect(page.get_by_text("It would ask for approval.")).to_be_visible()
             await expect(page.get_by_role("row").filter(has_text="git push")).to_contain_text("asks")
             rule = page.get_by_role("row").filter(has_text="git push").locator("details")
             await expect(rule.get_by_text("calls that leave this machine or this conversation")).to_be_visible()
@@ -489,7 +491,7 @@ async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, 
             await form.get_by_label("Which").fill("ls && git push")
             await form.get_by_role("combobox", name="For").select_option("agent/main")
             await form.get_by_role("button", name="Add rule").click()
-            await expect(form.get_by_role("alert")).to_contain_text("A rule is about one command.")
+            await expect(form.get_by_role("alert")).to_contain_text("A rule covers one command.")
             await form.get_by_label("Which").fill("git push")
             await form.get_by_role("button", name="Add rule").click()
             card = mine.locator(".card")
@@ -497,10 +499,10 @@ async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, 
             await expect(card).to_contain_text("Runs without a questionFor main")
             await page.get_by_label("Command, or an action").fill("git push origin")
             await page.get_by_role("button", name="Ask", exact=True).click()
-            await expect(page.get_by_text("It would run without a question.")).to_be_visible()
+            await expect(page.get_by_text("It would run without asking.")).to_be_visible()
 
             await card.get_by_role("button", name="Change").click()
-            await card.get_by_role("combobox", name="What is decided").select_option("Refused")
+            await card.get_by_role("combobox", name="Decision").select_option("Refused")
             assert await violations(page) == []
             await assert_fits(page)
             await card.get_by_role("button", name="Save").click()
@@ -510,7 +512,7 @@ async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, 
 
             await card.get_by_role("button", name="Remove").click()
             await card.get_by_role("button", name="Remove it").click()
-            await expect(mine).to_contain_text("You have none yet")
+            await expect(mine).to_contain_text("You have no rules yet")
             await page.evaluate("location.hash = '#/audit'")
             await expect(page.get_by_role("cell", name="Set up")).to_have_count(3)
 

@@ -311,7 +311,7 @@ class TestB18:
         with home.run(**settings) as shoal:
             shoal.loop.do(shoal.model.stop())
             shoal.loop.do(discord.says(direct, "words=1 id=b18"))
-            assert shoal.loop.do(discord.sees(direct, "Your message is kept"))
+            assert shoal.loop.do(discord.sees(direct, "Your message is saved"))
             shoal.process.kill()
         with home.run(**settings) as shoal:
             shoal.loop.do(shoal.model.start(port=port))

@@ -505,4 +505,4 @@ class TestB24:
 
             until(lambda: "docs/berths.md, line 1: A berth costs ten crowns." in recalled())
             made.asks(thread, 'tools=1 tool=recall words=0 args={"query":"volcanoes erupting"}')
-            assert made.results(thread)[-1] == "Nothing was found for 'volcanoes erupting'."
+            assert made.results(thread)[-1] == "Nothing found for 'volcanoes erupting'."

@@ -431,7 +431,7 @@ class TestC10:
         shoal.loop.do(discord.clicks(card.id, "Allow once"))
         shoal.loop.do(discord.sees(direct, f"{told} is done"))
         assert set(added) <= {*file.read_text().splitlines()}
-        assert "Taken back" in slash(shoal, "agent", "undo main", direct)
+        assert "Undone" in slash(shoal, "agent", "undo main", direct)
         assert file.read_text() == before
 
     def test_it_can_see_how_it_is_set_up(self, shoal: Running) -> None:
@@ -452,7 +452,7 @@ class TestC10:
         for question in _questions(shoal):
             shoal.cli("approvals", "allow", str(question["id"]))
         shoal.ends("web:@ben:c10")
-        assert "may not grant that" in shoal.results("web:@ben:c10")[0]
+        assert "cannot grant that" in shoal.results("web:@ben:c10")[0]
         assert not re.search(r"^profile", (shoal.home / "agents/main/agent.toml").read_text(), re.MULTILINE)
 
 

@@ -74,7 +74,7 @@ class TestChannelCommands:
         steers = slash(shoal, "steer", "be brief", channel=channel)
         assert f"/steer {numbers['several-second']} TEXT" in steers
         assert slash(shoal, "steer", f"{numbers['several-second']} be brief", channel=channel) == (
-            "The running turn gets it."
+            "Sent to the running turn."
         )
         assert slash(shoal, "stop", numbers["several-first"], channel=channel) == "Stopping."
         until(lambda: "/stop" not in slash(shoal, "status", channel=channel))
@@ -90,7 +90,7 @@ class TestChannelCommands:
 
     def test_status_sums_up_the_channel(self, shoal: Running) -> None:
         channel = fresh(shoal)
-        assert "Nothing was said in this channel" in slash(shoal, "status", channel=channel)
+        assert "There are no messages in this channel" in slash(shoal, "status", channel=channel)
         asks(shoal, channel, "status-old")
         gate = works(shoal, channel, "status-new")
         told = slash(shoal, "status", channel=channel)
@@ -101,7 +101,7 @@ class TestChannelCommands:
 
     def test_context_and_new_are_about_the_last_conversation(self, shoal: Running) -> None:
         channel = fresh(shoal)
-        assert slash(shoal, "context", "history", channel=channel) == "Nothing was saved in this channel."
+        assert slash(shoal, "context", "history", channel=channel) == "Nothing is saved in this channel."
         assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
         assert "begins a new conversation" in slash(shoal, "new", channel=channel)
         asks(shoal, channel, "ctx-one")
@@ -167,8 +167,8 @@ class TestChannelCommandsElsewhere:
     ) -> None:
         there, word = _Elsewhere(shoal, platform, "harbour"), f"{platform[:5]}-one"
         assert there.command("/stop") == "Nothing is running here."
-        assert "Nothing was said in this channel" in there.command("/status")
-        assert "Nothing was saved in this channel" in there.command("/context history")
+        assert "There are no messages in this channel" in there.command("/status")
+        assert "Nothing is saved in this channel" in there.command("/context history")
         assert "not spoken with me" in there.command("/context clear")
         gate = Gate()
         shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
@@ -238,10 +238,10 @@ class TestAgentCommands:
         asked = shoal.command("web:lobby:del", "/agent delete doomed")
         code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
         (folder / "workspace/new.txt").write_text("written since\n")
-        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        assert "is invalid or has expired" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
         asked = shoal.command("web:lobby:del", "/agent delete doomed")
         code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
-        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed keep {code}")
+        assert "is invalid or has expired" in shoal.command("web:lobby:del", f"/agent delete doomed keep {code}")
         assert folder.exists()
         assert "is gone" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
         assert not folder.exists()
@@ -289,7 +289,7 @@ class TestMemoryAsFiles:
         assert "# Boats" in shoal.results(thread)[-1]
         shoal.asks(thread, "words=0 id=page-prompt")
         assert "hull blue" in shoal.requests("page-prompt")[-1].system
-        assert "Taken back" in shoal.command(thread, "/memory undo")
+        assert "Undone" in shoal.command(thread, "/memory undo")
         assert "  - hull red\n" in kept.read_text()
 
     def test_what_is_told_in_private_holds_for_the_person_everywhere(self, shoal: Running) -> None:
@@ -338,9 +338,9 @@ class TestNewHome:
                 asks(shoal, channel, "quiet-two")
             (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
             with shoal.run():  # it looks at the start, and then each minute
-                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "start afresh"))
+                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "cleared the conversation"))
                 assert "saved 2 conversations" in told.text
                 listed = slash(shoal, "context", "history", channel=channel)
                 assert len(listed.splitlines()) == 2, listed
             said = [one.text for one in shoal.platforms.discord.said(channel)]
-            assert ["start afresh" in text for text in said].count(True) == 1
+            assert ["cleared the conversation" in text for text in said].count(True) == 1

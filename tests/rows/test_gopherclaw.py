@@ -89,7 +89,7 @@ class TestW3:
                 with made.run() as shoal:
                     shoal.asks("web:lobby:w3", f"words=0 id={name}")
                     assert shoal.process.stop() == 0
-        assert (tmp_path / "home/stderr.log").read_text().count("128,000 tokens are taken for it") == 1
+        assert (tmp_path / "home/stderr.log").read_text().count("I assume 128,000 tokens") == 1
 
 
 class TestW4:
@@ -177,7 +177,7 @@ class TestW6:
         shoal.loop.do(telegram.says(ADA, "/context history"))
         shoal.loop.do(telegram.sees(ADA, f"{id} "))
         shoal.loop.do(telegram.says(ADA, f"/context restore {id}"))
-        shoal.loop.do(telegram.sees(ADA, "in view again"))
+        shoal.loop.do(telegram.sees(ADA, "Restored"))
         shoal.loop.do(telegram.says(ADA, "words=1 id=w6-again"))
         shoal.loop.do(telegram.sees(ADA, "DONE 0 w6-again"))
         assert any("id=w6-kept" in message.text for message in shoal.requests("w6-again")[-1].messages)

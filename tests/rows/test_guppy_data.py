@@ -311,7 +311,7 @@ class TestG17:
         slack = shoal.platforms.slack
         posts = len(slack.messages)
         shoal.loop.do(slack.slashes(SLACK_CHANNEL, "/shoal", "tasks"))
-        shoal.loop.do(slack.until(lambda: any("nothing to do" in str(one["text"]) for one in slack.answers)))
+        shoal.loop.do(slack.until(lambda: any("is idle" in str(one["text"]) for one in slack.answers)))
         assert len(slack.messages) == posts
 
     def test_steer_and_stop_are_confirmed_to_whoever_gave_them(self, shoal: Running) -> None:

@@ -48,7 +48,7 @@ async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path
         assert f"in {place}: threads" in await world.ada.asks("/agent list")
         assert f"{place} (threads)" in await world.ada.asks("/agent show deck")
         assert world.app[AgentRegistry].spec("deck").system_prompt == "Keeps the deck clean."
-        assert "what names it in this channel" in await world.ada.asks("/agent bind deck listen=named")
+        assert "answers mentions in this channel" in await world.ada.asks("/agent bind deck listen=named")
         assert "in fake:harbour: named" in await world.ada.asks("/agent list")
         assert "every message in this channel" in await world.ada.asks("/agent bind deck")
         assert "`listen=` takes all, named or threads." in await world.ada.asks("/agent bind deck listen=never")
@@ -63,7 +63,7 @@ async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> No
         assert (spec.model, spec.profile, spec.system_prompt) == ("demo", "locked", "Keeps it clean, a=b.")
         assert "in fake:deck: named" in await world.ada.asks("/agent list")
         told = await world.ada.asks("/agent create x colour=red")
-        assert "`colour` cannot be set. What can be: listen, model" in told
+        assert "`colour` cannot be set. Settings: listen, model" in told
         assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
         assert world.app[AgentRegistry].names() == ["deck", "main"]
         await world.ada.asks("/agent config deck permissions standard")
@@ -96,8 +96,8 @@ async def test_only_those_who_may_change_agents(tmp_path: Path, command: str) ->
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("profile nosuch", "There is no permission profile 'nosuch'. There are:"),
-        ("tools bash, nosuch", "There is no tool 'nosuch'. There are:"),
+        ("profile nosuch", "There is no permission profile 'nosuch'. Profiles:"),
+        ("tools bash, nosuch", "There is no tool 'nosuch'. Tools:"),
         ("colour red", "There is no agent 'colour'"),
         ("main colour red", "'colour' is not a key of an agent. Keys: model,"),
         ("taint maybe", "taint cannot be 'maybe'"),

@@ -87,7 +87,7 @@ async def test_the_owner_always_allows_a_call_and_takes_that_back(tmp_path: Path
         approval = await world.ada.is_asked()
         card = await card_of(world, approval)
         assert "Always allow: echo with exactly" in card.markdown
-        assert "You were not asked this before." in card.markdown
+        assert "You have not been asked this before." in card.markdown
         said = await clicks(world, card, "Always allow")
         assert said.startswith('Always allowed: echo with exactly {"text":"one"}, in the workspace of main')
         await world.ada.sees("done 1")
@@ -102,11 +102,11 @@ async def test_the_owner_always_allows_a_call_and_takes_that_back(tmp_path: Path
         assert other.actions == ('tool:echo:{"text":"two"}',)
 
         card = await world.ada.sees("Always allowed: echo with exactly")
-        assert [button.label for button in card.buttons] == ["Take back the rule"]
-        said = await clicks(world, card, "Take back the rule")
-        assert said == "The rule is taken back. From the next turn on, Shoal asks about this again."
+        assert [button.label for button in card.buttons] == ["Remove the rule"]
+        said = await clicks(world, card, "Remove the rule")
+        assert said == "The rule is removed. Shoal asks about this again from the next turn on."
         assert "echo" not in rules(world)
-        card = await world.ada.sees("The rule was taken back")
+        card = await world.ada.sees("Removed rule")
         assert card.buttons == ()
 
 
@@ -120,11 +120,11 @@ async def test_a_card_says_how_often_its_rule_would_have_decided(
         told = await world.ada.sees("Always allowed")
         await world.ada.sees("done 1")
         await world.ada.says(f"take back {approval.id[-8:]}")
-        await world.ada.sees("The rule is taken back.")
+        await world.ada.sees("The rule is removed.")
         await world.ada.says("again")
         again = await asked(world, 2)
         card = await card_of(world, again)
-        assert "You answered this 1 time lately and allowed it 1 time." in card.markdown
+        assert "You recently answered this 1 time and allowed it 1 time." in card.markdown
         assert told is not card
         await world.ada.says(f"take back {approval.id}")
         await world.ada.sees(NOTHING_TO_TAKE_BACK)
@@ -166,7 +166,7 @@ async def test_a_card_of_several_calls_makes_a_rule_for_each(tmp_path: Path) -> 
         await world.ada.sees("done 1")
         await world.ada.says("again")
         await world.ada.sees("done 2")
-        await clicks(world, await world.ada.sees("Always allowed: echo"), "Take back the rule")
+        await clicks(world, await world.ada.sees("Always allowed: echo"), "Remove the rule")
         assert "echo" not in rules(world)
 
 

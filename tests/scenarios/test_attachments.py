@@ -330,7 +330,7 @@ async def test_what_cannot_be_taken_is_told_and_the_turn_goes_on(tmp_path: Path)
         kept = await sent(world, shelf, at("huge"), at("tool"), at("gone"))
         assert [one.error for one in kept] == [
             "could not be downloaded: it is larger than 10,000 bytes",
-            "not kept: it is a program",
+            "not stored: it is a program",
             "could not be downloaded: There is no host there.",
         ]
         assert not any(one.path for one in kept)

@@ -218,7 +218,7 @@ async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
         before = await world.types()
         with pytest.raises(InvalidInput, match="does not exist"):
             await world.app[Orchestrator].go_to(world.ada.thread, after, "ada")
-        with pytest.raises(InvalidInput, match="within a turn"):
+        with pytest.raises(InvalidInput, match="inside a turn"):
             await world.app[Orchestrator].go_to(world.ada.thread, 2, "ada")
         assert await world.types() == before
 
@@ -371,7 +371,7 @@ async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp
             await person.says("hello")
             await world.happens(person.thread, "turn_finished")
             world.model.add("hi")
-        assert "has no place for a copy" in await bob.asks("/fork")
+        assert "cannot contain a copy" in await bob.asks("/fork")
         answer = await ada.asks("/fork")
         assert answer.startswith("The copy is on the page: `web:lobby:")
         copy = ThreadId(answer.split("`")[1])
@@ -576,7 +576,7 @@ async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_i
         await early.says("hello?")
         await world.happens(early.thread, "turn_finished")
         await chat.says("harbour", "1", "/fork", message_id="early")
-        await early.sees("Our conversation could not be copied. Somebody spoke in this thread before")
+        await early.sees("Our conversation could not be copied. Someone wrote in this thread before")
         assert "forked" not in await world.types(early.thread)
         await world.is_quiet()
 
@@ -747,7 +747,7 @@ async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -
         await again(world)
         heard = said(world.model.requests[-1])[-1]
         assert "and who asks?" in heard
-        assert "message m1 was changed afterwards; it now says:]\n[ada] when is high tide?" in heard
+        assert "message m1 was edited; it now says:]\n[ada] when is high tide?" in heard
 
 
 async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> None:
@@ -765,7 +765,7 @@ async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_
         await world.happens(world.ada.thread, "turn_finished")
         for text in ("when is high tide?", "when is high tide today?"):
             await changes(world, "m1", text)
-        hint = await world.ada.sees("`/retry` answers it as it is now.")
+        hint = await world.ada.sees("`/retry` answers it now.")
         assert (hint.post.kind, hint.post.user, hint.post.reply_to) == ("ephemeral", "ada", "m1")
         await world.ada.says("thanks", message_id="m2")
         await world.happens(world.ada.thread, "turn_finished", 2)

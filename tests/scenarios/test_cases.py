@@ -190,7 +190,7 @@ async def test_another_model_and_a_skill_are_tried_too(tmp_path: Path, edit: Rep
     ("step", "case", "said"),
     [
         (Refusal(400, "no such thing"), "contains = 'x'", "Its 1 case could not be run"),
-        ("unused", "contians = 'x'", "line 5: there is no key 'contians' here. Did you mean 'contains'?"),
+        ("unused", "contians = 'x'", "line 5: unknown key 'contians'. Did you mean 'contains'?"),
     ],
 )
 async def test_what_cannot_be_run_blocks_no_change(tmp_path: Path, step: Refusal | str, case: str, said: str) -> None:
@@ -226,7 +226,7 @@ async def test_what_cannot_be_saved_is_said_and_writes_nothing(tmp_path: Path) -
         await world.ada.says("hi")
         await world.ada.sees("ok")
         for name, turn, kind, said in (
-            ("../x", "", InvalidInput, "no name for a case"),
+            ("../x", "", InvalidInput, "not a valid name for a case"),
             ("a", "nope", NotFound, "has no turn nope"),
         ):
             with pytest.raises(kind, match=said):
@@ -247,5 +247,5 @@ async def test_what_cannot_be_saved_is_said_and_writes_nothing(tmp_path: Path) -
             read_cases(folder(world), (), world.app[CaseChecks].check_tool)
         wrong.unlink()
         await save(world, SAYS)
-        with pytest.raises(Conflict, match="There is a case looks already"):
+        with pytest.raises(Conflict, match="A case looks already exists"):
             await save(world, LISTS)

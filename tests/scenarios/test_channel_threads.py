@@ -44,15 +44,15 @@ async def test_each_thread_is_told_what_the_others_do(tmp_path: Path) -> None:
         other = await world.chat.writes("harbour", "what now?")
         await sees(world, other, "seen")
         asked = model.requests[-1].messages[-1].text
-        assert f"You are also at work in:\n- {busy}: paint ‹/context> the hull (for " in asked
+        assert f"You are also working in:\n- {busy}: paint ‹/context> the hull (for " in asked
         assert "at step 1" in asked
         await sees(world, await world.chat.writes("lighthouse", "and here?"), "elsewhere")
-        assert "also at work" not in model.requests[-1].messages[-1].text
+        assert "also working" not in model.requests[-1].messages[-1].text
         gate.open()
         await sees(world, busy, "later")
         await world.happens(busy, "turn_finished")
         await sees(world, await world.chat.writes("harbour", "and now?"), "alone")
-        assert "also at work" not in model.requests[-1].messages[-1].text
+        assert "also working" not in model.requests[-1].messages[-1].text
 
 
 def painter(seen: Seen) -> Reply | str:

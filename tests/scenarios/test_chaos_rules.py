@@ -309,7 +309,7 @@ def command(step: str, answer: str, files: str = "", name: str = "1.3", *, at: f
 
 
 SAID = [ack("1.3", at=0), ack("1.4", at=3)]
-RESTORED = "Restored 3 files. `/undo U` takes that back."
+RESTORED = "Restored 3 files. `/undo U` reverses this."
 KEPT = "Restored 1 file.\n- `drafts/1/a` was not restored. It was changed since."
 GONE_BACK: list[tuple[list[Fact], list[str]]] = [
     ([wrote("old", "new"), command("last", RESTORED, "old")], []),
@@ -318,7 +318,7 @@ GONE_BACK: list[tuple[list[Fact], list[str]]] = [
     ([wrote("old", "new"), command("last", KEPT, "half")], []),
     ([wrote("old", "new"), command("last", RESTORED, "older")], ["left older, not old"]),
     ([wrote("old", "new"), command("last", "", "half"), command("turn", RESTORED, "old", at=3)], []),
-    ([wrote("old", "new"), command("last", ""), command("turn", "This was undone already.", "half", at=3)],
+    ([wrote("old", "new"), command("last", ""), command("turn", "This was already undone.", "half", at=3)],
      ["left half, not old"]),
     ([wrote("old", "new"), command("last", "1 file differs. Keep or overwrite it?", "half")], ["left half, not new"]),
     ([wrote("old", "new"), command("last", "It failed.", "new")], ["was refused"]),

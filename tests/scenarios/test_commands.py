@@ -66,7 +66,7 @@ async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_pat
         assert f"`{name}`" in await world.ada.asks("/context history")
         assert "2 messages, beginning: two boats" in await world.ada.asks("/context history")
         assert await world.ada.asks("/new") == "Starting fresh."
-        assert await world.ada.asks("/retry") == "Nothing was answered since the conversation was cleared."
+        assert await world.ada.asks("/retry") == "Nothing has been answered since the conversation was cleared."
         assert (await world.types())[-1] == "cleared", "it is not undone"
         await turn(world, "now?", 2)
         assert len(model.requests[-1].messages) == 1
@@ -108,7 +108,7 @@ async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: 
         await door.entered.wait()
         captain = world.person("captain", "1")
         for person in (world.ada, captain):
-            assert await person.asks("/tasks") == "main has nothing to do."
+            assert await person.asks("/tasks") == "main is idle."
             assert "no threads here" in await person.asks("/thread list")
             assert "another channel" in await person.asks("/thread kill fake:cabin:9")
             assert "another channel" in await person.asks("/thread kill fake:cabin:not-there")
@@ -121,7 +121,7 @@ async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: 
 async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
     model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done", "done")
     async with scenario(tmp_path, model, profile="standard") as world:
-        assert await world.ada.asks("/tasks") == "main has nothing to do."
+        assert await world.ada.asks("/tasks") == "main is idle."
         await world.ada.says("try it")
         await world.ada.is_asked()
         await world.ada.says("and more")

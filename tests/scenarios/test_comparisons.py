@@ -145,7 +145,7 @@ async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) ->
         estimate = (await service.begin(wanted, 0.0)).estimated_usd or 0.0
         done = await run(service, wanted, estimate / 100)
         assert [bool(one.stopped) for one in done] == [True]
-        assert "Raise the ceiling" in done[0].stopped
+        assert "Raise the limit" in done[0].stopped
         await world.app[Store].budget.lift()
         assert (await run(service, wanted, estimate / 100))[0].stopped
         assert len(model.requests) == 2

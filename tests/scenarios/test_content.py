@@ -392,7 +392,7 @@ async def test_what_a_command_itself_puts_in_place_can_only_be_allowed_once(tmp_
     async with scenario(tmp_path, FakeModel(call("bash", command=command)), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
-        assert approval.covers.uncovered == "what one of its parts leaves for another to run cannot be foreseen"
+        assert approval.covers.uncovered == "one of its parts may write code that another runs"
 
 
 async def test_beyond_the_limits_of_what_is_read_it_can_only_be_allowed_once(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ async def test_a_brief_comes_in_the_owners_chat_and_never_in_another_persons(tmp
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"at": "25:00"}, "'25:00' is no hour. Write it as 8, 8:00 or 20:30."),
+        ({"at": "25:00"}, "'25:00' is not a time of day. Write 8, 8:00 or 20:30."),
         ({"platform": "nosuch", "channel": "x"}, "There is no platform 'nosuch' here."),
         ({"timezone": "Nowhere", "thread": THREAD}, "The time zone 'Nowhere' is not known."),
     ],

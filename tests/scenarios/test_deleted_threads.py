@@ -89,7 +89,7 @@ async def test_a_thread_at_work_is_refused_with_its_files_untouched(tmp_path: Pa
         note.write_text("mine")
         await world.ada.says("two")
         await gate.reached.wait()
-        with pytest.raises(Conflict, match=r"^(“.+”|The thread) is at work or has messages waiting\. Stop it first"):
+        with pytest.raises(Conflict, match=r"^(“.+”|The thread) is running or has messages waiting\. Stop it first"):
             await delete(world, world.ada.thread)
         gate.open()
         await world.ada.sees("second")

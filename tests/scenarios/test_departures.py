@@ -204,7 +204,7 @@ async def test_what_somebody_allowed_for_a_thread_ends_with_their_rights(
         else:
             await world.happens(asker.thread, "approval_requested", 2)
             (waiting,) = await world.app[Store].approvals.search(thread=asker.thread)
-            assert "lost the right" in waiting.reason
+            assert "may no longer do so" in waiting.reason
 
 
 async def test_a_removed_approver_allows_nothing_for_a_thread_any_more(tmp_path: Path) -> None:

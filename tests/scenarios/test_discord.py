@@ -87,7 +87,7 @@ async def running(
 async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel("never")):
         heard = await pier.fake.commands(pier.harbour, "status")
-        assert "Nothing was said in this channel yet" in await in_time(pier.clock, pier.fake.hears(heard))
+        assert "There are no messages in this channel yet" in await in_time(pier.clock, pier.fake.hears(heard))
         heard = await pier.fake.commands(pier.harbour, "stop", "all", user=STRANGER)
         assert "no access" in await in_time(pier.clock, pier.fake.hears(heard))
     assert not pier.fake.said(pier.harbour)

@@ -119,7 +119,7 @@ async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(t
         await clock.advance(60.0)
     watching.cancel()
     assert len(told) == 1
-    assert "set aside a message of pigeon" in told[0]
+    assert "set aside a message from pigeon" in told[0]
     assert "It is from ada" in noted[0]
 
 

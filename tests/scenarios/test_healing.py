@@ -53,7 +53,9 @@ async def test_a_refused_history_is_left_behind(tmp_path: Path, refusal: Refusal
         assert "not accept" in (said := await turn(world, f"take {POISON}", 2)) or "declined" in said
         said = await turn(world, "and now?", 3)
         assert said.startswith("heard 2")
-        assert said.endswith("_fake refused the earlier part of this conversation, so I go on with a summary of it._")
+        assert said.endswith(
+            "_fake rejected the earlier part of this conversation, so I continue with a summary of it._"
+        )
         calls_so_far = model.calls
         assert await turn(world, "and then?", 4) == "heard 4"
         assert model.calls == calls_so_far + 1

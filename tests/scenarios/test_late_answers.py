@@ -21,7 +21,7 @@ from shoal.testing.scenario import World, scenario
 from shoal.tools.registry import Registry
 
 EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
-CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
+CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 SURFACES = pytest.mark.parametrize("surface", ["chat", "api"])
 CAREFUL = {"permissions": {"default_profile": "careful", "profiles": {"careful": {"ask": ["tool:.*"]}}}}
@@ -116,4 +116,4 @@ async def test_a_card_whose_tool_is_gone(tmp_path: Path, surface: str) -> None:
         world.app[Registry].remove("echo")
         await allows(approval)
         await world.ada.sees("it is gone")
-        assert (await result(world)).startswith("There is no tool named 'echo'. The tools are: ")
+        assert (await result(world)).startswith("There is no tool named 'echo'. Tools: ")

@@ -223,7 +223,7 @@ def test_where_machines_share_no_files_an_undo_on_another_is_refused(tmp_path: P
                 serve.ask(f"/api/threads/{THREAD}/turns/{turn}/undo", {}),
             ):
                 assert answer.status == 404
-                assert "not on this machine" in str(answer.json["message"])
+                assert "not stored on this machine" in str(answer.json["message"])
             assert "files_restored" not in [event.type for event in serve.events(THREAD)]
     assert (tmp_path / "a/agents/main/workspace/a.txt").read_text() == "one"
 

@@ -168,14 +168,14 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         await ada.sees("Hello.")
         await ada.says("ask the odd one")
         card = await ada.is_asked()
-        assert "Nobody has confirmed yet what this tool does." in card.reason
+        assert "The owner has not confirmed what this tool does yet." in card.reason
         await ada.decides(card.id, allow=False)
         await ada.sees("It may not.")
         offered = await ada.asks("/mcp")
         assert "9 tools: 1 read, 7 read and leave this machine" in offered
         assert "1 write (refuse)" in offered
         digest = offered.partition("/mcp confirm odd ")[2][:12]
-        assert "are not those that you looked at" in await ada.asks("/mcp confirm odd 000000000000")
+        assert "have changed since you looked" in await ada.asks("/mcp confirm odd 000000000000")
         assert "I cannot read 'eat=die'" in await ada.asks(f"/mcp confirm odd {digest} eat=die")
         states = asyncio.Queue[McpState]()
         world.app[McpServers].connections[0].on_change = states.put_nowait

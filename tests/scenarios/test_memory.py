@@ -95,7 +95,7 @@ async def test_what_is_meant_has_to_be_clear(tmp_path: Path) -> None:
         assert "- the red boat leaks (global)\n- the blue boat is sold (global)" in result(model)
         await world.ada.says("forget the whale")
         await world.ada.sees("nothing")
-        assert "Nothing that you remember here says 'a whale'" in result(model)
+        assert "Nothing that you remember here contains 'a whale'" in result(model)
         assert memory(world).read_text() == text
 
 
@@ -121,7 +121,7 @@ async def test_in_private_only_what_is_the_persons_own_is_changed(tmp_path: Path
         )
         await owner.says("forget the shared one")
         await owner.sees("refused")
-        assert "What everybody may see is changed in a group" in result(model)
+        assert "To change what everyone can see" in result(model)
         await owner.says("forget mine")
         await owner.sees("gone")
         assert memory(world).read_text() == "- shared fact\n- own fact <!-- only fake:bob -->\n"
@@ -138,7 +138,7 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
         book = world.app[MemoryBook]
         assert (await book.undo(gone.id, "web:owner")).id == gone.id
         assert memory(world).read_text() == "- a\n- b\n- c\n- d\n"
-        with pytest.raises(Conflict, match="taken back already"):
+        with pytest.raises(Conflict, match="already undone"):
             await book.undo(gone.id, "web:owner")
         memory(world).write_text("- a\n")
         with pytest.raises(Conflict, match="changed meanwhile"):
@@ -210,9 +210,9 @@ async def test_people_list_correct_and_forget_what_is_remembered(tmp_path: Path)
             "the tide turns at six (global)",
         ]
         assert await world.ada.asks("/memory Tide six") == listed.splitlines()[1]
-        assert await world.ada.asks("/memory list nothing") == "I remember nothing with these words."
+        assert await world.ada.asks("/memory list nothing") == "I remember nothing that contains these words."
         told = await world.ada.asks(f"/memory amend {id_of(listed, 'berth')} the berth costs twelve crowns")
-        assert told.startswith("Corrected (global): the berth costs ten crowns\nIt says now: the berth costs twelve")
+        assert told.startswith("Corrected (global): the berth costs ten crowns\nNew text: the berth costs twelve")
         assert "Forgotten (global): the tide turns at six" in await world.ada.asks("/memory forget THE TIDE turns")
         assert memory(world).read_text() == "# Facts\n- the berth costs twelve crowns\n"
         await world.ada.says("hello")
@@ -237,10 +237,10 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
         ]
         assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
         assert ("memory", "change data/MEMORY.md") in kinds
-        assert "no change of yours" in await world.person("bob", "2").asks("/memory undo")
-        assert await world.ada.asks("/memory undo") == "Taken back; it says again: the tide turns at six"
+        assert "no change here that can be undone" in await world.person("bob", "2").asks("/memory undo")
+        assert await world.ada.asks("/memory undo") == "Undone. Restored text: the tide turns at six"
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no change of yours" in await world.ada.asks("/memory undo")
+        assert "no change here that can be undone" in await world.ada.asks("/memory undo")
 
 
 async def test_memory_is_changed_by_command_as_far_as_the_tool_may(tmp_path: Path) -> None:
@@ -259,13 +259,13 @@ async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_pat
         assert "allergic" not in await world.ada.asks("/memory")
         assert "Nothing that can be changed here" in await world.ada.asks("/memory forget allergic")
         listed = await alone.asks("/memory")
-        assert "ada is allergic (global, for you alone)" in listed
+        assert "ada is allergic (global, only for you)" in listed
         assert "the tide turns at six (global, for everybody)" in listed
         told = await alone.asks(f"/memory forget {id_of(listed, 'tide')}")
-        assert "What everybody may see is changed in a group" in told
+        assert "To change what everyone can see" in told
         await alone.asks("/memory forget allergic")
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no change of yours" in await world.ada.asks("/memory undo")
+        assert "no change here that can be undone" in await world.ada.asks("/memory undo")
         assert "it says again: ada is allergic" in await alone.asks("/memory undo")
 
 
@@ -273,9 +273,9 @@ async def test_what_is_not_clear_is_asked_back(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the north pier floods\n- the south pier floods\n")
         told = await world.ada.asks("/memory forget pier")
-        assert "Say which, by its id" in told
+        assert "Name one by its id" in told
         assert "north" in told
         assert "Say which entry" in await world.ada.asks("/memory forget")
-        assert "Write what it is to say" in await world.ada.asks("/memory amend north pier")
+        assert "Give the new text" in await world.ada.asks("/memory amend north pier")
         assert "/memory` shows what I remember" in await world.ada.asks("/memory forget zebra")
         assert memory(world).read_text() == "- the north pier floods\n- the south pier floods\n"

@@ -216,9 +216,9 @@ async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> N
             await world.ada.sees(seen)
         document = tmp_path / "agents" / "main" / "docs" / "tides.md"
         assert not document.exists()
-        assert "Taken back" in await world.ada.asks("/agent undo main")
+        assert "Undone" in await world.ada.asks("/agent undo main")
         assert (await world.app[PromptFiles].source_of(document)).startswith("a message of mallory")
-        assert "Taken back" in await world.ada.asks("/agent undo main")
+        assert "Undone" in await world.ada.asks("/agent undo main")
         assert not document.exists()
 
 

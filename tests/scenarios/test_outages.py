@@ -49,10 +49,10 @@ async def test_an_outage_of_twenty_minutes_is_waited_out_and_told_once(tmp_path:
         down = False
         await in_time(clock, world.ada.sees("here I am"), 5)
         assert [one.outcome for one in await finished(world)] == ["done"]
-        told = [text for text in world.chat.texts(world.ada.thread) if "Your message is kept" in text]
+        told = [text for text in world.chat.texts(world.ada.thread) if "Your message is saved" in text]
         assert not told, "the notice was changed when the model came back"
-        assert [text for text in world.chat.texts(world.ada.thread) if "answers again" in text] == [
-            "The model answers again."
+        assert [text for text in world.chat.texts(world.ada.thread) if "available again" in text] == [
+            "The model is available again."
         ]
 
 
@@ -158,7 +158,7 @@ async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path:
         assert [one.outcome for one in await finished(world)] == ["failed"]
         events = await world.journal()
         assert (events[-1].at - events[0].at).total_seconds() >= 300
-        assert "did not come back" in world.chat.texts(world.ada.thread)[0]
+        assert "was not available" in world.chat.texts(world.ada.thread)[0]
 
 
 @pytest.mark.parametrize("wait", ["9" * 400 + "s", "99999999999h"])
@@ -192,7 +192,7 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
     model = FakeModel(script=lambda seen: wanted if seen.model in broken else f"{seen.model} says hello")
     async with scenario(tmp_path, model, clock=clock, settings={"model": {"name": "demo"}}) as world:
         await world.ada.says("one")
-        posted = await in_time(clock, world.ada.sees("Your message is kept"), 1)
+        posted = await in_time(clock, world.ada.sees("Your message is saved"), 1)
         assert [button.label for button in posted.buttons] == ["Try now", "Stop"]
         calls = model.calls
         assert await world.ada.asks("/retry") == "Trying again."
@@ -202,7 +202,7 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
         await world.ada.sees("demo/other says hello")
 
         await world.ada.says("two")
-        stop = (await in_time(clock, world.ada.sees("Your message is kept"), 1)).buttons[-1]
+        stop = (await in_time(clock, world.ada.sees("Your message is saved"), 1)).buttons[-1]
         assert await press(stop.value, world.ada.thread, ADA, world.app[OpenInbox]) == "Stopping."
         assert [one.outcome for one in await finished(world, 2)] == ["done", "aborted"]
         assert await press(stop.value, world.ada.thread, ADA, world.app[OpenInbox]) == "That turn has ended."
@@ -249,7 +249,7 @@ async def test_the_outage_of_a_subagent_is_told_where_it_was_called_and_waited_o
         assert "retry_scheduled" in await world.types(child)
         assert sum("overloaded" in text for text in world.chat.texts(world.ada.thread)) == 1
         down = False
-        await in_time(clock, world.ada.sees("answers again"), 5)
+        await in_time(clock, world.ada.sees("available again"), 5)
         await in_time(clock, world.ada.sees("the plan is done"), 1)
         assert [one.outcome for one in await finished(world)] == ["done"]
         await in_time(clock, world.happens(child, "turn_finished"), 1)

@@ -86,7 +86,7 @@ async def test_an_answer_to_a_group_that_shut_the_bot_out_comes_when_it_is_let_i
         telegram.barred[str(GROUP)] = KICKED
         await asks(telegram, "when?")
         told = await sees(telegram, ADA, "High tide")
-        assert "I try again for a day" in told.text
+        assert "I will keep trying for a day" in told.text
         assert any("bot was kicked" in note for note in app[Notices].notes)
         telegram.barred.clear()
         said = await sees(telegram, GROUP, "High tide")

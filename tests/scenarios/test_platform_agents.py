@@ -190,7 +190,7 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         thread = f"{stand.platform}:{stand.harbour}:{name}"
         await scene.ada.says("what now?")
         await scene.ada.sees("seen")
-        assert f"You are also at work in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
+        assert f"You are also working in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
         assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {thread}")
         await scene.until(lambda: scene.app[Backend].engine.running == 0)
         assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {thread}")

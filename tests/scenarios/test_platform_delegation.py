@@ -162,7 +162,9 @@ async def test_who_answers_a_message_to_a_channel_is_answered_by_who_knows_of_it
         await scene.ada.sees("Announced.")
         await scene.bob.says("when?", to=await scene.bob.sees("Low tide at six."))
         await scene.bob.sees("At six.")
-        assert "[You wrote here, from another conversation:]\nLow tide at six." in model.requests[-1].messages[0].text
+        assert (
+            "[You wrote this here from another conversation:]\nLow tide at six." in model.requests[-1].messages[0].text
+        )
 
 
 async def test_a_message_takes_a_file_along(tmp_path: Path, stand: Stand) -> None:

@@ -55,7 +55,7 @@ async def test_what_is_remembered_is_listed_corrected_and_forgotten_by_a_command
         memory = tmp_path / "data/MEMORY.md"
         memory.write_text("- the tide turns at six <!-- only owner -->\n- the tide turns at six\n")
         assert "the tide turns at six" in await scene.ada.asks("/memory tide")
-        assert "It says now: the tide turns at seven" in await scene.ada.asks(
+        assert "New text: the tide turns at seven" in await scene.ada.asks(
             "/memory amend turns at six -> the tide turns at seven"
         )
         assert "Forgotten" in await scene.ada.asks("/memory forget turns at seven")

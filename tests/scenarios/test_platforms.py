@@ -29,7 +29,7 @@ MAKES = calls("bash", arguments='{"command": "echo x > made"}')
 COMMANDS = {
     "/context": "This conversation is empty.",
     "/thread list": "main has no threads here.",
-    "/tasks": "main has nothing to do.",
+    "/tasks": "main is idle.",
     "/model": "answers with demo",
     "/agent list": "main demo, open (default, idle)",
     "/settings": "in this channel: nothing chosen",

@@ -66,7 +66,7 @@ def check_once(folder: Path, at: int) -> None:
     posts = [line["key"] for line in world.read("chat") if line["text"] == "I was told."]
     assert len(set(posts)) <= 2
     told = [str(line["what"]) for line in world.read("told")]
-    ends = {what for what in told if "wrote what" not in what}
+    ends = {what for what in told if "wrote a line" not in what}
     assert len(ends) <= 1, f"killed at {at}: two ends were told: {ends}"
     if starts:
         assert ends, f"killed at {at}: nobody was told of the end"

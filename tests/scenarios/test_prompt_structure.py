@@ -61,8 +61,7 @@ async def test_agents_are_told_to_answer_in_the_language_of_who_writes(tmp_path:
         await world.ada.says("hei, mitä kuuluu?")
         await world.ada.sees("moi")
         assert (
-            "People read your answers in a chat: be brief, write Markdown and their language"
-            in model.requests[0].system
+            "People read your answers in a chat: be brief, write Markdown in their language" in model.requests[0].system
         )
 
 

@@ -23,7 +23,7 @@ from shoal.testing.scenario import Person, World, scenario
 from shoal.tools.tainted_files import MarkedFiles
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-BY_WORDS = "Found by words alone; recall by meaning is not set up."
+BY_WORDS = "Found by words only: recall by meaning is not set up."
 
 
 def recall(**arguments: object) -> Reply:
@@ -75,7 +75,7 @@ async def test_without_a_model_it_goes_by_words_and_says_so(tmp_path: Path) -> N
         assert "docs/fees.docx, paragraph 1: Nothing here. A berth is a cost of its own." in found
         assert f"[{BY_WORDS}]" in found
         assert "tea" not in found
-        assert "Nothing was found for 'berthing costs'." in await asked(world, world.ada, 1)
+        assert "Nothing found for 'berthing costs'." in await asked(world, world.ada, 1)
 
 
 async def test_what_means_the_same_is_found_and_its_source_named(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_question_unlike_anything_brings_nothing_back(tmp_path: Path) ->
         await world.ada.sees("noted")
         write(world, "data/MEMORY.md", "- the berth costs ten crowns\n- tea is good\n")
         await world.app[Library].catch_up()
-        assert await asked(world, world.ada) == "Nothing was found for 'volcanoes erupting'."
+        assert await asked(world, world.ada) == "Nothing found for 'volcanoes erupting'."
         found = await asked(world, world.ada, 1)
         assert found == "memory (global), line 1: the berth costs ten crowns"
 
@@ -163,7 +163,7 @@ async def test_it_goes_on_after_a_failure_with_what_has_no_vector(tmp_path: Path
             embedder.settings = replace(embedder.settings, api_key="another")
             found = await asked(world, world.ada)
             assert "ten crowns" in found
-            assert "Found by words alone: " in found
+            assert "Found by words only: " in found
             embedder.settings = replace(embedder.settings, api_key="")
             await world.app[Library].catch_up()
             assert "ten crowns" in await asked(world, world.ada, 1)
@@ -308,14 +308,14 @@ async def test_a_day_is_read_whole(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         write(world, "data/memory/202501/20250102.md", "- 09:15 rain\n- mine <!-- only fake:bob -->\n- 10:00 sun\n")
         assert await asked(world, world.ada) == "Note of 2025-01-02:\n- 09:15 rain\n- 10:00 sun"
-        assert "is no day" in await asked(world, world.ada, 1)
+        assert "is not a date" in await asked(world, world.ada, 1)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
         ("a.pdf", b"%PDF-1.7 nothing", "it is damaged"),
-        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is encrypted, or of an old format"),
+        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is encrypted or in an old format"),
         ("a.docx", b"PK\x03\x04 nothing", "it is damaged"),
     ],
 )

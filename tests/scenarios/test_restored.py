@@ -65,7 +65,7 @@ def test_files_whose_paths_are_too_long_at_the_new_place_are_left_out_and_told(
     os.close(handle)
     assert run(["--home", str(home), "backup", str(tmp_path / "all.tar.gz")]) == 0
     assert run(["--home", str(home), "restore", str(tmp_path / "all.tar.gz"), "--into", str(fresh)]) == 0
-    assert "left out: their paths are too long" in "".join(capsys.readouterr())
+    assert "left out because their paths are too long" in "".join(capsys.readouterr())
     assert (fresh / "data" / "d" / "d").is_dir()
     assert not list(tmp_path.glob(".shoal-restore-*"))
     for top in (home, fresh):

@@ -97,7 +97,7 @@ async def test_what_people_changed_since_is_not_taken_back(tmp_path: Path) -> No
         await world.ada.says("go")
         await world.ada.sees("done")
         (home(world) / "docs" / "a.md").write_text("mine\n")
-        assert "was changed since" in await undo(world)
+        assert "has changed since" in await undo(world)
         assert (home(world) / "docs" / "a.md").read_text() == "mine\n"
 
 
@@ -119,7 +119,7 @@ async def test_only_a_granter_widens_the_profile_and_anybody_makes_it_stricter(t
         await world.ada.says("be free")
         approval = await world.ada.is_asked()
         assert approval.actions == ("tool:set_permissions:locked",), "the wider one was not even asked for"
-        assert "may not grant" in (await results(world))[0].text
+        assert "cannot grant" in (await results(world))[0].text
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("done")
         assert world.app[AgentRegistry].spec("main").profile == "locked"
@@ -205,7 +205,7 @@ async def test_the_file_of_all_agents_is_changed_where_it_lies_and_taken_back(tm
         assert "set_persona SYSTEM.md" in await undo(world)
         assert shared(world).read_text() == "jq is here.\n"
         shared(world).write_text("by hand\n")
-        assert "was changed since" in await undo(world)
+        assert "has changed since" in await undo(world)
         shared(world).write_text("jq is here.\n")
         assert "set_persona SYSTEM.md (data/SYSTEM.md)" in await undo(world)
         assert not shared(world).exists()
@@ -217,7 +217,7 @@ async def test_only_a_granter_has_the_file_of_all_agents_changed(tmp_path: Path)
     async with scenario(tmp_path, model) as world:
         await world.ada.says("note it")
         await world.ada.sees("refused")
-        assert "stands in the prompts of all agents" in (await results(world))[0].text
+        assert "is part of every agent's prompt" in (await results(world))[0].text
         assert not shared(world).exists()
 
 
@@ -231,7 +231,7 @@ async def test_a_file_that_is_not_one_of_them_is_refused(tmp_path: Path) -> None
         await world.ada.says("go")
         await world.ada.sees("done")
         assert [result.is_error for result in await results(world)] == [True, True]
-        assert "a link, which is not followed" in (await results(world))[1].text
+        assert "a link. Links are not followed" in (await results(world))[1].text
 
 
 async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_granter(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_grante
         assert world.app[AgentRegistry].spec("main").tools == ("read", "set_tools")
         await world.ada.says("more")
         await world.ada.sees("refused")
-        assert ["may not grant that" in result.text for result in (await results(world))[1:]] == [True, True]
+        assert ["cannot grant that" in result.text for result in (await results(world))[1:]] == [True, True]
         assert [spec.name for spec in model.requests[-1].tools] == ["read", "set_tools"]
     model = FakeModel(choose("read", "list", "set_tools"), "more")
     settings = {"permissions": {"default_profile": "open", "approvers": ["fake:ada"]}}
@@ -287,7 +287,7 @@ async def test_what_is_approved_is_the_bytes_that_were_shown(tmp_path: Path) -> 
         (home(world) / "SOUL.md").write_text("mine\n")
         await world.ada.decides(approval.id, allow=True)
         await world.happens(world.ada.thread, "tool_result")
-        assert "What was approved is not what would run now" in (await results(world))[0].text
+        assert "The approved call would now do something different" in (await results(world))[0].text
         assert (home(world) / "SOUL.md").read_text() == "mine\n"
 
 

@@ -248,7 +248,7 @@ async def test_a_failed_turn_says_what_it_did_not_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "truth"),
     [
-        ("leaves", "Accepted, but it did not happen: the person who asked for it has no access any more."),
+        ("leaves", "Accepted, but it did not happen: the person who asked for it no longer has access."),
         ("stops", "Accepted, but it did not happen: it was stopped before."),
         ("breaks", "Accepted, but it did not happen: it was stopped before."),
     ],
@@ -283,7 +283,7 @@ async def test_a_card_says_that_accepted_calls_never_ran(tmp_path: Path, ending:
         await carl.says("well")
         await carl.sees("done" if ending == "stops" else "I see.")
         told = model.requests[-1].messages[-1].text
-        assert "What became of the calls that you had staged" in told
+        assert "Outcome of the calls that you had staged" in told
         assert ("failed: send" if ending == "breaks" else "- did not happen: ") in told
         assert outside.sent == []
 

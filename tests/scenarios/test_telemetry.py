@@ -179,7 +179,7 @@ async def test_the_service_is_called_as_the_variables_say_and_another_protocol_i
             (resource,) = request.resource_spans  # pyrefly: ignore[missing-attribute]
             found = {one.key: one.value.string_value for one in resource.resource.attributes}
             assert found["service.name"] == name
-    assert "http/protobuf, all that Shoal speaks, although OTEL_EXPORTER_OTLP_PROTOCOL is grpc." in caplog.text
+    assert "http/protobuf, the only supported protocol, although OTEL_EXPORTER_OTLP_PROTOCOL is grpc." in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from shoal.testing.scenario import SECONDS_MAX, World, scenario
 SETTINGS: dict[str, object] = {"triggers": {"heartbeat_minutes": 1440}}
 STARTING_SECONDS = 30.0
 """What begins a little after the start has begun by then."""
-LATE = "and comes late"
+LATE = "and is late"
 
 
 class Week(NamedTuple):

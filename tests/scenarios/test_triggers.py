@@ -154,7 +154,7 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
         pauses = [after - before for before, after in itertools.pairwise(failed_at)]
         assert pauses == [1, 3, 5, 9], "the next minute, and then not before 2, 4 and 8 more have passed"
         told = await world.ada.sees("switched off")
-        assert told.markdown.startswith("The trigger lookout was switched off, since it failed: ")
+        assert told.markdown.startswith("The trigger lookout was switched off because it failed: ")
 
 
 async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_where_it_was_posted(
@@ -209,7 +209,7 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
         )
         await world.app[TriggerService].add(spec)
         await clock.advance(360)
-        await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")
+        await world.ada.sees("The trigger storm was switched off because it failed: No such channel.")
         (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
         assert world.model.calls == 1

@@ -251,7 +251,7 @@ async def test_who_may_undo(tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             await undo.undo(ThreadId("fake:harbour:9"), only, OWNER)
         done = await undo.undo(world.ada.thread, only, OWNER)
-        with pytest.raises(Conflict, match="undone already"):
+        with pytest.raises(Conflict, match="already undone"):
             await undo.undo(world.ada.thread, only, OWNER)
         rows = await world.app[Store].audit.tail(100)
         told = [row.entry for row in rows if row.entry.kind == "undo"]
@@ -276,7 +276,7 @@ async def test_the_owner_undoes_in_a_chat_what_another_asked_for(tmp_path: Path)
         bob, eve = (world.person(name, "quay") for name in ("bob", "eve"))
         await bob.says("go")
         done = await world.happens(bob.thread, "turn_finished")
-        assert "Only whoever asked for it" in await eve.asks(f"/undo {done.turn}")
+        assert "Only the person who asked" in await eve.asks(f"/undo {done.turn}")
         assert "Restored 1 file." in await world.person("ada", "quay").asks(f"/undo {done.turn}")
 
 
@@ -295,7 +295,7 @@ async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_pat
         await world.ada.says("go")
         await world.ada.decides((await world.ada.is_asked()).id, allow=True)
         await world.happens(world.ada.thread, "turn_finished")
-        assert "`set_persona` ran: SOUL.md; `/agent undo` takes it back." in await world.ada.asks("/undo")
+        assert "`set_persona` ran: SOUL.md; `/agent undo` reverses it." in await world.ada.asks("/undo")
 
 
 async def test_the_command(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ async def test_the_command(tmp_path: Path) -> None:
         assert f"/undo {only} overwrite" in await world.ada.asks(f"/undo {only}")
         assert "Restored 1 file." in await world.ada.asks(f"/undo {only} overwrite")
         assert not (workspace(world) / "a.txt").exists()
-        assert "undone already" in await world.ada.asks(f"/undo {only}")
+        assert "already undone" in await world.ada.asks(f"/undo {only}")
 
 
 async def test_what_cannot_be_undone_is_listed(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_what_cannot_be_undone_is_listed(tmp_path: Path) -> None:
         assert "`message`" in told
         assert "A command ran" in told
         assert "/scratch/x.txt" in told
-        assert shown.beyond[-1] == "Messages stay as they are."
+        assert shown.beyond[-1] == "Messages are not undone."
 
 
 async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.happens(world.ada.thread, "tool_started", 2)
         started = await world.happens(world.ada.thread, "turn_started")
-        with pytest.raises(Conflict, match="still at work"):
+        with pytest.raises(Conflict, match="still running"):
             await world.app[Undo].undo(world.ada.thread, started.turn, OWNER)
         await world.ada.stops()
         ended = await world.happens(world.ada.thread, "turn_finished")
@@ -381,8 +381,8 @@ async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_
         only = await turn(world)
         assert (workspace(world) / "a.txt").read_text() == "1"
         (before,) = [event.data for event in await world.journal() if isinstance(event.data, Checkpointed)]
-        assert "could not be read or kept" in before.notes[0]
-        with pytest.raises(NotFound, match="could not be read or kept"):
+        assert "could not be read or stored" in before.notes[0]
+        with pytest.raises(NotFound, match="could not be read or stored"):
             await world.app[Undo].show(world.ada.thread, only)
         os.unlink(world.app[Home].data / "checkpoints")
 
@@ -444,7 +444,7 @@ async def test_what_is_not_kept_any_more_is_said_when_it_is_to_be_undone(tmp_pat
         mine = await undo.undo(world.ada.thread, second, OWNER)
         assert [one async for one in rows.forget(world.app[Clock].now() + timedelta(seconds=1))]
         for gone in (first, second, mine.id):
-            with pytest.raises(NotFound, match=r"not kept any more.*days says how long"):
+            with pytest.raises(NotFound, match=r"no longer stored.*days sets how long"):
                 await undo.undo(world.ada.thread, gone, OWNER)
         with pytest.raises(NotFound, match="has changed no files"):
             await undo.undo(world.ada.thread, idle, OWNER)
@@ -557,13 +557,13 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok")) as world:
         for _ in range(2):
             await turn(world)
-        assert "Nothing was undone here" in await world.ada.asks("/undo back")
+        assert "There is no undo here" in await world.ada.asks("/undo back")
 
         def files() -> list[str]:
             return sorted(path.name for path in workspace(world).iterdir())
 
         await world.ada.asks("/undo 2")
-        assert "`/undo back` takes that back" in await world.ada.asks("/undo last")
+        assert "`/undo back` reverses this" in await world.ada.asks("/undo last")
         assert files() == []
         for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo, and the last one to be taken back
             await world.ada.asks("/undo Back")
@@ -591,7 +591,7 @@ async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path
         found = await asyncio.gather(*every, return_exceptions=True)
         refused = [one for one in found if isinstance(one, Conflict)]
         assert len(refused) == 3
-        assert all("undone already" in str(one) for one in refused)
+        assert all("already undone" in str(one) for one in refused)
 
 
 async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
@@ -623,7 +623,7 @@ async def test_a_large_file_that_a_turn_has_made_stays_and_is_told(tmp_path: Pat
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         shown = await undo.show(world.ada.thread, only)
-        assert {one.path: one.note for one in shown.files}["big"] == "It is too large to be kept, so it stays."
+        assert {one.path: one.note for one in shown.files}["big"] == "It is too large to be stored, so it stays."
         done = await undo.undo(world.ada.thread, only, world.ada.asker)
         assert (done.files, done.not_restored, done.left[0].path) == (("small",), 1, "big")
         assert "so it stays" in done.left[0].why
@@ -641,8 +641,8 @@ async def test_a_large_file_that_was_renamed_stays_under_its_new_name(tmp_path: 
         await turn(world)
         answer = await world.ada.asks(f"/undo {await turn(world)}")
         assert "Restored 1 file." in answer
-        assert "`big` was not restored. What it was is too large to be kept" in answer
-        assert "`moved` was not restored. It is too large to be kept, so it stays." in answer
+        assert "`big` was not restored. Its old content is too large to be stored" in answer
+        assert "`moved` was not restored. It is too large to be stored, so it stays." in answer
         assert (workspace(world) / "moved").stat().st_size == 500
 
 
@@ -655,7 +655,7 @@ async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> 
             first = await turn(world)
         else:
             file.write_text("x" * 500)
-        with pytest.raises(InvalidInput, match=r"nothing to restore\. f: It is too large to be kept"):
+        with pytest.raises(InvalidInput, match=r"nothing to restore\. f: It is too large to be stored"):
             await world.app[Undo].undo(world.ada.thread, first, OWNER, "overwrite")
         assert file.stat().st_size == 500
 
@@ -672,7 +672,7 @@ async def test_files_that_were_kept_as_changed_since_are_told(tmp_path: Path) ->
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "b").write_text("mine")
-        with pytest.raises(FilesDiffer, match=r"1 file is not as this left it: b\. Keep or overwrite it\?"):
+        with pytest.raises(FilesDiffer, match=r"1 file is different from how this left it: b\. Keep or overwrite it\?"):
             await undo.undo(world.ada.thread, only, OWNER)
         done = await undo.undo(world.ada.thread, only, OWNER, "keep")
         assert [(one.path, one.why) for one in done.left] == [("b", "It was changed since.")]

@@ -134,7 +134,7 @@ async def test_one_that_cannot_be_recognised_is_told_and_stays_with_the_message(
     async with stage("I cannot hear it.") as (telegram, model), running(tmp_path, telegram, model) as app:
         model.audio_troubles.append(Refusal(400, "The audio is corrupted."))
         await telegram.sends_voice(ADA, recording(SAID))
-        told = await sees(telegram, lambda sent: "could not make out" in sent.text)
+        told = await sees(telegram, lambda sent: "could not understand" in sent.text)
         assert "corrupted" in told.text
         await sees(telegram, lambda sent: sent.text == "I cannot hear it.")
         (file,) = (await said(app)).attachments
@@ -157,7 +157,7 @@ async def test_one_that_is_too_long_is_not_sent_anywhere(tmp_path: Path) -> None
         assert seconds_of(long) > 5
         await telegram.sends_voice(ADA, long)
         assert (
-            "speech.seconds_max allows 5" in (await sees(telegram, lambda one: "could not make out" in one.text)).text
+            "speech.seconds_max allows 5" in (await sees(telegram, lambda one: "could not understand" in one.text)).text
         )
         await sees(telegram, lambda sent: sent.text == "Too long.")
     assert not model.audio
@@ -168,7 +168,7 @@ async def test_an_answer_that_cannot_be_spoken_stands_there_all_the_same(tmp_pat
         model.audio_troubles.append(Refusal(400, "There is no voice of that name."))
         await telegram.says(ADA, "hello")
         await sees(telegram, lambda sent: sent.text == "The tide is high at six.")
-        assert "no voice of that name" in (await sees(telegram, lambda sent: "not say that aloud" in sent.text)).text
+        assert "no voice of that name" in (await sees(telegram, lambda sent: "not speak this answer" in sent.text)).text
 
 
 async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) ->
         assert usd["ears/whisper-1"] == pytest.approx(0.6 / 60 * seconds_of(recording(SAID)))
         assert usd["ears/tts-1"] == pytest.approx(1000 * len("The tide is high at six.") / 1_000_000)
         await telegram.sends_voice(ADA, recording("x" * 1600))  # a minute and more
-        told = await sees(telegram, lambda sent: "could not make out" in sent.text)
+        told = await sees(telegram, lambda sent: "could not understand" in sent.text)
         assert "budget" in told.text
     assert asked(model, "/audio/transcriptions") == 1
 
@@ -207,5 +207,5 @@ async def test_what_somebody_else_says_in_a_recording_is_never_the_owner_s(tmp_p
     for message in asked_for:
         assert CLAIM in message.text
         assert CLAIM not in UNTRUSTED.sub("", message.text)
-    assert "what it says stands above" in UNTRUSTED.sub("", asked_for[-1].text), "the owner's own file is theirs"
+    assert "its text is above" in UNTRUSTED.sub("", asked_for[-1].text), "the owner's own file is theirs"
     assert asked(model, "/audio/speech") == 1

@@ -15,7 +15,7 @@ HTML = (("content-type", "text/html"),)
 
 
 class Web:
-    """Pages by address; every request is noted. A page of None leads on to another site."""
+    """Pages by address; every request is noted. A page of None redirects to another site."""
 
     def __init__(self, pages: Mapping[str, str | None]) -> None:
         self.pages = pages
@@ -103,4 +103,4 @@ async def test_a_redirect_to_another_site_is_not_followed_once_the_turn_is_taint
         await world.ada.sees("done")
         results = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
     assert [one.same_site for one in web.requests] == [False, True]
-    assert "leads on to another site, which was not opened: https://evil.example/" in results[-1].text
+    assert "redirects to another site, which was not opened: https://evil.example/" in results[-1].text

@@ -41,7 +41,11 @@ def test_what_a_package_offers_is_loaded_when_asked_for(install: Install) -> Non
 
 def test_an_unknown_name_is_told_with_the_known(install: Install) -> None:
     install("weather2", "[shoal.tools]\nweather = weather2:TOOL\n")
-    with pytest.raises(ConfigError, match=r"No installed package offers 'wether' in shoal\.tools; offered: weather\."):
+    with pytest.raises(
+        ConfigError,
+        match=r"No installed package provides 'wether' in shoal\.tools; available: "
+        r"weather\.",
+    ):
         load_extension("shoal.tools", "wether")
 
 
@@ -55,7 +59,7 @@ def test_a_package_that_cannot_be_imported_is_named(install: Install, code: str)
 def test_two_packages_with_one_name_are_told(install: Install) -> None:
     install("one", "[shoal.tools]\nsame = one:TOOL\n")
     install("two", "[shoal.tools]\nsame = two:TOOL\n")
-    with pytest.raises(ConfigError, match=r"Two packages offer 'same' in shoal\.tools: "):
+    with pytest.raises(ConfigError, match=r"Two packages provide 'same' in shoal\.tools: "):
         extensions("shoal.tools")
 
 
@@ -67,7 +71,7 @@ def test_hardware_tools_exist_only_with_the_setting(install: Install) -> None:
 
 def test_missing_hardware_tools_say_how_to_add_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(ConfigError, match=r"tools\.hardware is on, and its package is missing\. Run: .*shoal-hardware"):
+    with pytest.raises(ConfigError, match=r"tools\.hardware is on, but its package is missing\. Run: .*shoal-hardware"):
         extension_tools(ToolsSettings(hardware=True))
 
 
@@ -97,9 +101,11 @@ async def test_a_commands_mistake_is_an_error_with_its_name(install: Install) ->
 
 def test_what_is_no_command_or_hook_is_told(install: Install) -> None:
     install("odd", "[shoal.commands]\ndice = odd:HOOKS\n[shoal.hooks]\ndice = odd:dice\n", COMMANDS)
-    with pytest.raises(ConfigError, match=r"'dice' in shoal\.commands is no function under @shoal\.chat_command\."):
+    with pytest.raises(
+        ConfigError, match=r"'dice' in shoal\.commands is not a function decorated with @shoal\.chat_command\."
+    ):
         extension_commands()
-    with pytest.raises(ConfigError, match=r"'dice' in shoal\.hooks is no shoal\.Hooks\."):
+    with pytest.raises(ConfigError, match=r"'dice' in shoal\.hooks is not a shoal\.Hooks\."):
         extension_hooks()
 
 

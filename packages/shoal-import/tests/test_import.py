@@ -54,7 +54,7 @@ def test_openclaw_comes_over_and_the_rest_is_explained(bring: Callable[..., list
     assert set(left) >= {
         "provider anthropic", "model anthropic/claude-sonnet-4-5", "schedule Odd", "schedule Past", "channel whatsapp",
         "channel discord: everybody", "channel telegram: 1 group", "openclaw: HEARTBEAT.md", "the login anthropic:me",
-        "openclaw: agent:main:cron:j1:run:x", "openclaw: 1 result of a tool", "openclaw.json: gateway", "surprise.bin",
+        "openclaw: agent:main:cron:j1:run:x", "openclaw: 1 tool result", "openclaw.json: gateway", "surprise.bin",
         "logs/", "credentials/whatsapp/", "cron/runs/",
     }  # fmt: skip
     assert all(left.values())
@@ -74,7 +74,7 @@ def test_hermes_comes_over_with_its_profiles(bring: Callable[..., list[Line]], h
     left = of(lines, "left")
     assert set(left) >= {
         "provider openrouter", "provider my-proxy", "schedule Backup", "hermes: News run", "hermes: .env: EXA_API_KEY",
-        "hermes: skill shipped-one", "hermes: config.yaml: terminal", "hermes: 1 result of a tool",
+        "hermes: skill shipped-one", "hermes: config.yaml: terminal", "hermes: 1 tool result",
     }  # fmt: skip
     assert "- Ada uses zsh, with vi keys. <!-- only owner -->" in (home / "data/MEMORY.md").read_text()
     assert load_config(home, {}).platforms.of("telegram")[0].allow == ("7", "8")
@@ -229,7 +229,7 @@ def test_what_a_person_has_here_already_stays(bring: Callable[..., list[Line]], 
 @pytest.mark.parametrize("product", list(MAKERS))
 def test_a_folder_of_something_else_is_refused(shoal: Shoal, tmp_path: Path, product: str) -> None:
     ran = shoal("import", product, str(tmp_path / "nowhere"))
-    assert (ran.code, "There is no" in ran.err) == (1, True)
+    assert (ran.code, "does not exist" in ran.err) == (1, True)
     (tmp_path / "empty").mkdir()
     ran = shoal("import", product, str(tmp_path / "empty"))
     assert ran.code == 1

@@ -119,7 +119,7 @@ def test_entries_that_are_damaged_are_counted_and_the_rest_hangs_together(
 ) -> None:
     lines = left(bring("openclaw", packed(tmp_path / "root", pack)))
     assert "damaged" in lines["openclaw: 1 entry of a conversation"]
-    assert "openclaw: 1 conversation that was begun anew" in lines
+    assert "openclaw: 1 conversation that was reset" in lines
     assert texts(shoal, "Tides")[0] == "When is high water in Husum?"
 
 
@@ -135,7 +135,7 @@ def test_of_nanobot_the_database_is_read(bring: Bring, shoal: Shoal, tmp_path: P
     )  # fmt: skip
     lines = bring("nanobot", root)
     assert texts(shoal, "Stored") == ["from the database"]
-    assert "sessions.sqlite3 has it" in left(lines)["workspace/sessions/telegram_7.jsonl"]
+    assert "it is also in sessions.sqlite3" in left(lines)["workspace/sessions/telegram_7.jsonl"]
 
 
 def test_of_open_webui_messages_and_settings_come_from_tables_of_their_own(
@@ -173,7 +173,7 @@ def test_long_conversations_come_whole_and_long_texts_say_where_they_end(
     (root / "workspace/SOUL.md").write_text("y" * 5_000_000)
     lines = bring("nanobot", root)
     assert len(texts(shoal, "0 xxx")) == 3000
-    assert left(lines)["workspace/SOUL.md"] == "it is longer than 4 MiB: the rest of it"
+    assert left(lines)["workspace/SOUL.md"] == "it is longer than 4 MiB: the rest was skipped"
 
 
 def test_files_and_lines_that_are_no_conversation_are_named(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
@@ -308,7 +308,11 @@ def test_an_odd_value_stops_its_own_schedule_only(
     assert old in text
     (root / file).write_text(text.replace(old, odd, 1))
     lines = bring(product, root)
-    assert [why for what, why in left(lines).items() if what.startswith("schedule") and "no cron line" in why]
+    assert [
+        why
+        for what, why in left(lines).items()
+        if what.startswith("schedule") and "cannot be written as a cron line" in why
+    ]
     assert any(line.what.startswith("conversation") for line in lines if line.became == "came")
 
 
@@ -340,7 +344,7 @@ def test_what_only_looks_like_a_home_is_refused(
 def test_a_database_of_something_else_is_no_open_webui(shoal: Shoal, tmp_path: Path) -> None:
     peers.database(tmp_path / "webui.db", "create table user (id text); create table x (y text)", {"user": [("u",)]})
     ran = shoal("import", "openwebui", str(tmp_path))
-    assert (ran.code, "no person is in it" in ran.err) == (1, True)
+    assert (ran.code, "it contains no person" in ran.err) == (1, True)
 
 
 # ---- whatever it holds ----

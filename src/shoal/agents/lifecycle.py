@@ -97,7 +97,7 @@ class Checks(msgspec.Struct, frozen=True):
         known = sorted(self.tools())
         if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+            hint = f"Did you mean {near[0]!r}?" if near else f"Tools: {', '.join(known)}."
             raise InvalidInput(f"There is no tool {name[:80]!r}. {hint}")
 
 
@@ -217,7 +217,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         self._existing(name)
         address = thread_address(thread)
         if address.platform not in self.adapters:
-            there = f"There are: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
+            there = f"Platforms: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
             raise InvalidInput(
                 f"There is no platform {address.platform[:80]!r} here. {there} Another account of a platform is "
                 "PLATFORM.ACCOUNT; set it up first."
@@ -307,7 +307,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         ]
         notices += [
             f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
-            f"Make it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
+            f"Create it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
             for account, name in self._bindings.accounts.items()
             if not self.agents.exists(name)
         ]
@@ -352,7 +352,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     def _existing(self, name: str) -> None:
         known = self.agents.names()
         if name not in known:
-            raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(known)}.")
+            raise NotFound(f"There is no agent {name[:80]!r}. Agents: {', '.join(known)}.")
 
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
@@ -394,7 +394,7 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
         elif key_named(key) in KEYS:
             chosen[key_named(key)] = value
         else:
-            raise InvalidInput(f"`{key[:40]}` cannot be set. What can be: listen, {', '.join(KEYS)}.")
+            raise InvalidInput(f"`{key[:40]}` cannot be set. Settings: listen, {', '.join(KEYS)}.")
     return name, listen, chosen, rest.strip()
 
 

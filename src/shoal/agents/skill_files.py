@@ -77,7 +77,7 @@ async def install_skills(
             raise InvalidInput(f"The {SKILL_FILE} of {folder[:80]!r} is not UTF-8 text.") from error
         parsed = parse_skill(root.path / (folder or "-") / SKILL_FILE, text, root.scope)
         if isinstance(parsed, SkillProblem):
-            raise InvalidInput(parsed.text.replace("is left out", "cannot be installed"))
+            raise InvalidInput(parsed.text.replace("is skipped", "cannot be installed"))
         if parsed.name in texts:
             raise InvalidInput(f"The archive has two skills {parsed.name!r}.")
         if (root.path / parsed.name).is_symlink() or _file_of(root, parsed.name).exists():
@@ -91,7 +91,7 @@ async def install_skills(
                     write_file(root.path / name / path, content)
 
         await in_thread(write)
-        await put_skill(root, agent_home, name, texts[name], by, audit)  # last: without it nobody is told of the others
+        await put_skill(root, agent_home, name, texts[name], by, audit)  # last, because it announces the others
     return [*texts]
 
 
@@ -158,13 +158,13 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
             raise InvalidInput(f"The archive unpacks to more than {UNPACKED_BYTES_MAX // 1_048_576} MiB.")
         files[path] = content
     if odd := next((path for path in files for parent in path.parents if parent in files), None):
-        raise InvalidInput(f"The archive has {str(odd)[:120]!r} in a folder that it has as a file, too.")
+        raise InvalidInput(f"The archive has {str(odd)[:120]!r} below a path that is also a file.")
     return files
 
 
 def _check_size(text: bytes) -> None:
     if len(text) > SKILL_BYTES_MAX:
-        raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes; put the rest into files beside it.")
+        raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes. Put the rest into files next to it.")
 
 
 def _file_of(root: SkillRoot, name: str) -> Path:

@@ -73,7 +73,7 @@ class History:
         self._git("add", "--all", "--", *named)
         self._stage(place_of(self._folder, SYSTEM))
         if self._git("diff", "--cached", "--name-only") or not self._git("rev-list", "--max-count=1", "--all"):
-            self._commit("Keep what was changed by hand", "Shoal")
+            self._commit("Record manual changes", "Shoal")
 
     def record(self, path: Path, subject: str, author: str, *trailers: str) -> None:
         """Commit one changed, new or deleted file. Raises ToolError."""
@@ -94,7 +94,7 @@ class History:
             undone.update(undoes.split())
             if edited and commit not in undone:
                 return commit, subject, place_of(self._folder, edited)
-        raise NotFound("There is nothing left to take back.")
+        raise NotFound("There is nothing left to undo.")
 
     def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
         """Return the latest recorded changes of a file, newest first."""
@@ -120,7 +120,7 @@ class History:
         name = name_of(self._folder, path)
         old, new = self._content(f"{commit}^", name), self._content(commit, name)
         if read_file(path) != new:
-            raise Conflict(f"{name} was changed since, so “{subject}” cannot be taken back by itself.")
+            raise Conflict(f"{name} has changed since, so “{subject}” cannot be undone separately.")
         write_file(path, old)
         self.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
         return subject, path, new, old
@@ -152,7 +152,7 @@ class History:
     def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         git = shutil.which("git")
         if git is None:
-            raise ToolError("git is not installed, and without it no change of the agent could be taken back.")
+            raise ToolError("git is not installed. It is needed to undo changes of the agent.")
         # Variables such as GIT_DIR of the caller must not turn this to another repository.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -260,7 +260,7 @@ class AgentVersions(msgspec.Struct, eq=False):
             async with self.files.marking(source):
                 subject, path, before, after = await in_thread(history.take_back)
             await self.audit(f"agent:{agent}", f"take back: {subject}", by, agent, before, after)
-        return f"Taken back: {subject} ({name_of(folder, path)}). Takes effect on the next turn."
+        return f"Undone: {subject} ({name_of(folder, path)}). Takes effect on the next turn."
 
     async def audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""

@@ -85,7 +85,7 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
 
 
 async def open_turn(services: Services) -> None:
-    """Open the loop of a turn, and what it asks: context, spending. Raises ConfigError, ShoalError."""
+    """Build the loop of a turn, with context and spending. Raises ConfigError, ShoalError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     agents, models, executor = services[AgentRegistry], services[Models], services[Executor]
     profiles, engine, folders = services[Profiles], services[Backend].engine, services[Folders]

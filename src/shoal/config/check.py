@@ -27,7 +27,7 @@ def check(config: Config) -> Iterator[Problem]:
             yield key, f"cannot be used: {error}".rstrip(".")
     for name, provider in config.providers.items():
         if "/" in name:
-            yield ("providers", name), "has a / in its name; allowed: a name without, as in NAME/MODEL"
+            yield ("providers", name), "has a / in its name; allowed: a name without /, as in NAME/MODEL"
         if provider.kind not in PROVIDER_KINDS and provider.kind not in extensions("shoal.providers"):
             known = ", ".join(PROVIDER_KINDS)
             yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
@@ -43,13 +43,13 @@ def check(config: Config) -> Iterator[Problem]:
     except ConfigError:
         url = ""
     if url and not url.startswith(("postgresql://", "postgres://")):
-        yield ("database", "url"), "is the address of something else; allowed: postgresql://…, or empty for SQLite"
+        yield ("database", "url"), "is not a PostgreSQL URL; allowed: postgresql://…, or empty for SQLite"
     shares = config.context.events_share + config.context.artifacts_share
     if shares > 1:
         yield ("context", "events_share"), f"and artifacts_share are {shares:g} together; allowed: at most 1"
     stalled = config.engine.stalled_seconds
     if stalled <= config.engine.heartbeat_seconds:
-        best = "allowed: more than heartbeat_seconds, best five times that"
+        best = "allowed: more than heartbeat_seconds, ideally five times as much"
         yield ("engine", "stalled_seconds"), f"is {stalled:g}; {best}"
     yield from _permissions(config.permissions)
     kind = config.sandbox.kind
@@ -59,7 +59,7 @@ def check(config: Config) -> Iterator[Problem]:
     for name, person in config.access.people.items():
         for identity in person.identities:
             if seen.setdefault(identity, name) != name:
-                where = f"is named for {seen[identity]} too; allowed: each identity for one person"
+                where = f"also belongs to {seen[identity]}; allowed: each identity for one person"
                 yield ("access", "people", name, "identities"), f"has {identity}, which {where}"
     for name in config.__struct_fields__:
         section = getattr(config, name)
@@ -91,7 +91,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
         here = ("permissions", "profiles", name)
         if name in BUILTIN_PROFILES:
             is_sound = False
-            yield here, "is a built-in profile; allowed: another name, with extends to build on it"
+            yield here, "is a built-in profile; allowed: a different name, with extends to build on it"
         if profile.extends and profile.extends not in names - {name}:
             is_sound = False
             yield (*here, "extends"), f'is "{profile.extends}"; allowed: {", ".join(sorted(names - {name}))}'
@@ -120,7 +120,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
         for number, account in enumerate(accounts):
             here = ("platforms", platform, str(number)) if len(accounts) > 1 else ("platforms", platform)
             if account.account in seen:
-                yield (*here, "account"), f'is "{account.account}" twice; allowed: a name of its own for each account'
+                yield (*here, "account"), f'is "{account.account}" twice; allowed: a unique name for each account'
             seen.add(account.account)
             if not account.enabled:
                 continue
@@ -128,10 +128,10 @@ def _platforms(config: Config) -> Iterator[Problem]:
                 yield (*here, key), problem
     for name in config.platforms.accounts:
         if name in OWN_PLATFORMS or name == SUBAGENTS or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-            yield ("platforms", name), "has the name of one of Shoal's own places, or characters that threads' ids lack"
+            yield ("platforms", name), "has a reserved name, or characters that are not allowed in thread ids"
     taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
         if name.partition(".")[0] in taken:  # its people would pass the access gate of that platform, or none
-            yield ("platforms", "webhook", name), "has the name of another platform; allowed: any other name"
+            yield ("platforms", "webhook", name), "has the name of another platform; allowed: a different name"
         if webhook.enabled and not webhook.secret:
-            yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text both sides know"
+            yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text that both sides know"

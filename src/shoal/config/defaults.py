@@ -46,7 +46,7 @@ KNOWN_PROVIDERS = {
         "anthropic/claude-sonnet-5.5", "an OpenRouter key", "sk-or-",
     ),
     "ollama": KnownProvider("Ollama on this machine", "openai", "http://127.0.0.1:11434/v1"),
-    "local": KnownProvider("A model file (GGUF) that Shoal runs itself", "local"),
+    "local": KnownProvider("A model file (GGUF), run by Shoal itself", "local"),
 }  # fmt: skip
 """In the order of the search for a default model."""
 

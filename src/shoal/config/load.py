@@ -47,7 +47,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
             return found if isinstance(found, Secret) else parse_secret(found, environ, home)
         if isinstance(found, kind):
             return found
-        raise NotImplementedError(f"no way to read a {kind}")
+        raise NotImplementedError(f"cannot read a {kind}")
 
     content: Table = {**draft.content, "home": home}
     try:
@@ -103,7 +103,7 @@ class Draft:
             else:  # a platform's only account needs no number
                 table = as_table(items[0]) if len(items) == 1 else None
             if table is None:
-                self.complain(path, f"cannot be set, since {'.'.join(path[:depth])} is not one table")
+                self.complain(path, f"cannot be set, because {'.'.join(path[:depth])} is not one table")
                 return
         table[path[-1]] = value
 
@@ -148,7 +148,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
         raise ConfigError([problem]) from error
     except OSError as error:
-        problem = f"{file} cannot be read: {error.strerror}. Put a file there that this user may read."
+        problem = f"{file} cannot be read: {error.strerror}. Make it readable for this user."
         raise ConfigError([problem]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
@@ -158,7 +158,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     draft.list_named_accounts()
     if "home" in draft.content:
         del draft.content["home"]
-        draft.complain(("home",), "is not a key of the file; pass --home DIR or set SHOAL_HOME")
+        draft.complain(("home",), "cannot be set in the file; pass --home DIR or set SHOAL_HOME")
     for name in sorted(environ):
         if name.startswith(PREFIX) and (SEPARATOR in name or name == TIMEZONE):
             path = tuple(part.lower() for part in name.removeprefix(PREFIX).split(SEPARATOR))
@@ -333,12 +333,12 @@ class _Salvage:
             accounts = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
             return [item for item in accounts if item is not None]
         if plain is Secret and isinstance(found, str) and (odd := odd_character(trimmed_secret(found))):
-            self.draft.complain(path, f"has {odd} in it, which no key has; copy it again")
+            self.draft.complain(path, f"contains {odd}, which is not part of any key; copy it again")
             return None
         try:
             msgspec.convert(found, hint, dec_hook=self.decode)
         except msgspec.ValidationError:
-            says = "is not a secret as it should be" if plain is Secret else f"is {_shown(found)}"
+            says = "is not a valid secret" if plain is Secret else f"is {_shown(found)}"
             self.draft.complain(path, f"{says}; allowed: {allowed(hint)}")  # a secret's value is never shown
             return None
         return found
@@ -369,7 +369,7 @@ def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Sec
     if isinstance(found, str):
         value = trimmed_secret(found)
         if odd := odd_character(value):
-            raise ValueError(f"a secret has {odd} in it")
+            raise ValueError(f"a secret contains {odd}")
         return Secret("value", value)
     table = as_table(found)
     if table is not None and len(table) == 1:

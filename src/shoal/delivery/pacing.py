@@ -67,7 +67,7 @@ class Pacer:
         return not any(route.queue.locked() for route in routes) and self._leave(thread, routes)
 
     def _leave(self, thread: ThreadId, routes: Sequence[_Route]) -> bool:
-        """Count a post if it may leave now, and return whether it may."""
+        """Count a post if it may be sent now, and return whether it may."""
         if self._wait_seconds(thread, *routes) > 0:
             return False
         now = self._clock.monotonic()

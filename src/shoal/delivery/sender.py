@@ -77,7 +77,7 @@ MOVED_HERE = "_I could not post this in its thread, so it is here._"
 
 SPOKEN_TRIES = 3
 """Attempts to synthesize an answer while the service is down. Later, nobody waits for it."""
-UNSPOKEN = "I could not say that aloud: {why}"
+UNSPOKEN = "I could not speak this answer: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
 
@@ -232,7 +232,7 @@ class Sender:
             async with self._begun.one_by_one(f"post {row.id}"):
                 is_more = await self.deliver(row)
         except EndedTwice as error:
-            log.error("a post was given up: the process ended twice at it", extra={"post": row.id})
+            log.error("a post was given up: the process ended twice while sending it", extra={"post": row.id})
             await self._begun.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
             await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
@@ -383,7 +383,7 @@ class Sender:
                 await withdraw(self._adapter, thread, preview)
             except PlatformError as error:  # nothing was posted either way
                 if error.barred:
-                    log.info("a preview was left where it stands", extra={"thread_id": thread, "why": str(error)})
+                    log.info("a preview could not be removed", extra={"thread_id": thread, "why": str(error)})
                     return await self._post(post, way)
                 wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error

@@ -187,7 +187,7 @@ class PostgresEngine:
             return
         with _translated():
             if running is None or not await self._execute(_HAS, [running.job, self._worker]):
-                raise StaleEpoch(f"Thread {thread}: this worker was silent, and the thread was given to another.")
+                raise StaleEpoch(f"Thread {thread}: this worker stopped responding, so another one took over.")
 
     async def wake(self, thread: ThreadId) -> None:
         """Have a worker advance the thread soon. Raises StoreError if the database is down."""

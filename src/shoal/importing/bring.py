@@ -193,7 +193,7 @@ class Bringing:
             if is_on:
                 self._tell("came", what, f"{where}/skills/{skill.name}")
                 continue
-            wrong = f" It has to be corrected first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
+            wrong = f" Correct it first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
             self._tell("off", what, f"read it, then: {todo}{wrong}")
 
@@ -226,7 +226,7 @@ class Bringing:
             except InvalidInput as error:
                 self._tell("left", what, str(error))
                 continue
-            self._tell("came", what, f"{counted(len(new), 'line', 'lines')} in {name}, for you alone")
+            self._tell("came", what, f"{counted(len(new), 'line', 'lines')} in {name}, only for you")
 
     # ---- settings ----
 
@@ -269,7 +269,7 @@ class Bringing:
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
         """Collect keys to set. Invalid keys and existing ones are reported and skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
-            self._tell("left", what, "another of the same name came")
+            self._tell("left", what, "another one has the same name")
             return False
         try:
             load_config(self._home.root, os.environ, {**self._settings, **self._secrets, **values, **secrets})
@@ -288,7 +288,7 @@ class Bringing:
         }  # also where it is a trial
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
-            self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here, and stays")
+            self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
         elif wanted and wanted.split("/")[0] in have:
             fallback = [model for model in self._found.fallback if model.split("/")[0] in have]
             values: dict[str, Value] = {"model.name": wanted}
@@ -409,7 +409,7 @@ def _events(found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Even
             close(found.messages[number - 1].at if number else message.at)
             digest = hashlib.sha256(f"{thread}\0{number}".encode()).digest()[:10]
             turn, answer, steps = TurnId(format_ulid(int(message.at.timestamp() * 1000), digest)), "", 0
-            text = message.text if message.role == "user" else "(The agent wrote by itself.)"
+            text = message.text if message.role == "user" else "(The agent wrote on its own.)"
             origin = "person" if message.role == "user" else "system"
             note(message.at, UserSaid(text, person, f"import:{number}", origin, direct=True, tainted_by=source))
             note(message.at, TurnStarted(found.agent, ""))

@@ -156,14 +156,14 @@ class Found(msgspec.Struct):
         if messages:
             self.threads.append(FoundThread(key, agent, title or messages[0].text, messages))
         else:
-            self.leave(f"{agent}: conversation {title or key}", "nothing was said in it")
+            self.leave(f"{agent}: conversation {title or key}", "it is empty")
         return results
 
     def leave_results(self, agent: str, results: int) -> None:
         """Record that tool results are skipped, if there were any."""
         if results:
-            what = counted(results, "result of a tool", "results of tools")
-            self.leave(f"{agent}: {what}", "what was said is brought over, what tools answered is not")
+            what = counted(results, "tool result", "tool results")
+            self.leave(f"{agent}: {what}", "messages are imported, tool results are not")
 
     def add_schedule(
         self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, told: str = ""
@@ -176,7 +176,7 @@ class Found(msgspec.Struct):
         elif line:
             self.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, told))
         else:
-            self.leave(f"schedule {name}", "no cron line comes as often as it does, or its time cannot be read")
+            self.leave(f"schedule {name}", "its schedule cannot be written as a cron line, or is invalid")
 
 
 # ---- names ----

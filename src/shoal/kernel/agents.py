@@ -109,7 +109,7 @@ messages in threads where it was mentioned. In direct conversations it answers e
 LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
-    "named": "what names it",
+    "named": "mentions",
     "threads": "mentions and replies, and what follows in those threads,",
 }
 """Descriptions for people."""

@@ -11,7 +11,7 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.untrusted import untrusted_block
 
 NOTES_MAX = 20
-"""Calls that are told one by one; of more only how many ended in which way."""
+"""Calls that are listed individually. Beyond that, only counts per outcome are shown."""
 WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
 DROPPED = "staged_dropped"
 """Kind of the note that staged calls did not happen, because their turn ended or their person left before."""
@@ -19,7 +19,7 @@ NOT_OFFERED = "not_offered"
 """Kind of the note that a staged call could not be offered to a person."""
 DROPPED_NAMED_MAX = 5
 """Dropped calls that the note names."""
-HEAD = "[What became of the calls that you had staged:]"
+HEAD = "[Outcome of the calls that you had staged:]"
 _REFUSED: dict[Verdict, str] = {
     "deny": "discarded by a person, did not happen",
     "expired": "expired without an answer, did not happen",
@@ -58,7 +58,7 @@ class EffectNotes(msgspec.Struct):
         self._running = {call.id: what or call.name for call, what in zip(accepted.calls, asked, strict=True)}
 
     def finish(self, result: ToolFinished) -> bool:
-        """Take in a result; False where it is not that of a staged call which runs."""
+        """Record a result. Returns False if it does not belong to a running staged call."""
         what = self._running.pop(result.call_id, "")
         if not what:
             return False
@@ -74,7 +74,7 @@ class EffectNotes(msgspec.Struct):
             self._note("did not happen", failed.message, "")
 
     def take(self) -> list[str]:
-        """Return what is to be told, once."""
+        """Return the pending notes, once."""
         if not self._notes:
             return []
         more = [f"- {counted(count, 'more call')}: {how}" for how, count in self._more.items()]

@@ -72,7 +72,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def tainted_by(self) -> str:
         """Name the untrusted content that the file adds to its message, or return an empty string."""
         if self.author is not None and not self.author.trusted:
-            return f"a file of {self.author.name or self.author.id or 'somebody unknown'}"
+            return f"a file of {self.author.name or self.author.id or 'an unknown person'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
 
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
@@ -354,7 +354,7 @@ def verdict_of(emoji: str) -> bool | None:
 
 
 def means_always(emoji: str) -> bool:
-    """Whether an emoji allows what a card asks from now on: infinity, which some platforms name."""
+    """Whether an emoji stands for "always allow": infinity, which some platforms spell out."""
     return _LOOKS.sub("", emoji).partition("::")[0] in ("♾", "infinity")
 
 

@@ -266,7 +266,8 @@ class Invocation(Protocol):
 
     @property
     def canonical(self) -> str:
-        """Canonical JSON of all that determines the effect: resolved arguments, cwd, relevant environment."""
+        """Return canonical JSON of everything that determines the effect: resolved arguments, cwd, relevant
+        environment."""
         ...
 
     async def run(self) -> ToolOutput:
@@ -635,7 +636,7 @@ class LiveHub(Protocol):
         ...
 
     def watched(self, thread: ThreadId) -> bool:
-        """Whether anybody watches this thread."""
+        """Whether anyone watches this thread."""
         ...
 
 

@@ -489,7 +489,7 @@ class BrokenChain(msgspec.Struct, frozen=True):
             return f"{self.chain}, entry {self.number} of {iso(self.at)} was changed: {self.action[:200]}"
         if self.reason == "missing":
             return f"{self.chain}, entry {self.number} is missing."
-        end = f"ends at entry {self.number} and should end at {self.length}"
+        end = f"ends at entry {self.number} instead of {self.length}"
         return f"{self.chain} {end}: entries were cut off or added."
 
 

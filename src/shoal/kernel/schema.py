@@ -113,7 +113,7 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
         known = ", ".join(key for section in sections for key in keys(section))
         if field[1] == "required":
             return f"{inside} is missing"
-        return f"{inside} is not known{f'; these are: {known}' if known else ''}"
+        return f"{inside} is not known{f'; known: {known}' if known else ''}"
     if hint is None or allowed(hint) == "a value":
         if value := re.fullmatch(r"Invalid enum value (.+)", message):
             return f"{what} cannot be {value[1]}"
@@ -123,9 +123,9 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
         wanted = ", or ".join(_TYPES.get(type_name, type_name) for type_name in named[1].split(" | "))
         return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
-        return f"{what} has to be {table}"
+        return f"{what} must be {table}"
     value = message.partition("value ")[2]
-    return f"{what} has to be {allowed(hint)}{f', and is {value}' if value else ''}"
+    return f"{what} must be {allowed(hint)}{f', and is {value}' if value else ''}"
 
 
 def _unreadable(error: Exception) -> str:
@@ -226,7 +226,7 @@ _TYPES = {
     "date": "a day",
     "bytes": "base64",
 }
-"""What msgspec calls what it wants and finds."""
+"""msgspec's names of expected and actual types."""
 
 _PATTERNS = {
     URL: " that starts with http:// or https://",

@@ -67,7 +67,7 @@ class Secret:
         value = trimmed_secret(value)
         if odd := odd_character(value):
             what = f"The secret from {self.source} {self.name}" if self.name else "A secret in shoal.toml"
-            raise ConfigError([f"{what} has {odd} in it, which no key has. Copy it again."])
+            raise ConfigError([f"{what} contains {odd}, which is not part of any key. Copy it again."])
         self.told(value)
         return value
 
@@ -147,7 +147,7 @@ def _from_command(name: str, command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
     except subprocess.TimeoutExpired as error:
-        raise ConfigError([f"`{name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+        raise ConfigError([f"`{name}` printed no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
     except subprocess.CalledProcessError as error:
         raise ConfigError([f"`{name}` gave no secret: it ended with {error.returncode}."]) from error
     except (OSError, UnicodeDecodeError) as error:

@@ -93,11 +93,11 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """The traits of a tool. The defaults are those of an unknown tool.
 
     Calls of one step may run together if their `effect` is "read". An `idempotent` call that was in flight at a crash
-    is run again. `open_world` marks a read that asks another system. A call `for_trusted` has an unknown effect where
-    anybody who is not trusted has a hand in the turn. A call that `can_stage` may wait until its turn ends: the model
-    does not need the result. `runs_commands` starts processes, which is asked for where no sandbox
-    isolates them. One that `waits` may give its result later; such calls, one after the other in a step, wait together.
-    Of the tools that are always offered, those with the lowest `rank` stay longest in a small window.
+    is run again. `open_world` marks a read that asks another system. A call `for_trusted` has an unknown effect if
+    anyone untrusted influenced the turn. A call that `can_stage` may wait until its turn ends: the model does not need
+    the result. `runs_commands` starts processes, which is asked for where no sandbox isolates them. One that `waits`
+    may give its result later; such calls, one after the other in a step, wait together. Of the tools that are always
+    offered, those with the lowest `rank` stay longest in a small window.
 
     `harmless` are details of calls that do no harm whatever steers them. `for_person`: in a direct conversation it
     changes nothing that anybody but its person may see. `keeps` names the kind of files whose text remains in what a
@@ -159,7 +159,7 @@ LOOKUP = Traits(
     harm="none",
     treatments=Treatments(locked=LOOKED_UP),
 )
-"""Traits of a tool that only shows what the agent may see anyway."""
+"""Traits of a tool that only shows content that the agent may see anyway."""
 
 
 class TraitsByName:

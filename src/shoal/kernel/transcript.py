@@ -43,11 +43,11 @@ from shoal.kernel.messages import (
 from shoal.kernel.untrusted import is_untrusted_block, untrusted_block
 
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
-CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had a word. Think less, and answer now.]"
+CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had any text. Think less, and answer now.]"
 SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that models accept. Other images are ordinary files."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
-CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
+CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
 """Starts the last part of a turn's context, before CONTEXT_TAIL: changes of live sections since the system text."""
 CONTEXT_TAIL = "</context>"
@@ -237,7 +237,7 @@ def _describe(attachment: Attachment, sender: Author) -> str:
     """Describe a file, in an untrusted block if its author is not trusted."""
     where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
     is_theirs = attachment.author is None
-    note = attachment.error or ("what it says stands above" if attachment.words and is_theirs else "")
+    note = attachment.error or ("its text is above" if attachment.words and is_theirs else "")
     where = ": ".join(part for part in (where, note) if part) or "not downloaded"
     description = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
@@ -299,7 +299,7 @@ def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessa
     read = said.tainted_by or by_caller  # by the owner, or an agent for them
     is_shown = any(item.tainted_by == read for item in (*said.refers_to, *said.attachments))
     is_told = read and said.author.trusted and not is_shown
-    before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
+    before = [untrusted_block(read, "The following was written after this was read.")] if is_told else []
     sender = Author(read, trusted=False) if is_told else said.author  # nor are the files known to be theirs
     attached = (_describe(attachment, sender) for attachment in said.attachments)
     parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]

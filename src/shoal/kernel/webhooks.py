@@ -56,7 +56,7 @@ class HttpInbound(Protocol):
     """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`; it checks by itself who calls."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Take a call in. `headers` by lower-case names; never raises for what is in the call."""
+        """Accept a call. `headers` by lower-case names. Never raises for the content of the call."""
         ...
 
 
@@ -67,17 +67,17 @@ _TIMED_BODY = lazy_re.compile(rb"[0-9]{1,12}\.")
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """One way in which a call has proved itself. `identity` depends on the secret and on what is covered alone."""
+    """A successful authentication of a call. `identity` depends only on the secret and the covered content."""
 
     kind: Literal["timed", "signed", "bearer"]
     identity: str
 
 
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
-    """Every way in which a call proves that its sender knows `secret`, the one that covers most first.
+    """Return every authentication of a call with `secret`, the one that covers most first.
 
-    `headers` by lower-case names. Empty for a call that proves nothing, and for a secret shorter than SECRET_CHARS_MIN,
-    so that an empty setting lets nobody in.
+    `headers` by lower-case names. Empty without a valid one, and for a secret shorter than SECRET_CHARS_MIN, so that an
+    empty setting admits nobody.
     """
     if len(secret) < SECRET_CHARS_MIN:
         return ()
@@ -98,7 +98,7 @@ def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) 
 
 
 def _identity(signed: str) -> str:
-    """A digest of a signature: what is remembered of a call signs no other."""
+    """Return the digest of a signature. It cannot be used to sign another call."""
     return hashlib.sha256(signed.encode()).hexdigest()
 
 
@@ -121,7 +121,7 @@ retention."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A call as it was made first: at which address, and when."""
+    """The first delivery of a call: its address and time."""
 
     identity: str
     place: str
@@ -129,7 +129,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What its message is taken in once by."""
+        """Return the key that deduplicates its message."""
         return f"{self.place}@{self.identity[:32]}.{to_micros(self.at)}"
 
 

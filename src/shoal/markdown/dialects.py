@@ -62,7 +62,7 @@ MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"
 
 
 def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
-    """CommonMark for chats that indent no lists. `silent` keeps code from mentioning anybody."""
+    """CommonMark for chats that do not indent lists. `silent` prevents mentions in code."""
     return Dialect(
         text=text,
         token=token,

@@ -564,7 +564,7 @@ def parse(markdown: str) -> list[Node]:
 
 
 def block_starts(markdown: str) -> list[int]:
-    """Return where each block of a text begins. All but the last stay as they are, whatever is written after them."""
+    """Return where each block of a text begins. Later text cannot change any but the last."""
     lines = [
         token.map[0]
         for token in parser().parse(markdown)

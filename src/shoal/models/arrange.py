@@ -1,5 +1,4 @@
-"""Arrange a conversation for one model at one server: omit, describe or move what the server refuses.
-
+"""Arrange a conversation for one model at one server: omit, describe or move content that the server rejects.
 Reasoning is sent back only to the provider, server and model that wrote it. Others refuse it.
 """
 
@@ -20,7 +19,7 @@ from shoal.kernel.messages import (
 )
 from shoal.models.quirks import Quirks
 
-NOT_SHOWN = "[The image {name} is not shown to you: this model takes no images.]"
+NOT_SHOWN = "[The image {name} is not shown to you: this model accepts no images.]"
 CROWDED_OUT = "[The image {name} is no longer shown to you: newer images fill the request.]"
 REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
 BETWEEN = "(I read the results.)"

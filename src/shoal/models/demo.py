@@ -60,7 +60,7 @@ _CAN = {
     "read": "read a file: `read notes.txt`",
     "write": "write a file: `write “hello” to notes.txt`",
     "edit": "change a file: `replace “hello” with “goodbye” in notes.txt`",
-    "upload": "hand you a file: `send me notes.txt`",
+    "upload": "send you a file: `send me notes.txt`",
     "remember": "remember something: `remember that I like tea`",
     "remind": "remind you: `remind me in 10 minutes to stretch`",
 }

@@ -94,7 +94,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 class _KeptSignatures(msgspec.Struct, omit_defaults=True):
-    """Signatures of an answer's text and of each call by index. Empty where none was sent."""
+    """Signatures of an answer's text and of each call by index; empty strings if missing."""
 
     text: str = ""
     calls: list[str] = []

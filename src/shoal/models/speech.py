@@ -39,8 +39,8 @@ _EXTENSIONS = {
 _OPENAI_NAMES: dict[AudioFormat, str] = {"ogg": "opus", "mp3": "mp3"}
 _RATE = re.compile(r"rate=(\d{4,6})")
 TRANSCRIBE = (
-    "Write down word for word what is said in this recording, in the language in which it is said, with punctuation. "
-    "Answer with nothing else. Where nothing is said, answer with nothing at all."
+    "Transcribe this recording word for word, in its language, with punctuation. "
+    "Answer with nothing else. If it contains no speech, answer with nothing at all."
 )
 
 
@@ -348,8 +348,8 @@ class MoonshineSpeech:
 
 
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
-    """The recording in pieces of PIECE_SECONDS at most, cut where it is quietest: the library copies what it is given
-    into thirty times the memory."""
+    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest places, because the library needs
+    thirty times its memory."""
     longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
     while len(samples) - at > longest:
         ends = range(at + longest - 50 * moment, at + longest, moment)

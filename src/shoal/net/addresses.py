@@ -94,7 +94,7 @@ def parse_target(url: str) -> WebAddress:
     if parts.scheme not in PORTS:
         raise FetchError("Only http:// and https:// addresses can be opened.")
     if "@" in parts.netloc or "%" in parts.netloc:
-        raise FetchError("An address must not carry a user name, a password or escapes before its path.")
+        raise FetchError("An address must not contain a user name, a password or escapes before its path.")
     if port == 0 or parts.netloc.endswith(":"):
         raise FetchError("The address has no usable port.")
     host = _host(parts.hostname or "", bracketed=parts.netloc.startswith("["))

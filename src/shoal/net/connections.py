@@ -19,7 +19,7 @@ _REASONS = {
     errno.ETIMEDOUT: "no answer in time",
     errno.EHOSTUNREACH: "no route to the host",
     errno.ENETUNREACH: "no network",
-    errno.ENOENT: "nothing listens there",
+    errno.ENOENT: "connection refused",
 }
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 

@@ -36,7 +36,7 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
 """Addresses of one name that are tried."""
-LED_TO = "the host that the address leads on to"
+LED_TO = "the host that the address redirects to"
 """Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints."""
 
 

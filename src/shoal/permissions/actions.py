@@ -187,7 +187,7 @@ class CommandPaths:
         return places
 
     def _joined(self, places: Sequence[str] | None, folders: Iterable[Word]) -> list[str] | None:
-        """Join folders to each place, in order."""
+        """Join each of these folders to each place in turn."""
         for folder in folders:
             texts = expand(folder, self._taken.variables)
             if places is None or texts is None or any(mark in text for text in texts for mark in _MARKS):

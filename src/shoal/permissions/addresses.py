@@ -113,7 +113,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         )
 
     def counted(self, address: str, reads: "WebReads") -> "WebReads":
-        """Return the reads of the turn including this one."""
+        """Return the turn's reads including this one."""
         site = "" if address in self.words else site_of(address)
         followed = {**reads.followed, site: reads.followed.get(site, 0) + 1} if site else reads.followed
         return WebReads(reads.count + 1, followed)

@@ -17,7 +17,7 @@ from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
-"""The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
+"""The pattern that matches everything, and so names opaque commands too; the rule of `open`."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
 """Tools for which `guarded` asks, unless the effect says otherwise."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
@@ -61,10 +61,10 @@ _DENIED_COMMANDS = {
     "changing anything on GitHub with hub": (
         rf"{_AT}hub{_FLAGS} (create|fork|pull-request|push|sync|delete|merge|api)( .*)?"
     ),
-    "writing calls of the API of GitHub or GitLab": (
+    "writing calls of the GitHub or GitLab API": (
         rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?"
     ),
-    "calls of the API of GitHub or GitLab with fields, which write": (
+    "calls of the GitHub or GitLab API with fields, which write": (
         rf"(?!.* (-X ?|--method[ =])(GET|HEAD)( .*)?$)(?!.* graphql( .*)?$){_AT}(gh|glab) api( .*)? "
         r"(-[fF].*|--(field|raw-field|input|form).*)"
     ),
@@ -88,7 +88,7 @@ _DENIED_COMMANDS = {
     "managing machines with Ansible, Chef, Puppet, Salt and the like": (
         rf"{_AT}(ansible|ansible-playbook|ansible-pull|capistrano|cap|fab|chef|knife|puppet|salt|salt-ssh)( .*)?"
     ),
-    "pushing, copying or deleting container images, and signing in for that": (
+    "pushing, copying or deleting container images, and signing in to registries": (
         rf"{_AT}(docker|podman|buildah|nerdctl|oras|crane|regctl|skopeo){_FLAGS}"
         r"( (image|compose|manifest|buildx|registry))? (push|login|logout|copy|cp|sync|delete)( .*)?"
     ),
@@ -178,11 +178,11 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
     return (
         *denied,
         *_otherwise("deny", others, {AGENT_ITSELF: _ALIKE_EDITORS}),
-        WordedRule("allow", rest, "all but hardware, tools of MCP servers and messages"),
+        WordedRule("allow", rest, "everything except hardware, tools of MCP servers and messages"),
         *_allowing(others),
         *_otherwise("ask", others),
-        WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command that no other rule names"),
-        WordedRule("ask", MCP_TOOLS, "tools of MCP servers, but for those that you confirmed as reads"),
+        WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command without another rule"),
+        WordedRule("ask", MCP_TOOLS, "tools of MCP servers, except those you confirmed as reads"),
     )
 
 

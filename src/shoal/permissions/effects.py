@@ -98,10 +98,10 @@ ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
         "read": "reading its own folders, memory, this conversation, the web and MCP servers",
-        "contained": "changes that /undo takes back, and commands in a sandbox without network",
+        "contained": "changes that /undo can restore, and commands in a sandbox without network",
         "outward": "calls that leave this machine or this conversation",
-        "lasting": "changes that /undo does not take back",
-        "unknown": "calls whose effect nobody knows, such as commands without a sandbox",
+        "lasting": "changes that /undo cannot restore",
+        "unknown": "calls with an unknown effect, such as commands without a sandbox",
     }
 )
 """What each effect covers, for lists of rules."""
@@ -181,8 +181,8 @@ def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
 
 
 def _writes_executed(action: Action, detail: str) -> bool:
-    """Whether a command that changes something names a file that other programs execute or take orders from, beside
-    its own program and what it runs itself."""
+    """Whether a command that changes something names a file that other programs execute or obey, besides its own
+    program and files that it runs."""
     if action.writes is not None:
         return any(map(is_executed, action.writes))
     run = {PurePosixPath(name).name for name in action.runs}
@@ -198,12 +198,12 @@ def in_words(situation: Situation) -> str:
     """Describe what `standard` runs without asking and what it asks about, for people, by the current sandbox."""
     if situation.sealed:
         return (
-            "Reading, commands in the sandbox and changes that /undo can take back run by themselves. "
+            "Reading, commands in the sandbox and changes that /undo can restore run without asking. "
             "Shoal asks before anything that leaves this machine or this conversation, or that cannot be undone."
         )
     where = "the sandbox has a network" if situation.isolated else "no sandbox isolates them"
     return (
-        "Reading and changes of files in the workspace run by themselves. "
+        "Reading and changing files in the workspace run without asking. "
         f"Shoal asks before other commands, because {where}, and before anything that leaves this machine or this "
         "conversation, or that cannot be undone."
     )

@@ -99,8 +99,8 @@ def suggestions(
 
 
 def _a_rule_would_do(asked: Approval) -> bool:
-    """Whether a rule would have saved this approval and would allow no more than was shown: the approval had no special
-    reason, such as untrusted content, and covers at most the git files of one git command."""
+    """Whether a rule would have avoided this approval without allowing more than was shown: the approval had no
+    special reason, such as untrusted content, and covers at most the git files of one git command."""
     if asked.needs_trust or asked.reason:
         return False
     is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")

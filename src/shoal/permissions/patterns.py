@@ -31,7 +31,7 @@ class PatternRefused(ValueError):
     """A pattern cannot be used. The text has the reason, without the pattern."""
 
 
-# ---- what a pattern is parsed into ----
+# ---- parsed patterns ----
 
 
 class One(msgspec.Struct, frozen=True):
@@ -250,7 +250,7 @@ def _parse(pattern: str, flags: int) -> Choice:
             flags = re.compile(pattern, flags).flags
         return _Parser(pattern).choice(flags)
     except Warning as warning:
-        raise PatternRefused(f"it may mean something else to a later Python: {warning}") from warning
+        raise PatternRefused(f"a later Python may read it differently: {warning}") from warning
     except re.error as error:
         raise PatternRefused(f"it is not a regular expression: {error}") from error
     except (RecursionError, OverflowError) as error:
@@ -287,7 +287,7 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
     return literals, True
 
 
-# ---- what it is compiled into ----
+# ---- compiled patterns ----
 
 
 class Instruction:
@@ -318,7 +318,7 @@ class _Compiler:
         return Instruction(self.number, node, *onward)
 
     def build(self, node: Node, onward: Instruction) -> Instruction:
-        """The first instruction of a node before what comes after it."""
+        """Return the first instruction of a node that precedes `then`."""
         match node:
             case Choice(options):
                 starts: list[Instruction] = []

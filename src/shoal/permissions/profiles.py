@@ -224,7 +224,7 @@ class Profiles:
     def check(self, name: str) -> None:
         """Raise InvalidInput with the known names if no profile has this name."""
         if name not in self.names:
-            raise InvalidInput(f"There is no permission profile {name[:80]!r}. There are: {', '.join(self.names)}.")
+            raise InvalidInput(f"There is no permission profile {name[:80]!r}. Profiles: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
         """Return the profile with the overrides for this asker and agent. The last matching override is checked first,
@@ -262,7 +262,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
                 asking.append(rule)
             if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
                 allowing.append(rule)
-    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # of one layer, the one that stands first
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # the first one of a layer
     ask = min(asking, key=lambda rule: rule.layer, default=None)
     if allow is not None and (ask is None or allow.layer <= ask.layer):
         return Ruling(action.text, "allow", allow.shown)

@@ -62,7 +62,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
     """Return the pattern for a subject. Raises InvalidInput if the text is not valid for a rule."""
     text = subject.text.strip()
     if not text or not text.isprintable():
-        raise InvalidInput("Say which, in one line of characters that can be seen.")
+        raise InvalidInput("Write it in one line of visible characters.")
     match subject.what:
         case "tool":
             if not re.fullmatch("[A-Za-z0-9_-]+", text):
@@ -74,21 +74,21 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
             parts = [action for action in shell_actions("bash", text, cwd=WORKSPACE) if not action.whole]
             if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
                 raise InvalidInput(
-                    "A rule is about one command. Make one for each between `&&`, `|` and `;`, and one about writing "
-                    "for each file that `>` writes to."
+                    "A rule covers one command. Add one for each command between `&&`, `|` and `;`, and a rule about "
+                    "writing for each file after `>`."
                 )
             text = parts[0].text.removeprefix("tool:bash:")
         case "web":
             if not re.match(r"https?://[^/\s]", text):
-                raise InvalidInput(f"{text[:80]!r} is no address of a page; it begins with https:// or http://.")
+                raise InvalidInput(f"{text[:80]!r} is not a web address. It must begin with https:// or http://.")
             text = text.rstrip("/") if subject.beginning else text
         case "read" | "write":
             path = text if text.startswith("/") else f"/workspace/{text}"
             if ".." in path.split("/"):
-                raise InvalidInput("A path in a rule goes straight down: leave out `..`.")
+                raise InvalidInput("A path in a rule cannot contain `..`.")
             text = re.sub("/+", "/", path.replace("/./", "/")).removesuffix("/")
             if not text:
-                raise InvalidInput("Name a file or a folder; for all of them make a rule about the tool.")
+                raise InvalidInput("Name a file or a folder. For all files, add a rule about the whole tool.")
     begin = f"tool:({'|'.join(_named(subject.what, traits))}):"
     return begin + literal_pattern(text) + (_BELOW[subject.what] if subject.beginning else "")
 
@@ -119,8 +119,8 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
     if subject is None:
         return _words_of_one(pattern, traits)
     if subject.what == "tool":
-        return f"all that the tool {subject.text} does"
-    more = {"command": ", whatever follows it", "web": " and what is below it"}.get(subject.what, " and all below it")
+        return f"everything the tool {subject.text} does"
+    more = ", with any arguments" if subject.what == "command" else " and everything below it"
     return f"{_TITLES[subject.what]} {subject.text}{more if subject.beginning else ''}"
 
 
@@ -146,7 +146,7 @@ def _words_of_one(pattern: str, traits: TraitsByName) -> str:
         case Traits(names="sent"):
             return f"sending {detail}"
         case Traits(harm="message"):
-            return f"{tool} to {detail}, whatever it says"
+            return f"{tool} to {detail}, with any text"
         case _:
             return f"{tool} with exactly {detail}"
 

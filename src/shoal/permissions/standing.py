@@ -32,8 +32,8 @@ WORDS_CHARS_MAX = 300
 def standing_rule(
     actions: Sequence[Action], covers: Coverage, profile: Profile, situation: Situation, asker: Asker, agent: str
 ) -> StandingRule:
-    """The rule that covers these actions, which the profile does not deny, and as little else as a rule can; NO_RULE
-    where none may be made."""
+    """Return the narrowest rule that covers these actions, unless the profile denies them; NO_RULE if none is
+    possible."""
     names: list[str] = []
     for action in actions:
         if action.whole or decide(profile, action, situation).decision == "allow":
@@ -52,7 +52,7 @@ def standing_rule(
 
 
 def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:
-    """The name of an action that says most of what it does; empty where a rule would have to cover more."""
+    """Return the most specific action, or an empty string if a rule would have to cover more."""
     tool = traits.of(action.tool)
     lasts = effect_of(action, traits, situation) == "lasting" or tool.harm in ("agent", "lasting")
     if action.opaque or lasts or sink_of(action, traits, situation) == CONFIDENTIAL:

@@ -122,7 +122,7 @@ class TaintState(msgspec.Struct, frozen=True):
         if not names or not all(name.startswith(MESSAGE_OF) for name in names):
             return f"Untrusted content was read in this conversation ({self.shown})"
         people = TaintState(tuple(Source(0, name.removeprefix(MESSAGE_OF)) for name in names)).shown
-        return f"Not everyone who wrote in this conversation is on your list of trusted people ({people})"
+        return f"Someone who wrote in this conversation is not on your list of trusted people ({people})"
 
     def summarised(self, upto_seq: int) -> str:
         """Return the taint of a summary of the events up to this number; empty if none."""
@@ -144,7 +144,7 @@ def source_of(event: Event) -> str:
         case AssistantSaid(tainted_by=name) if not event.turn:  # restored, possibly without the content that tainted it
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
-            return f"{MESSAGE_OF}{author.name or author.id or 'somebody unknown'}"
+            return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"
         case UserSaid(refers_to=references, attachments=files):
             return next((reference.tainted_by for reference in (*references, *files) if reference.tainted_by), "")
         case _:
@@ -190,15 +190,15 @@ def sink_of(
         case "file":
             if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
                 return "write outside the workspace"
-            return "write a file that other programs execute or take orders from" if is_executed(detail) else ""
+            return "write a file that other programs execute or obey" if is_executed(detail) else ""
         case "lasting":
-            return "leave something behind that later conversations read"
+            return "write something that later conversations read"
         case "command":
             return _command_sink(action, detail) if detail else ""
         case "agent":
             return "change the agent itself"
         case "message":
-            return "write to somebody else"
+            return "write to someone else"
         case "outside":
             return OUTSIDE
 
@@ -219,11 +219,11 @@ def _command_sink(action: Action, detail: str) -> str:
     if writes and not known.harmless:
         return "write outside the workspace, or to a file that something may execute later"
     if action.opaque:
-        return "run something that cannot be seen through"
+        return "run something that cannot be analyzed"
     if not known.harmless:
-        return "run a program, or use one in a way, that is not known to be harmless"
+        return "run a program in a way that is not known to be harmless"
     if known.reads is None:
-        return "read files that cannot be told before it runs"
+        return "read files that are unknown until it runs"
     if any(_SECRET.search(name) or is_secret_file(name) for name in known.reads):
         return "touch something that looks like a secret"
     return ""

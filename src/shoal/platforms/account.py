@@ -59,7 +59,7 @@ BEGUN_MAX = 1000
 NOTHING_READ = "I cannot read your message. Please write it as text."
 MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
 NOTHING_ASKED = "Yes? Mention me together with your question."
-GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
+GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help shows what I can do."
 
 FILES_MAX = 10
 """Files downloaded per message. The agent sees only the names of the others."""
@@ -127,7 +127,7 @@ class ChatAccount(Generic[S]):
                     await self._keep_connected(inbox)
             except* StoreError:
                 raise
-            except* Exception as group:  # noqa: BLE001  whatever it is, it is waited for and logged below
+            except* Exception as group:  # noqa: BLE001  every error is logged below, followed by a pause
                 unforeseen = group.exceptions[0]
             finally:
                 self._inbox = self._tasks = None
@@ -418,7 +418,7 @@ class ChatAccount(Generic[S]):
         return decoded
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
-        """Introduce the agent once where somebody added it. A stranger is turned away as usual. Raises StoreError."""
+        """Introduce the agent once after someone added it. A stranger is turned away as usual. Raises StoreError."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
             await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 

@@ -195,7 +195,7 @@ class Intake:
         self._writing = asyncio.Lock()
 
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
-        """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
+        """Continue with the events that an earlier process left, in order within each chat. Raises StoreError."""
         self._begun.open()
         await self._begun.share(self._store)
         left = await self._store.page(self._scope, limit=WAITING_MAX)
@@ -206,8 +206,8 @@ class Intake:
             self._queue(_Event(lane, content, key))
 
     async def put(self, lane: str, content: str) -> bool:
-        """Take an event of a chat in, or keep it; returns whether anything came of it yet. Raises StoreError, and
-        PlatformError where it has to be delivered again."""
+        """Process an event of a chat, or store it for later; return whether it had an effect. Raises StoreError, and
+        PlatformError if the platform must deliver it again."""
         event = _Event(lane, content)
         while self._waiting >= WAITING_MAX or (lane not in self._lanes and len(self._lanes) >= SLOW_MAX):
             self._room.clear()
@@ -383,7 +383,7 @@ async def save_attachment(
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as kept:  # next, the platform is told that its message arrived
+            with path.open("wb") as kept:  # next, confirm the message to the platform
                 kept.write(body)
                 kept.flush()
                 os.fsync(kept.fileno())

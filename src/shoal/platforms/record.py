@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.platforms.account import ChatAccount
 
 BUILT_IN = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
-"""In setup's order. The usual variables of each begin with its name in capitals."""
+"""Order of platforms in setup. Their environment variables begin with the name in capitals."""
 
 
 class SetupQuestion(NamedTuple):

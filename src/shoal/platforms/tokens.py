@@ -29,7 +29,7 @@ KEYS_MAX = 64
 KEEP_KEYS_SECONDS = 86_400.0
 """Keys older than this are fetched again."""
 ASK_AGAIN_SECONDS = 60.0
-"""An unknown key makes us fetch, but not more often than this, whatever strangers send."""
+"""Pause between fetches because of unknown keys, even if strangers send many."""
 
 Claims: TypeAlias = Mapping[str, object]
 Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
@@ -41,7 +41,7 @@ class BadToken(Exception):
 
 
 class SigningKey(NamedTuple):
-    """A public key, and the channels for which its owner vouches with it; none named means all."""
+    """A public key, and the channels that it is endorsed for; empty means all."""
 
     key: "RSAPublicKey"
     endorsements: tuple[str, ...] = ()
@@ -70,10 +70,10 @@ def check_package(extra: str) -> None:
 
 
 class KeyRing:
-    """The keys at one address: a key set, certificates by their ids, or a description that names a key set.
+    """The keys at one address: a key set, certificates by id, or a description that names a key set.
 
-    An unknown key makes it fetch again, so that a rotation is noticed; while the address does not answer, the last keys
-    stay good.
+    An unknown key causes a fetch, so that rotations are noticed. If the address does not answer, the last keys stay
+    valid.
     """
 
     def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:
@@ -87,11 +87,9 @@ class KeyRing:
     async def verify(
         self, headers: Mapping[str, str], audiences: Sequence[str], issuers: Collection[str], channel: str | None = None
     ) -> Claims:
-        """The claims of a call's bearer token whose signature, issuer, audience and times hold.
-
-        Where its key is endorsed for certain channels, `channel` has to be one of them. Raises BadToken, PlatformError
-        when keys cannot be had.
-        """
+        """Return the claims of a call's bearer token after verifying signature, issuer, audience and times. If its
+        key is endorsed for certain channels, `channel` must be one of them. Raises BadToken, PlatformError if keys
+        are unavailable."""
         import jwt
 
         scheme, _, token = headers.get("authorization", "").partition(" ")

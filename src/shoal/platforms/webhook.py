@@ -1,4 +1,4 @@
-"""The webhook chat: whatever speaks its JSON can be a platform; docs/platforms/webhook.md describes it."""
+"""The webhook chat: any program that speaks its JSON can be a platform. See docs/platforms/webhook.md."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ from shoal.platforms.record import Platform
 log = logging.getLogger(__name__)
 
 MAIN_THREAD = "main"
-"""The thread of a channel where none is named."""
+"""Thread part of a call without a thread."""
 THREAD_CHARS = 26
 FILE_BYTES_MAX = 10_485_760
 KEY_HEADER_CHARS_MAX = 255
@@ -39,7 +39,7 @@ KEY_HEADER_CHARS_MAX = 255
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-# ---- what comes in ----
+# ---- incoming ----
 
 
 class WebhookPerson(msgspec.Struct, frozen=True):
@@ -52,8 +52,7 @@ class WebhookPerson(msgspec.Struct, frozen=True):
 
 
 class WebhookFile(msgspec.Struct, frozen=True):
-    """A file with a message: `data` in base64, or a public `url`. `author`: whose it is, where that is somebody else
-    than who wrote the message."""
+    """A file of a message: `data` in base64, or a public `url`. `author` is set if it belongs to another person."""
 
     name: str
     media_type: str = "application/octet-stream"
@@ -63,8 +62,8 @@ class WebhookFile(msgspec.Struct, frozen=True):
 
 
 class WebhookReference(msgspec.Struct, frozen=True):
-    """A message that another one answers, quotes or passes on, that began its thread, or stands before it. `own`: one
-    of ours, by the `id` that it was given."""
+    """A message that another one answers, quotes or forwards, or that precedes it. `own`: one of ours, by its
+    assigned `id`."""
 
     text: str = ""
     kind: Literal["reply", "quote", "forward", "opening", "before"] = "reply"
@@ -192,7 +191,7 @@ class _PostedId(msgspec.Struct, frozen=True):
 
 
 def key_header(key: str) -> str:
-    """A key as a header can carry it: percent-encoded where it is not visible ASCII; a long one as its digest."""
+    """Encode a key for a header: percent-encoded except for visible ASCII; a long key as its digest."""
     visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
     return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
 
@@ -242,7 +241,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             call = msgspec.json.decode(body, type=Call)
             place_of(self.platform, call)
         except UNREADABLE as error:
-            return _refusal(400, "bad_request", f"The call is not one that is known: {refusal(error, Call)}.")
+            return _refusal(400, "bad_request", f"The call is invalid: {refusal(error, Call)}.")
         except InvalidId as error:
             return _refusal(400, "bad_request", str(error))
         if self._inbox is None:
@@ -254,8 +253,8 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         return HttpAnswer(200, msgspec.json.encode({"answer": answer}))
 
     async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
-        """Take a call in unless it was already. A message is also known by its id; anything else only by its signature,
-        so that with a bearer secret it counts each time. Raises StoreError."""
+        """Accept a call unless it was already accepted. A message is also known by its id, other calls only by
+        signature, so with a bearer secret they count each time. Raises StoreError."""
         if not isinstance(call, MessageCall) and proved[0].kind == "bearer":
             return await self._take(call, inbox)
         delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)

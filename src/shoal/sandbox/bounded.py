@@ -288,7 +288,7 @@ class DiskUsage:
             return f"{mount.inside} holds {shown_bytes(held.size_bytes)}; at most {most} are allowed. Remove files."
         if held.files > ceiling.files:
             most = f"{self._settings.workspace_files_max:,}"
-            return f"{mount.inside} holds {held.files:,} files and folders; at most {most} are allowed. Remove some."
+            return f"{mount.inside} contains {held.files:,} files and folders; at most {most} are allowed. Remove some."
         return ""
 
     def _disk_full(self, filled: DiskFill) -> str:

@@ -201,7 +201,7 @@ class ProxiedNetwork(HostProxy):
             if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
                 raise SandboxError(
                     f"The sandbox cannot show this Python's installation ({prefix}), which its proxy needs; set "
-                    "sandbox.network to off, or run Shoal with a Python of its own."
+                    "sandbox.network to off, or run Shoal with its own Python."
                 )
             shown = ["--ro-bind", str(prefix), str(prefix)]
         super().__init__(network, ports)
@@ -226,7 +226,7 @@ def parse_request(head: bytes) -> ProxyTarget:
     if method == "CONNECT" and host and port:
         return ProxyTarget(host, port, b"")
     if parts.scheme != "http" or not host:
-        raise ProxyRefusal("400 Only CONNECT and http:// requests are carried")
+        raise ProxyRefusal("400 Only CONNECT and http:// requests are supported")
     dropped = ("host:", "connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
     headers = [line for line in rest.split("\r\n") if line and not line.lower().startswith(dropped)]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -41,7 +41,7 @@ PUBLIC_URL = "web.public_url"
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
 SettingName = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200, description="a key of the table, dots inside"),
+    msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200, description="a key of the table, with dots"),
 ]
 
 
@@ -68,8 +68,8 @@ class Changes:
         """
         if not self._backend.recovers:
             raise Conflict(
-                "Several processes may run on this PostgreSQL, each with its own shoal.toml. Change those, and "
-                "restart them."
+                "Several processes may use this PostgreSQL database, each with its own shoal.toml. Change all of "
+                "these files and restart the processes."
             )
         async with self._lock:
             with self.in_a_sentence():
@@ -104,7 +104,7 @@ class Changes:
         Raises ConfigError and OSError as `write_with_secrets` does, and changes nothing then.
         """
         later = [key for key in (*values, *secrets) if not _takes_effect(key)]
-        assert not later, f"{', '.join(later)} would take effect at the next start only"
+        assert not later, f"{', '.join(later)} would take effect only at the next start"
         await asyncio.to_thread(write_with_secrets, self._home, values, secrets)
         return self.loaded({})
 

@@ -165,7 +165,7 @@ class ChatSetup:
             if platform not in accounts_of(self._config.current):
                 raise NotFound(f"{platform[:80]} is not connected.")
             if bool(code) == bool(user):
-                raise InvalidInput("Give a code or a user, one of both.")
+                raise InvalidInput("Give either a code or a user.")
             if code and self._hearing is not None:
                 prompt = self._hearing.owner(code)
                 user = prompt.author.id
@@ -182,7 +182,7 @@ class ChatSetup:
         try:
             _, user = await self._pairing.confirm(code, [platform], by)
         except NotFound as error:
-            raise NotFound("No such code waits, or it has expired. Write to your bot once more.") from error
+            raise NotFound("This code is unknown or has expired. Write to your bot again.") from error
         await self._pairing.remove(platform, user, by)
         return user
 
@@ -221,10 +221,10 @@ class ChatSetup:
         """Return the table for the file and the secrets it refers to. Raises InvalidInput."""
         if platform not in platforms():
             raise InvalidInput(
-                f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(platforms())}."
+                f"There is no platform {platform[:80]!r} to set up. Platforms: {', '.join(platforms())}."
             )
         if lacking_package(platform):
-            raise InvalidInput(f"That needs the extra `{platform}`. {how_to_add(platform)}, then restart Shoal.")
+            raise InvalidInput(f"This needs the extra `{platform}`. {how_to_add(platform)}, then restart Shoal.")
         accounts: tuple[AccountSettings, ...] = self._config.current.platforms.of(platform)
         account, table = accounts[0] if accounts else None, f"platforms.{platform}"
         given = dict(entered.values)
@@ -247,8 +247,8 @@ class ChatSetup:
                 raise InvalidInput(problem)
             if before and not entered.another_bot and bot_of(before.reveal()) not in ("", bot_of(value)):
                 raise InvalidInput(
-                    "That is the token of another bot. The people and threads here belong to the present one; a second "
-                    f"bot is a table of its own, [{table}.NAME]."
+                    "This token belongs to a different bot. The people and threads here belong to the current one. "
+                    f"Add a second bot as a separate table, [{table}.NAME]."
                 )
             secrets[f"{table}.{name}"] = value
         more: dict[str, Value] = {f"{table}.{name}": value_of(f"{table}.{name}", text) for name, text in given.items()}

@@ -19,7 +19,7 @@ OWN_SERVER = "mine"
 """Name of the provider for such a server."""
 DEMO_TITLE = "None yet: the built-in demo answers"
 NO_CHAT = "none"
-NO_CHAT_TITLE = "None: the page and the terminal are enough"
+NO_CHAT_TITLE = "None: I will use the page and the terminal"
 
 
 def provider_titles() -> Mapping[str, str]:
@@ -27,8 +27,8 @@ def provider_titles() -> Mapping[str, str]:
     of installed packages. Excludes the demo."""
     titles = {name: known.title for name, known in KNOWN_PROVIDERS.items()}
     local = titles.pop("local")
-    server = "Another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …"
-    added = {name: f"{name}, of an installed package" for name in extensions("shoal.providers")}
+    server = "Another OpenAI-compatible server: llama.cpp, LM Studio, vLLM, …"
+    added = {name: f"{name}, from an installed package" for name in extensions("shoal.providers")}
     return {**titles, SERVER: server, "local": local, **added}
 
 

@@ -37,7 +37,7 @@ class Hearing:
             people.add(prompt.author.id)
             code = make_code(secrets.token_bytes(16))
             self._codes[code] = prompt
-            text = f"Your code is {code}. Type it where `shoal setup` is running, and you are my owner."
+            text = f"Your code is {code}. Enter it where `shoal setup` is running to become my owner."
             try:
                 await self._adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
                 self._writers.put_nowait(prompt)
@@ -59,7 +59,7 @@ class Hearing:
             if is_code(typed, code_digest(code)):
                 return prompt
         raise NotFound(
-            "That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own."
+            "This is not the code in the chat. If that chat is not yours, write to your bot to get your own code."
         )
 
     def thread_of(self, user: str) -> str:
@@ -68,5 +68,5 @@ class Hearing:
 
     async def greet(self, prompt: Prompt) -> None:
         """Post the first message to the owner. Raises PlatformError."""
-        text = "You are my owner now. As soon as Shoal is running I answer here."
+        text = "You are now my owner. I answer here as soon as Shoal is running."
         await self._adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))

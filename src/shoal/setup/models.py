@@ -193,7 +193,7 @@ class ModelSetup:
         if row is None or not at_provider:
             known = ", ".join(sorted(self._config.current.providers)) or "none yet"
             raise InvalidInput(
-                f"{model[:80]!r} names no provider that is set up. Write PROVIDER/MODEL; there are: {known}."
+                f"{model[:80]!r} does not name a configured provider. Write PROVIDER/MODEL. Providers: {known}."
             )
         async with self._changes.changing(f"price of {model}", by):
             prices: dict[str, Value] = {
@@ -220,7 +220,7 @@ class ModelSetup:
         """What the file would say, and the secrets it would name. Raises InvalidInput."""
         if name not in provider_titles():
             raise InvalidInput(
-                f"There is no provider {name[:80]!r} to set up. There are: {', '.join(provider_names())}."
+                f"There is no provider {name[:80]!r} to set up. Providers: {', '.join(provider_names())}."
             )
         table, known = f"providers.{table_of(name)}", KNOWN_PROVIDERS.get(name)
         row = self._config.current.providers.get(table_of(name))
@@ -229,7 +229,7 @@ class ModelSetup:
         }
         secrets = dict[str, str]()
         if lacking_package(name):
-            raise InvalidInput(f"That needs the extra `{name}`. {how_to_add(name)}, then restart Shoal.")
+            raise InvalidInput(f"This needs the extra `{name}`. {how_to_add(name)}, then restart Shoal.")
         if known is None and name != SERVER:
             return values, secrets  # of a package, which configures its provider itself
         kind = key_kind(name)
@@ -239,7 +239,7 @@ class ModelSetup:
             before = row.base_url if row is not None else known.base_url if known is not None else ""
             address = checked_address(entered.address or before, known.base_url if known is not None else "")
             if row is not None and row.api_key and address != row.base_url.rstrip("/") and not entered.key:
-                raise InvalidInput("For another address, give the key again: the one that is there is not sent to it.")
+                raise InvalidInput("For a different address, give the key again. The stored key is not sent there.")
             values[f"{table}.base_url"] = address
             if name == SERVER:
                 values[f"{table}.kind"] = "openai"
@@ -261,7 +261,7 @@ def checked_address(text: str, usual: str = "") -> str:
     if not re.search(URL, address):
         shown = "That" if looks_secret(address) else address[:300]
         example = usual or SERVER_ADDRESS
-        raise InvalidInput(f"{shown} is no address. Give one that begins with http:// or https://, as {example}.")
+        raise InvalidInput(f"{shown} is not a URL. It must begin with http:// or https://, for example {example}.")
     return address
 
 
@@ -269,12 +269,12 @@ def gguf_file(path: str) -> str:
     """Return the absolute path of a model file on Shoal's machine. Raises InvalidInput if it is not one."""
     file = Path(path).expanduser()
     if not file.is_absolute():
-        raise InvalidInput(f"{path[:300]!r} is not the whole path of a GGUF file on Shoal's machine.")
+        raise InvalidInput(f"{path[:300]!r} is not the absolute path of a GGUF file on Shoal's machine.")
     try:
         with file.open("rb") as opened:
             begins = opened.read(4)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}. Give the whole path of a file.") from error
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}. Give the absolute path of a file.") from error
     if begins != b"GGUF":
         raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
     return str(file)

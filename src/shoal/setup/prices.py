@@ -8,7 +8,7 @@ from shoal.kernel.messages import Usage
 from shoal.kernel.ports import Models
 
 PRICE_TODO = (
-    'Set providers.NAME.price in US dollars a million tokens (0 where it costs nothing), or budget.unpriced = "allow".'
+    'Set providers.NAME.price in US dollars per million tokens (0 if it is free), or budget.unpriced = "allow".'
 )
 
 
@@ -38,4 +38,4 @@ def unpriced_note(models: Sequence[str]) -> str:
     """Return a warning that these models fail under the current budget limits."""
     names, many = ", ".join(models), len(models) > 1
     verb = "have no known price" if many else "has no known price"
-    return f"{names} {verb}, so every message to {'them' if many else 'it'} fails while a ceiling in dollars is set."
+    return f"{names} {verb}, so every message to {'them' if many else 'it'} fails while a limit in dollars is set."

@@ -18,7 +18,7 @@ from shoal.text.toml_edit import Value, with_element, with_value
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
 _SELECTORS = ("agents", "platforms", "channels", "kinds", "users", "roles")
 _OVERRIDES = ("permissions", "overrides")
-GONE = "This rule is not in shoal.toml any more. Look at the rules again."
+GONE = "This rule is no longer in shoal.toml. Reload the rules."
 
 
 class OwnRule(msgspec.Struct, frozen=True):

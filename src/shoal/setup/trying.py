@@ -60,7 +60,7 @@ async def offered_by_package(config: Config, name: str) -> list[str]:
     catalog = open_catalog(config, os.environ, SystemClock())
     try:
         if name not in catalog.providers:
-            raise NotFound(f"No installed package has a provider of the name {name!r}.")
+            raise NotFound(f"No installed package has a provider named {name!r}.")
         return [model.id for model in await catalog.providers[name].models()]
     finally:
         await catalog.close()
@@ -94,7 +94,7 @@ async def answer_of(config: Config, name: str) -> str:
     return " ".join("".join(texts).split())[:200] or "(nothing)"
 
 
-NOTHING_ASKED = "Nothing is asked while Shoal is being set up."
+NOTHING_ASKED = "Models are not called while Shoal is being set up."
 
 
 class SetupInbox:

@@ -31,7 +31,7 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
     for key in values:
         variable = f"{PREFIX}{key.replace('.', SEPARATOR).upper()}"
         if variable in os.environ:
-            raise ConfigError([f"The environment variable {variable} goes before {key} in the file. Unset it first."])
+            raise ConfigError([f"The environment variable {variable} overrides {key} in the file. Unset it first."])
     load_config(home.root, os.environ, values)
     file = home.config_file.resolve()
     text = read_regular_text(file) if file.exists() else ""
@@ -39,7 +39,7 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
         try:
             text = with_value(text, tuple(key.split(".")), value)
         except CannotPlace as error:
-            raise ConfigError([f"{error} Put it there yourself: {key} = {literal(value)} (in {file})."]) from error
+            raise ConfigError([f"{error} Add it yourself: {key} = {literal(value)} (in {file})."]) from error
     write_private(file, text)
 
 
@@ -51,7 +51,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
     """
     prefix = f"{PREFIX}{section.upper()}{SEPARATOR}"
     if variable := next((name for name in os.environ if name.startswith(prefix)), ""):
-        raise ConfigError([f"The environment variable {variable} goes before the file. Unset it first."])
+        raise ConfigError([f"The environment variable {variable} overrides the file. Unset it first."])
     file = home.config_file.resolve()
     try:
         text = edit(read_regular_text(file) if file.exists() else "")
@@ -93,7 +93,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
     try:
         text = without_key(read_regular_text(file), path)
     except CannotPlace as error:
-        raise ConfigError([f"{error} Take it out of {file} yourself."]) from error
+        raise ConfigError([f"{error} Remove it from {file} yourself."]) from error
     write_private(file, text)
 
 

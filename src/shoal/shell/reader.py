@@ -258,7 +258,7 @@ class ShellReader:
         elif node.type in _CONTAINERS:
             self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
         else:
-            raise Unreadable(f"a {node.type.replace('_', ' ')} is not followed")
+            raise Unreadable(f"a {node.type.replace('_', ' ')} is not supported")
         self.loops -= node.type in _LOOPS
         self._depth -= 1
         if node.type == "command":
@@ -286,14 +286,14 @@ class ShellReader:
                     raise Unreadable(f"{text_of(node)!r} is not expected here")
                 separated, operator = True, text_of(node)
                 if empty and (operator in _CLOSING or operator == ")"):
-                    raise Unreadable("nothing stands where a command has to be")
+                    raise Unreadable("a command is missing")
                 empty = operator in _OPENING or (empty and operator in _LINE)
                 self.sure = before | (worked if operator == "&&" else _NOWHERE)
             elif not separated:
                 raise Unreadable("two commands without a separator")
             elif node.type in _CLAUSES:
                 if empty:
-                    raise Unreadable("nothing stands where a command has to be")
+                    raise Unreadable("a command is missing")
                 separated = self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
             else:
                 self.visit(node)
@@ -306,7 +306,7 @@ class ShellReader:
                     before |= worked
                     self.sure = before
         if empty:
-            raise Unreadable("nothing stands where a command has to be")
+            raise Unreadable("a command is missing")
         self.succeeded = worked
         return separated or _has_newline(self.gap(at, end, SPACE))
 
@@ -675,7 +675,7 @@ def take_apart(command: str, inner: int = 0) -> Taken:
     try:
         source = command.encode()
     except UnicodeEncodeError as error:
-        raise Unreadable("it is no text") from error
+        raise Unreadable("it is not text") from error
     if b"\0" in source:
         raise Unreadable("it contains a NUL byte")
     if sum(map(source.count, _SLOW_WHEN_OPEN)) > OPERATORS_MAX:

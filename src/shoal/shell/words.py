@@ -217,7 +217,7 @@ class WordReader:
                 raise Unreadable("a quote is not closed")
             return at + 1
         if char in _ENDS_WORD or (char == b"#" and first):
-            raise Unreadable("a separator stands inside a word")
+            raise Unreadable("a separator inside a word")
         if (
             (char in b"*?[" and not (char == b"[" and first and at + 1 == end))
             or (braces and char in b"{},")

@@ -162,10 +162,10 @@ class TokenStore(StorePart):
         Raises Conflict if the name is taken or TOKENS_MAX tokens exist.
         """
         if number((yield from query("token_count"))[0][0]) >= TOKENS_MAX:
-            raise Conflict(f"There are {TOKENS_MAX} tokens already. Revoke one with `shoal token revoke NAME`.")
+            raise Conflict(f"There are already {TOKENS_MAX} tokens. Revoke one with `shoal token revoke NAME`.")
         stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
-            raise Conflict(f"The token {token.name} exists already. To end it: `shoal token revoke {token.name}`")
+            raise Conflict(f"The token {token.name} already exists. To revoke it: `shoal token revoke {token.name}`")
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
         detail = f"{token.scope} as {token.person}, {what}{until}"

@@ -2,8 +2,8 @@
 
     state       means                                  left by
     ---------   ------------------------------------   ----------------------------------------------------------------
-    pending     a person is asked                      a decision -> allow or deny; its time -> expired; the turn went
-                                                       on or ended without it -> cancelled
+    pending     a person is asked                      a decision -> allow or deny; timeout -> expired; the turn
+                                                       continued or ended without it -> cancelled
     allow       the call may run once, or in the       its start -> used (with `outcome` once it is over); the turn
                 whole thread (`scope`)                 ends without it: it stays, and permits nothing more
     deny, expired, cancelled, used                     -

@@ -18,9 +18,9 @@ from shoal.text.shown import shown_name, strip_controls
 CardState: TypeAlias = CallOutcome | Literal["pending", "allow", "thread", "deny", "expired", "cancelled"]
 
 TRUTHS: dict[CardState, str] = {
-    "pending": "⏳ Waits for an answer.",
+    "pending": "⏳ Waiting for an answer.",
     "allow": "✅ Allowed{by}.",
-    "thread": "✅ Allowed{by}, also when it comes again in this thread.",
+    "thread": "✅ Allowed{by}, also for later calls in this thread.",
     "deny": "⛔ Denied{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "cancelled": "⏹ Cancelled: the turn went on or ended without it. It did not run.",
@@ -31,19 +31,19 @@ TRUTHS: dict[CardState, str] = {
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
     "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
-    "no_access": "⚠️ Allowed, but it did not run: the person who asked for it has no access any more.",
+    "no_access": "⚠️ Allowed, but it did not run: the person who asked for it no longer has access.",
 }
 STAGED_TRUTHS: dict[CardState, str] = {
     **{state: text.replace("Allowed", "Accepted") for state, text in TRUTHS.items()},
-    "pending": "⏳ Has not happened. Waits for an answer.",
+    "pending": "⏳ Not done yet. Waiting for an answer.",
     "allow": "✅ Accepted{by}.",
-    "thread": "✅ Accepted{by}, also when it comes again in this thread.",
+    "thread": "✅ Accepted{by}, also for later calls in this thread.",
     "deny": "⛔ Discarded{by}. It did not happen.",
     "expired": "⌛ Expired: nobody answered in time. It did not happen.",
     "ran": "✅ Done.",
     "failed": "⚠️ Accepted; it failed.",
     "not_run": "⏹ Accepted, but it did not happen: it was stopped before.",
-    "no_access": "⚠️ Accepted, but it did not happen: the person who asked for it has no access any more.",
+    "no_access": "⚠️ Accepted, but it did not happen: the person who asked for it no longer has access.",
 }
 """The same for staged calls."""
 
@@ -89,7 +89,7 @@ def _empty_lines(found: re.Match[str]) -> str:
     return f"\n⟨{lines} empty lines⟩\n"
 
 
-REPOSITORY = "this repository's hooks and what its settings name"
+REPOSITORY = "this repository's hooks and programs that its settings name"
 """Files that git runs by itself."""
 FILES_SHOWN_MAX = 10
 """Files of a call that a card names."""
@@ -142,7 +142,7 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
         return NewPost(card_id(first.id), thread, text, "card", approval=first.id, buttons=buttons)
     card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
     do, refuse = ("do", "discard") if first.item.staged else ("allow", "deny")
-    some = f", `{do} {short} 1 {len(calls)}` for some by their numbers" if 1 < len(calls) <= CARD_CALLS_MAX else ""
+    some = f", `{do} {short} 1 {len(calls)}` for some of them by number" if 1 < len(calls) <= CARD_CALLS_MAX else ""
     for_all = f" for all{_including(calls)}" if len(calls) > 1 else ""
     ways = f"To decide, write `{do} {short}`{for_all}{some}, or `{refuse} {short}`."
     return NewPost(
@@ -184,7 +184,7 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
     first = calls[0]
     states: list[CardState] = [_state_of(call) for call in calls]
     version = ",".join(states) + (":withdrawn" if any(call.scope == "withdrawn" for call in calls) else "")
-    back = (Button("Take back the rule", f"back:{first.item.card or first.id}"),)
+    back = (Button("Remove the rule", f"back:{first.item.card or first.id}"),)
     back = back if any(call.scope == "always" for call in calls) else ()
     if not first.item.card:
         text = _joined(_truth(first), _made(first), card_text(first.id, first.shown))
@@ -269,8 +269,10 @@ def offer_text(rule: StandingRule) -> str:
     """What the owner may always allow, and what that would have decided before; empty where nothing is offered."""
     if not rule.allow:
         return ""
-    times = f"You answered this {counted(rule.answered, 'time')} lately and allowed it {counted(rule.allowed, 'time')}."
-    return f"Always allow: {rule_text(rule)}. {times if rule.answered else 'You were not asked this before.'}"
+    times = (
+        f"You recently answered this {counted(rule.answered, 'time')} and allowed it {counted(rule.allowed, 'time')}."
+    )
+    return f"Always allow: {rule_text(rule)}. {times if rule.answered else 'You have not been asked this before.'}"
 
 
 def _offers(calls: Sequence[NewApproval]) -> str:
@@ -279,18 +281,18 @@ def _offers(calls: Sequence[NewApproval]) -> str:
         return ""
     named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
     offers = [escaped_markdown(offer_text(call.item.always)) for call in calls]
-    return "\n".join([*offers, f"To do so in words, write `always {named}`."])
+    return "\n".join([*offers, f"Or write `always {named}`."])
 
 
 def _made(call: Approval) -> str:
-    """What became of the rule that a call's card made; empty where it made none."""
+    """Return the outcome of a rule made by a call's card; empty without one."""
     words = escaped_markdown(rule_text(call.item.always))
     if call.scope == "withdrawn":
-        return f"The rule was taken back: {words}."
+        return f"Removed rule: {words}."
     if call.scope != "always":
         return ""
     named = (call.item.card or call.id)[-SHORT_ID_CHARS:]
-    return f"Always allowed: {words}. To take it back, write `take back {named}`."
+    return f"Always allowed: {words}. To remove the rule, write `take back {named}`."
 
 
 def origins_text(origins: Sequence[ValueOrigin]) -> str:
@@ -340,13 +342,13 @@ def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
     """Return the text of the card at the end of a turn: its file changes and its staged calls, in order."""
     item, shown = calls[0].item, calls
     question = "Do this?" if len(calls) == 1 else f"Do these {len(calls):,} things?"
-    head = f"**{question}** Nothing of it has happened yet. {escaped_markdown(_asks(item))}".rstrip()
-    parts = [f"This turn changed files, which stay unless you undo it:\n{item.files}"] if item.files else []
+    head = f"**{question}** Nothing has been done yet. {escaped_markdown(_asks(item))}".rstrip()
+    parts = [f"This turn changed files. The changes stay unless you undo them:\n{item.files}"] if item.files else []
     if len(calls) > CARD_CALLS_MAX:
         tools = Counter(call.tool for call in calls).most_common()
         counts = "\n".join(f"- {count:,} × {escaped_markdown(strip_controls(tool))}" for tool, count in tools)
         where = f"{page}/#/approvals" if page else "`shoal approvals list`"
-        parts += [counts, f"Some of them, all are at {where}:"]
+        parts += [counts, f"Some of them; see all at {where}:"]
         shown = [*calls[: EXAMPLES_MAX - 1], calls[-1]]
     chars_max = _share(len(shown))
     parts += [

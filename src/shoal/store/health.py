@@ -134,7 +134,7 @@ class FileHealth(Health):
             if (wal_bytes or was_closed) and not accept_loss:
                 left = self._wal if wal_bytes else self._used
                 raise StoreCorrupt(
-                    f"{self._path} is gone or empty, and {left.name} is left. {_PUT_BACK} To begin anew, remove "
+                    f"{self._path} is missing or empty, but {left.name} exists. {_PUT_BACK} To start empty, remove "
                     f"{left.name}."
                 )
             return
@@ -146,7 +146,7 @@ class FileHealth(Health):
         if wal_bytes and self._is_older_copy():
             if not accept_loss:
                 raise StoreCorrupt(
-                    f"{self._path} is older than {self._wal.name}, which belongs to what lay there before. {_PUT_BACK}"
+                    f"{self._path} is older than {self._wal.name}, which belongs to an earlier file. {_PUT_BACK}"
                 )
             self._wal.rename(self._wal.with_name(f"{self._wal.name}.left"))
             self._shm.unlink(missing_ok=True)
@@ -173,9 +173,10 @@ class FileHealth(Health):
         for saved in sorted(self._path.parent.glob(f"{self._path.name}.rescued-*")):
             if _look_at(saved)[2] > written_at:
                 raise StoreCorrupt(
-                    f"{saved} was saved when {self._path} was removed or replaced while in use, and may hold more. To "
-                    f"go on with it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and rename it to "
-                    f"{self._path.name}; to go on without it, move it to another folder."
+                    f"{saved} was saved when {self._path} was removed or replaced while in use, and may contain "
+                    f"more. To use it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and rename "
+                    "it to "
+                    f"{self._path.name}; to discard it, move it to another folder."
                 )
 
     def _is_older_copy(self) -> bool:
@@ -340,9 +341,9 @@ class FileHealth(Health):
         what = f"{', '.join(lost)} {was} removed or replaced while in use."
         saved = self._rescue()
         if saved is None:
-            return f"{what} Put it back as it was, and restart Shoal; else {WHAT_TO_DO}"
+            return f"{what} Restore it and restart Shoal; otherwise {WHAT_TO_DO}"
         return (
-            f"{what} All that it held was saved as {saved}. Stop Shoal, remove {self._path}, {self._wal.name} and "
+            f"{what} Its content was saved as {saved}. Stop Shoal, remove {self._path}, {self._wal.name} and "
             f"{self._shm.name}, rename {saved.name} to {self._path.name}, and start again."
         )
 
@@ -363,7 +364,7 @@ class FileHealth(Health):
                 if not check_file(saved, "integrity_check").problem:
                     return saved
             except sqlite3.Error as error:
-                log.warning("what the removed database held could not be saved", extra={"why": str(error)})
+                log.warning("the removed database could not be saved", extra={"why": str(error)})
             saved.unlink(missing_ok=True)
             return None
         return None
@@ -394,9 +395,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
-        raise StoreCorrupt(
-            f"{path} lacks what was written last: it was in use, and its {wal.name} is gone. {_PUT_BACK}"
-        )
+        raise StoreCorrupt(f"{path} lacks the latest writes: it was in use, and its {wal.name} is missing. {_PUT_BACK}")
 
 
 def _used(path: Path) -> Path:
@@ -406,8 +405,8 @@ def _used(path: Path) -> Path:
 
 
 _PUT_BACK = (
-    f"Put the missing file back as it was; else {WHAT_TO_DO} "
-    "`shoal restore --accept-loss` goes on without what is missing."
+    f"Restore the missing file; otherwise {WHAT_TO_DO} `shoal restore --accept-loss` continues without the "
+    "missing data."
 )
 
 

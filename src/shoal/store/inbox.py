@@ -236,7 +236,7 @@ class ChildStore(StorePart):
         being stopped.
         """
         thread, caller = prompt.thread, prompt.caller
-        assert caller is not None, "only calls begin children"
+        assert caller is not None, "only calls start children"
         yield from query("thread_lock", thread=thread)
         callers = yield from query("child_caller", thread=caller.thread)
         if (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):

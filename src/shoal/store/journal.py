@@ -73,7 +73,7 @@ window_of = reader(ContextWindow)
 
 FAILURES_MAX = 500
 ENDED_TURNS_MAX = 100_000
-"""Newest turns of a period that are counted."""
+"""Most turns of a period that are counted, newest first."""
 HOUR_MICROS = 3_600_000_000
 TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
 """Events read at once in search of a turn's beginning, and the maximum number read."""

@@ -40,9 +40,7 @@ class HomeLock:
         try:
             file = regular_only(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreReadOnly(
-                f"{self._path} cannot be written ({error.strerror}). Check what is there, and its permissions."
-            ) from error
+            raise StoreReadOnly(f"{self._path} cannot be written ({error.strerror}). Check its permissions.") from error
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,9 +54,9 @@ class HomeLock:
             os.close(file)
             os.close(directory)
             raise HomeLocked(
-                f"Another Shoal works on {self._path.parent}"
+                f"Another Shoal is running on {self._path.parent}"
                 + (f" ({holder})." if holder else ".")
-                + " Stop it first, talk to it in its page, or use another home with --home."
+                + " Stop it first, use its page, or choose another home with --home."
             ) from error
         self._file, self._directory = file, directory
         self.describe("")

@@ -31,7 +31,7 @@ approval_row = reader(
 
 WHY_DROPPED: dict[CallOutcome, str] = {
     "not_run": "You accepted this, but the queue was emptied before it ran",
-    "no_access": "This was accepted, but the person who asked for it has no access any more",
+    "no_access": "This was accepted, but the person who asked for it no longer has access",
 }
 """Why accepted calls never run, by their outcome."""
 

@@ -217,12 +217,12 @@ async def _has_schema(connection: AsyncConnection) -> bool:
     """Whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise StoreError(f"The database's encoding is {encoding}. Make one with `create database … encoding 'UTF8'`.")
+        raise StoreError(f"The database's encoding is {encoding}. Create one with `create database … encoding 'UTF8'`.")
     row = await (await connection.execute(_RIGHTS, {"schema": SCHEMA})).fetchone()
     role, database, may_create, may_use, unwritable = row or ("", "", False, None, None)
     if may_use is None and not may_create:
         raise StoreReadOnly(
-            f"The role {role} may not make the schema {SCHEMA} in the database {database}."
+            f"The role {role} may not create the schema {SCHEMA} in the database {database}."
             f" Do it as its owner: `create schema {SCHEMA} authorization {role}`."
         )
     if may_use is False or unwritable is not None:
@@ -296,7 +296,7 @@ RECONNECT_SECONDS = 5.0
 """How long the pool retries to connect, with growing delays. After that, each request for a connection retries."""
 REPLACED = (
     "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
-    "restart all of Shoal; else have the address lead to the right one, then restart."
+    "restart every Shoal process. Otherwise correct the address, then restart."
 )
 _DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 _IDENTITY = (
@@ -519,16 +519,16 @@ def _meaning(error: Exception) -> ShoalError:
         case psycopg.DataError() | UnicodeError() | OverflowError():
             return InvalidInput(f"This cannot be stored: {_line(error)}. Send valid Unicode without NUL.")
         case errors.DiskFull() | errors.OutOfMemory():
-            return StoreFull(f"The database server has no room left: {_line(error)}. Free some space, then try again.")
+            return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
             return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the server's role and rights.")
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt(
-                f"The database is damaged: {_line(error)}. Stop all of Shoal, see to the server, and restore a dump if "
-                "need be."
+                f"The database is damaged: {_line(error)}. Stop every Shoal process, check the server, and restore a "
+                "dump if necessary."
             )
         case errors.QueryCanceled() | errors.LockNotAvailable():
-            return StoreUnavailable("The database took too long to answer. Look for what blocks or loads it.")
+            return StoreUnavailable("The database took too long to answer. Check it for locks and load.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             reason = _line(error).partition(" Is the server running")[0]  # libpq's own question
             return StoreUnavailable(f"The database cannot be reached: {reason}. Is the server up?")

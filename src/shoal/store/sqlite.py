@@ -371,12 +371,15 @@ def _translate(error: BaseException, path: Path) -> BaseException:
 _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_FULL: (StoreFull, "The disk that holds {path} is full. Free some space, then try again."),
     sqlite3.SQLITE_IOERR: (StoreFull, "The disk that holds {path} failed or is full. Check it, then try again."),
-    sqlite3.SQLITE_READONLY: (StoreReadOnly, "{path} cannot be written. Check the owner and rights of the directory."),
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnly,
+        "{path} cannot be written. Check the owner and permissions of the directory.",
+    ),
     sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "{path} cannot be opened. Check that its directory exists and is yours."),
-    sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and rights."),
+    sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and permissions."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is locked for the moment. Try again."),
-    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check the disk or share that it lies on."),
+    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check its disk or network share."),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is not enough memory to use {path}. Free some, then try again."),
 }
 
@@ -429,7 +432,7 @@ def schema_version(database: Path) -> int:
         with contextlib.closing(connect_read_only(database)) as connection:
             return schema_number(connection)
     except sqlite3.OperationalError as error:
-        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error
+        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its permissions.") from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
 

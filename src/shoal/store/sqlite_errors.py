@@ -56,7 +56,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 def why(error: BaseException) -> str:
     """Return the error's text without stored data."""
-    return "it holds text that is not UTF-8" if _is_unreadable_text(error) else str(error)
+    return "it contains text that is not UTF-8" if _is_unreadable_text(error) else str(error)
 
 
 def _is_unreadable_text(error: BaseException | None) -> bool:

@@ -209,12 +209,12 @@ class BranchStore(StorePart):
         for row in (yield from query("event_types", thread=thread)):
             decoder_of(text(row[0]))
         if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
-            raise Conflict("This was done already.")
+            raise Conflict("This was already done.")
         last = yield from lock_at_rest(thread, at)
         if not 0 <= after <= last:
             raise InvalidInput(f"{thread} has only {counted(last, 'event')}; event {after} does not exist.")
         if (yield from _turn_at(thread, after)):
-            raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
+            raise InvalidInput(f"Event {after} of {thread} is inside a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
         while after in begun:  # after the start of a branch, continue before its origin
             after = begun[after]
@@ -256,7 +256,7 @@ class BranchStore(StorePart):
         if title and not title.startswith(COPY_OF):
             title = title_of(f"{COPY_OF}{title}")
         if not (yield from query("thread_fork", **place, title=title, now=at)):
-            raise Conflict(f"There is a thread {thread} already.")
+            raise Conflict(f"The thread {thread} already exists.")
         ended = yield from query("search_end")
         yield from query("events_fork", **place)
         for seq, data in moved.items():

@@ -79,9 +79,9 @@ class MarkdownWriter:
             case ToolFinished() as result:
                 return self.called(result, self._arguments.pop((event.turn, result.call_id), ""))
             case Compacted(summary=summary) if summary:
-                return self.note("Older messages were condensed for the model.")
+                return self.note("Older messages were summarised for the model.")
             case Cleared():
-                return self.note("The model starts afresh from here.")
+                return self.note("The conversation was cleared here.")
             case LimitReached(detail=detail) if detail:
                 return self.note(detail)
             case Failed(message=message):

@@ -1,4 +1,4 @@
-"""A small world to be killed in: a child process answers a few people with tools until a chosen durable write.
+"""A small world for crash tests: a child process answers a few people with tools until a chosen durable write.
 
 `python -m shoal.testing.crash` reads orders from standard input, one JSON object a line, and answers each with a line:
 it forks a child that opens the app on the order's home directory, has the same people say the same things, and ends
@@ -47,10 +47,8 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One run. `at` 0 kills nowhere; `threads` people say `messages` things each, in an order drawn from `seed`.
-
-    With a `delegating` tool, subagent or spawn, each of them is given to a subagent, which leaves a mark.
-    """
+    """One run. With `at` 0 nothing is killed. `threads` people write `messages` messages each, in an order from
+    `seed`. With a `delegating` tool, subagent or spawn, each message goes to a subagent, which leaves a mark."""
 
     home: str
     world: str
@@ -63,41 +61,41 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the child ended: its exit code, or minus the signal; `writes` when it ended by itself."""
+    """How the child ended: its exit code, or minus the signal. `writes` is set if it ended by itself."""
 
     status: int
     writes: int = 0
 
 
 class _End(msgspec.Struct, frozen=True):
-    """What a child tells that ends by itself."""
+    """The report of a child that ended by itself."""
 
     writes: int = 0
     imported: list[str] = []
 
 
 class World:
-    """What the outside sees, appended to files that survive the child."""
+    """Observations from outside, appended to files that survive the child."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def note(self, kind: str, **fields: str | float) -> None:
-        """Append a line, in one write."""
+        """Append a line in one write."""
         line = json.dumps(fields) + "\n"
         file = os.open(self._folder / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(file, line.encode())
         os.close(file)
 
     def read(self, kind: str) -> list[Mapping[str, str | float]]:
-        """All lines."""
+        """Return all lines."""
         path = self._folder / f"{kind}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def note_tool(world: World, name: str = "note") -> Tool:
-    """Leaves a mark in the world each time it runs; must never run twice for one call. As `guarded` it is one that the
-    rules ask for."""
+    """Build a tool that leaves a mark each time it runs, and must never run twice for one call. If `guarded`, the
+    rules ask about it."""
 
     @tool(Traits(origin="own"), name=name)
     def note(context: ToolContext, text: str = "") -> Invocation:
@@ -114,12 +112,12 @@ def note_tool(world: World, name: str = "note") -> Tool:
 
 
 def thread_of(number: int) -> ThreadId:
-    """The thread of a person."""
+    """Return a person's thread."""
     return make_thread_id("fake", "harbour", f"person-{number}")
 
 
 def sayings(order: Order) -> list[tuple[int, str, str]]:
-    """What is said: person, message id, text; each person's in order, people mixed by the seed."""
+    """Return the messages: person, message id, text. Each person's are in order; the seed mixes people."""
     drawn = random.Random(order.seed)
     left = {person: 0 for person in range(order.threads)}
     rows: list[tuple[int, str, str]] = []
@@ -140,7 +138,7 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
 
 
 async def live(order: Order) -> int:
-    """Live through the order in this process; returns how many durable writes there were."""
+    """Execute the order in this process; return the number of durable writes."""
     world = World(Path(order.world))
     drivers: list[KillingDriver] = []
 
@@ -188,10 +186,10 @@ async def live(order: Order) -> int:
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
-    """Serve orders of a kind until standard input ends. Each order is lived in a forked child, whose end is reported.
+    """Serve orders of a kind until standard input ends.
 
-    A child starts with whatever this process has cached: the modules that children imported before, and what a first
-    turn compiles and describes.
+    Each order runs in a forked child, whose end is reported. A child inherits this process's caches: modules that
+    earlier children imported, and what a first turn compiles.
     """
     default_tls()
     asyncio.run(_take_a_turn())

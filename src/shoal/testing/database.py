@@ -1,4 +1,4 @@
-"""An empty database that is migrated already: what thousands of tests begin with."""
+"""A migrated, empty database, with which thousands of tests begin."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ from shoal.store.sqlite import connect, migrate
 
 
 def empty_database(path: Path) -> Path:
-    """Have a database without rows there, of the newest schema, unless there is anything of one. Returns the path."""
+    """Create a database of the newest schema without rows, unless it exists. Returns the path."""
     if not any(path.parent.glob(f"{path.name}*")):
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.touch(0o600)

@@ -1,4 +1,4 @@
-"""Fault injection: a driver that kills the process, for real, right before or right after a durable write."""
+"""Fault injection: a driver that really kills the process right before or after a durable write."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ Side = Literal["before", "after"]
 
 
 class WrappedDriver:
-    """Passes everything on to a driver; a subclass says what happens around each script."""
+    """Passes everything to a driver. A subclass adds behaviour around each script."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -28,15 +28,13 @@ class WrappedDriver:
         await self._driver.close()
 
     async def around(self, work: Awaitable[T]) -> T:
-        """Wait for one script."""
+        """Run one script."""
         return await work
 
 
 class KillingDriver(WrappedDriver):
-    """Write number `at` (from 1) never returns, for the process is gone.
-
-    `before`: the write is not made. `after`: it is durable, but nobody learns so. `writes` counts them.
-    """
+    """Kills the process at write number `at` (from 1). `before`: the write is not made. `after`: it is durable, but
+    nobody learns that. `writes` counts them."""
 
     def __init__(self, driver: Driver, side: Side, at: int) -> None:
         super().__init__(driver)
@@ -45,7 +43,7 @@ class KillingDriver(WrappedDriver):
         self.writes = 0
 
     async def write(self, script: Script[T]) -> T:
-        """Write, or die."""
+        """Write, or kill the process."""
         self.writes += 1
         mine = self.writes == self._at
         if mine and self._side == "before":

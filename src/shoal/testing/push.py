@@ -1,4 +1,4 @@
-"""A push service on loopback, and the browsers behind it: what is sent is checked and decrypted as they would."""
+"""A push service on loopback with browsers, which verify and decrypt notifications."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from shoal.testing.platforms.wire import Answered, Called, LoopbackServer
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """A notification as its browser read it, and what the push service was told beside it."""
+    """A notification as the browser decrypted it, with the push service's headers."""
 
     browser: str
     content: dict[str, str | bool]
@@ -21,7 +21,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class _Decryption(Protocol):
-    """What is used of http_ece, which has no types."""
+    """The used part of http_ece, which has no types."""
 
     def decrypt(
         self, content: bytes, *, private_key: object, auth_secret: bytes, version: Literal["aes128gcm"]
@@ -29,10 +29,8 @@ class _Decryption(Protocol):
 
 
 class FakePush:
-    """Takes messages for the browsers that `browser` makes, each known by a name. Those in `gone` are answered 410.
-
-    `application_key` is the key that the browsers subscribed with: what another key signed is answered 403.
-    """
+    """Accepts messages for the browsers made by `browser`, by name. Those in `gone` are answered with 410. Messages
+    not signed with `application_key`, which the browsers subscribed with, are answered with 403."""
 
     def __init__(self) -> None:
         self.server = LoopbackServer(self._take)
@@ -47,11 +45,12 @@ class FakePush:
         await self.server.start()
 
     async def stop(self) -> None:
-        """Stop listening; what was received is kept."""
+        """Stop listening. Received messages are kept."""
         await self.server.stop()
 
     def browser(self, name: str) -> dict[str, str]:
-        """A new browser's subscription: its endpoint and its keys `p256dh` and `auth`, as it would post them."""
+        """Return the subscription of a new browser: its endpoint and its keys `p256dh` and `auth`, in the format it
+        would post."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -61,7 +60,7 @@ class FakePush:
         return {"endpoint": f"{self.server.address}/send/{name}", "p256dh": _text(point), "auth": _text(secret)}
 
     async def until(self, text: str, seconds: float = 30.0) -> None:
-        """Wait until a browser was told this. Raises TimeoutError."""
+        """Wait until a browser has received this. Raises TimeoutError."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(lambda: any(note.content["text"] == text for note in self.received))
 

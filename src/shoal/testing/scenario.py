@@ -1,4 +1,4 @@
-"""Scenarios: the whole app with a scripted model and a chat in memory, told as people experience it.
+"""Scenarios: the whole app with a scripted model and an in-memory chat, from the users' perspective.
 
 async with scenario(tmp_path, answers("Hello")) as world:
     await world.ada.says("hi")
@@ -41,15 +41,15 @@ from shoal.turn.replay import DifferenceKind, Today, replay_thread
 T = TypeVar("T")
 
 PASSES = 25
-"""How often the event loop goes round while one answer of the database leads to the next question."""
+"""Iterations of the event loop between a database answer and the next request that it causes."""
 MOMENT_SECONDS = 0.01
-"""How long (in real time) nothing of the database may be heard before it is looked at again."""
+"""Real time without database activity before it is checked again."""
 SECONDS_MAX = 60.0
-"""How long a scenario waits (in real time) for something to be seen before it fails."""
+"""Real time that a scenario waits for something before it fails."""
 
 
 class FakeModels:
-    """Routes names to fakes; any name goes to the first one unless it is listed."""
+    """Maps model names to fakes. Unlisted names go to the first one."""
 
     def __init__(
         self, model: FakeModel, *, named: Mapping[str, FakeModel] | None = None, context_tokens: int = 200_000
@@ -62,12 +62,12 @@ class FakeModels:
         return Route(self._named.get(name, self._default), name, self.context_tokens)
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """Nothing has a price here."""
+        """Return an unknown price."""
         return None
 
 
 class WatchedDriver(WrappedDriver):
-    """Knows how much of a driver's work is under way."""
+    """Tracks how much of a driver's work is in flight."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
@@ -75,7 +75,7 @@ class WatchedDriver(WrappedDriver):
         self._moved = asyncio.Event()
 
     async def rests(self) -> None:
-        """Wait until nothing is under way, and what had been did not lead to more at once."""
+        """Wait until nothing is in flight and no further work follows at once."""
         while True:
             begun = self.begun
             while self.ended != self.begun:
@@ -86,14 +86,14 @@ class WatchedDriver(WrappedDriver):
                 return
 
     async def moves(self) -> None:
-        """Wait until some work has ended, or for a moment, as what leads to it may be at work elsewhere."""
+        """Wait until some work has ended, or briefly, as its cause may be elsewhere."""
         self._moved.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._moved.wait()
 
     async def around(self, work: Awaitable[T]) -> T:
-        """Count it."""
+        """Count a script."""
         self.begun += 1
         try:
             return await work
@@ -103,7 +103,7 @@ class WatchedDriver(WrappedDriver):
 
 
 class Person:
-    """Somebody in a thread of the fake platform; `direct` where nobody but them and the agent reads it."""
+    """A person in a thread of the fake platform. With `direct`, only they and the agent read it."""
 
     def __init__(self, world: "World", name: str, thread: str, channel: str, *, direct: bool) -> None:
         self.name = name
@@ -129,14 +129,14 @@ class Person:
         return await chat.asks(self._channel, where, text, user=self.name, roles=roles, direct=self.direct)
 
     async def steers(self, text: str) -> Receipt:
-        """Say something to the running turn."""
+        """Send a message to the running turn."""
         clock = self._world.app[Clock]
         return await self._world.app[Orchestrator].send(
             Steer(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def follows_up(self, text: str) -> Receipt:
-        """Say something for the end of the running turn."""
+        """Send a message for the end of the running turn."""
         clock = self._world.app[Clock]
         return await self._world.app[Orchestrator].send(
             FollowUp(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
@@ -154,7 +154,7 @@ class Person:
 
     @property
     def asker(self) -> Asker:
-        """They, as the platform knows them."""
+        """The person, as the platform knows them."""
         return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
 
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
@@ -164,7 +164,7 @@ class Person:
 
 
 class World:
-    """The running app of a scenario and who is in it."""
+    """A scenario's running app and its people."""
 
     def __init__(self, app: Services, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
         self.app = app
@@ -174,15 +174,15 @@ class World:
         self.ada = self.person("ada", "1")
 
     def person(self, name: str, thread: str, channel: str = "harbour", *, direct: bool = False) -> Person:
-        """Somebody in a thread."""
+        """Return a person in a thread."""
         return Person(self, name, thread, channel, direct=direct)
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
-        """The events of a thread, ada's unless told."""
+        """Return the events of a thread, by default ada's."""
         return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
-        """Wait until the journal has an event of this type that many times; returns the last."""
+        """Wait until the journal has this many events of this type; return the last."""
         async with asyncio.timeout(SECONDS_MAX):
             while True:  # a subscription ends when its reader may have missed something
                 with self.app[Hub].subscribe(thread) as coming:
@@ -194,26 +194,24 @@ class World:
                             break
 
     async def rests(self) -> None:
-        """Wait until no question to the database is under way, nor follows at once."""
+        """Wait until no database request is in flight, and none follows at once."""
         assert self._driver is not None, "only where its driver is watched"
         await self._driver.rests()
 
     async def is_quiet(self) -> None:
-        """Wait until nothing is left to do before time goes on; see `quiet`."""
+        """Wait until nothing is left to do before time advances; see `quiet`."""
         assert self._driver is not None, "only where its driver is watched"
         async with asyncio.timeout(SECONDS_MAX):
             await quiet(self.app, self._driver)
 
     async def types(self, thread: ThreadId | None = None) -> list[str]:
-        """The types of a thread's events."""
+        """Return the types of a thread's events."""
         return [event.type for event in await self.journal(thread)]
 
 
 async def quiet(app: Services, driver: WatchedDriver) -> None:
-    """Wait until there is no prompt, turn or post to work on, and no question to the database.
-
-    A turn that waits for a person is work.
-    """
+    """Wait until there is no prompt, turn or post to work on, and no database request. A turn that waits for a
+    person counts as work."""
     store = app[Store]
     await driver.rests()
     while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
@@ -222,8 +220,8 @@ async def quiet(app: Services, driver: WatchedDriver) -> None:
 
 
 async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ()) -> None:
-    """Build every request of every thread again from its journal, and see that it is what was sent, but for the kinds
-    that are `changes`."""
+    """Rebuild every request of every thread from its journal, and check that it equals the sent one, except for
+    differences of the kinds in `changes`."""
     for info in await app[Store].journal.threads():
         today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
         report = await replay_thread(app[Store].journal, info.thread, app[ContextBuilder].meter, today)

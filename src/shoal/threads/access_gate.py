@@ -72,8 +72,8 @@ OWNER_IN = ("owner", "direct")
 """The setting that stores the direct conversation in which the owner wrote last."""
 
 ASK_FOR_CODE = (
-    "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
-    "`shoal pair {code}`. It is good for an hour."
+    "I do not know you yet. To get access, give this code to my owner, who can confirm it with `shoal pair {code}`. "
+    "It is valid for an hour."
 )
 
 

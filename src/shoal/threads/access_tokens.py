@@ -55,13 +55,11 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not TOKEN_NAME.fullmatch(wanted.name):
             raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
         if wanted.scope not in TOKEN_SCOPES:
-            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. There are: {', '.join(TOKEN_SCOPES)}.")
+            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. Scopes: {', '.join(TOKEN_SCOPES)}.")
         if wanted.agent and wanted.scope == "admin":
-            raise InvalidInput(
-                "A token of scope admin changes every agent: leave the agent out, or take another scope."
-            )
+            raise InvalidInput("A token of scope admin covers every agent. Omit the agent, or choose another scope.")
         if wanted.agent and wanted.agent not in self.agents():
-            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. There are: {', '.join(self.agents())}.")
+            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. Agents: {', '.join(self.agents())}.")
         now = self.clock.now()
         text = f"{PREFIX}{secrets.token_urlsafe(ENTROPY_BYTES)}"
         token = AccessToken(
@@ -84,7 +82,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     async def revoke(self, name: str, by: str, via: str = "") -> None:
         """Revoke a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
-            raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
+            raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows all tokens.")
         self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:
@@ -142,16 +140,16 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
                 f"A person of the page is web:NAME with 1 to 64 of a-z, 0-9, - and _, not {person[:80]!r}."
             )
         if person == OWNER and not wanted.person and wanted.scope != "admin":
-            raise InvalidInput("A token called owner would speak as the owner: say so by `--as owner`, or rename it.")
+            raise InvalidInput(
+                "A token named owner would act as the owner. Confirm with `--as owner`, or choose another name."
+            )
         if not (await self.admission(person)).allowed:
-            raise InvalidInput(f"{person[:80]} has no access: put them into platforms.{platform}.allow, or pair them.")
+            raise InvalidInput(f"{person[:80]} has no access. Add them to platforms.{platform}.allow, or pair them.")
         return person
 
     async def admission(self, identity: str) -> Admission:
-        """Return what the rules say of a person: those of their own platform, and of their other identities.
-
-        A web:NAME that no rule names is admitted by the token alone, and is not trusted.
-        """
+        """Return a person's access by the rules of their own platform and of their other identities. A web:NAME
+        without a rule is admitted only by the token, and is not trusted."""
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)
         rules = self.links.rules.get(platform)

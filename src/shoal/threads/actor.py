@@ -70,17 +70,17 @@ from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
-ANSWER_FIRST = "I am waiting for an answer to the question above. Your message comes after it."
+ANSWER_FIRST = "I am waiting for an answer to the question above. I will read your message after that."
 ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
 FAILED_CALL = "Not run: the turn failed."
 FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
 RESTORED = (
-    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. "
-    "Send it again if you still need it."
+    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. Send "
+    "it again if you still need it."
 )
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
-TIMED_OUT = "I stopped: this took longer than I may work on one message."
+TIMED_OUT = "I stopped because this took longer than the time limit for one message."
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ class Actor:
             if rights is None:
                 await services.end_departed()
                 if not view.lease.open_turn:
-                    raise QueueChanged(f"Thread {self.thread}: its author has no access any more.")
+                    raise QueueChanged(f"Thread {self.thread}: its author no longer has access.")
                 view.abort()
                 rights = NO_RIGHTS
             run: TurnRun | None = None
@@ -292,7 +292,7 @@ class Actor:
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
                 await services.begun.set_aside(aside, services.clock)
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
-                assert waiting is not None, "a turn failed that nobody asked for"
+                assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
                 opening: tuple[EventData, ...] = (
                     TurnStarted(prompt.answered_by or view.lease.agent, ""),

@@ -27,7 +27,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
     gated: Collection[str]
 
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
-        """Return what the rules say of a person in a channel now."""
+        """Return a person's current access in a channel by the rules."""
         rules = self.links.rules[platform]
         if rules.channels and channel not in rules.channels:  # they may use a later id of it
             ids = await ids_of(self.pairing.store.settings, platform, channel)

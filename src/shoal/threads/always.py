@@ -1,7 +1,7 @@
-"""A yes for good: the owner allows a call and makes the rule that its card proposes, and takes the rule back.
+""" "Always allow": the owner allows a call and adds the rule that its card proposes, or removes the rule.
 
-The rule is written first. Where the decision then does not count, because somebody else was faster or the time is up,
-the rule is removed again, so a rule never comes of a press that decided nothing.
+The rule is written first. If the decision then does not count, because someone else was faster or the time is up, the
+rule is removed again, so a rule never comes of a press that decided nothing.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from shoal.store.cards import SHORT_ID_CHARS, approval_of, rule_text
 from shoal.store.store import Store
 from shoal.threads.orchestrator import GONE, Orchestrator
 
-ONLY_THE_OWNER = "Only the owner makes rules."
-NO_RULE_HERE = "No rule can be made of this, because it would allow more than you see."
+ONLY_THE_OWNER = "Only the owner can add rules."
+NO_RULE_HERE = "No rule can be made from this, because it would allow more than is shown."
 UNWRITTEN = "Rules cannot be changed here."
 NOTHING_TO_TAKE_BACK = "No rule of this card is in force. `shoal permissions rules` lists all rules."
 
@@ -69,7 +69,7 @@ class AlwaysAllow:
             raise
         words = "; ".join(dict.fromkeys(rule_text(call.item.always) for call in allowed))
         named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
-        return f"Always allowed: {words}. To take it back, write `take back {named}`."
+        return f"Always allowed: {words}. To remove the rule, write `take back {named}`."
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
         """See `InboxPort.take_back`."""
@@ -91,7 +91,7 @@ class AlwaysAllow:
         await self._approvals.withdraw(list(dict.fromkeys(approval.id for approval in made)))
         for place in {approval.asked_in for approval in made}:
             self._orchestrator.services.senders.poke(place)
-        return "The rule is taken back. From the next turn on, Shoal asks about this again."
+        return "The rule is removed. Shoal asks about this again from the next turn on."
 
     async def react(self, reaction: Reaction) -> str:
         """See `InboxPort.react`; one emoji makes a card's rule."""

@@ -160,7 +160,7 @@ class Attachments:
         download = self._known.get(path)
         if download is None:
             author = attachment.author or prompt.author
-            source = f"a file of {author.name or author.id or 'somebody unknown'}"
+            source = f"a file of {author.name or author.id or 'an unknown person'}"
             source = attachment.tainted_by if author.trusted else source
             download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
@@ -214,7 +214,7 @@ class Attachments:
     def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
-            return _failed(attachment, "not kept: it is a program")
+            return _failed(attachment, "not stored: it is a program")
         if not attachment.path:
             _store(path, content)
         error = shown = shown_type = excerpt = ""
@@ -260,7 +260,7 @@ def specific_media_type(claimed: str, found: str) -> str:
 
 
 def _failed(attachment: Attachment, why: str) -> Attachment:
-    log.info("an attachment was not taken", extra={"why": why})
+    log.info("an attachment was rejected", extra={"why": why})
     return msgspec.structs.replace(attachment, error=why)
 
 

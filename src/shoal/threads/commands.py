@@ -59,11 +59,11 @@ CODE_CHARS = 6
 
 WELCOMES = (
     "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
-    "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
+    "I ask before I do anything that my owner has not allowed: press a button, or answer `yes` or `no`.\n"
     "`/help` lists the commands; `/new` begins a new conversation."
 )
 NOTHING_SAID = "This conversation is empty."
-NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
+NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to clear."
 
 _BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
 AGENT_USAGE = (
@@ -73,10 +73,10 @@ AGENT_USAGE = (
 )
 SETTINGS_USAGE = (
     "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
-    "`/settings validate-keys`; `default` takes a choice back"
+    "`/settings validate-keys`; `default` resets a choice"
 )
-TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
-THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is the one in the list"
+TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` resets it"
+THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is from the list"
 NOT_SPOKEN = (
     "You have not spoken with me in this channel yet, so I cannot tell which conversation you mean. "
     "Write /{name} in its thread, or write to me here first."
@@ -204,7 +204,7 @@ class CommandRouter:
         """Run a command. A mistake in the request is the answer. Raises StoreError if the database fails."""
         answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
         if answer is None:
-            return f"There is no command /{asked.name}. Write /help for those there are."
+            return f"There is no command /{asked.name}. /help lists all commands."
         try:
             await self._note_readers(asked)
             if spec is not None and spec.needs != "nothing":
@@ -317,7 +317,7 @@ class CommandRouter:
             if info.thread.startswith(channel)
         ]
         if not infos:
-            return "Nothing was said in this channel yet. Every message to me begins a conversation."
+            return "There are no messages in this channel yet. Every message to me begins a conversation."
         works = await self._working_in(asked)
         spec = await agent_here(self._store, self._agents, asked.thread)
         count = f"{len(infos)}{' or more' if len(infos) == THREADS_READ_MAX else ''}"
@@ -328,7 +328,7 @@ class CommandRouter:
         return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
 
     async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
-        """Describe today's usage of models, or what is left, as far as this audience may know it."""
+        """Describe today's usage of models, or what is left, as far as this audience may see it."""
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
@@ -382,8 +382,8 @@ class CommandRouter:
         for thread in threads:
             receipt = await self._orchestrator.send(Steer(thread, asked.key, text, asked.author, asked.at))
             if receipt.status in ("delivered", "duplicate"):
-                return "The running turn gets it."
-        return "Nothing is running here; send it as a message."
+                return "Sent to the running turn."
+        return "Nothing is running here. Send it as a message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
         """Return the thread to use if none is named, or all at work in a channel."""
@@ -397,7 +397,7 @@ class CommandRouter:
             f"{line}: `{command.format(f'#{number}')}`"
             for number, line in await self._work_lines(asked, await self._working_in(asked))
         ]
-        return _listed(["Several conversations are at work in this channel. Say which:", *lines], "")
+        return _listed(["Several turns are running in this channel. Choose one:", *lines], "")
 
     async def decide(self, asked: CommandRequest) -> str:
         """/approve and /deny: the named approval, or the only one that waits here."""
@@ -413,7 +413,7 @@ class CommandRouter:
                 f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
                 for card, approval in {approval.item.card or approval.id: approval for approval in meant}.items()
             ]
-            return _listed(["Several questions wait here. Say which:", *lines], "")
+            return _listed(["Several requests are waiting here. Choose one:", *lines], "")
         if answer.scope == "always":
             named = meant[0].item.card or meant[0].id
             return await self._always.always(named, asked.asker, answer.numbers, or_thread=True)
@@ -436,7 +436,7 @@ class CommandRouter:
                 return f"I see {which} {window.last_seq} events. Usage: {self.context_usage()}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
-                return "Cleared. What was said before is kept, but I no longer look at it."
+                return "Cleared. Earlier messages are stored, but I no longer see them."
             case other if other in self.context_words:
                 return await self.context_words[other].answer(asked)
             case _:
@@ -493,7 +493,7 @@ class CommandRouter:
             lines.append(f"- {number}`{work.thread}` {describe_work(work, now)}{child}")
         for activity in self._activities:
             lines += [f"- {line}" for line in await activity.for_people(spec.name, within)]
-        return _listed(lines, f"{spec.name} has nothing to do.")
+        return _listed(lines, f"{spec.name} is idle.")
 
     async def model(self, asked: CommandRequest) -> str:
         """/model: list models, or send one message to another model."""
@@ -509,7 +509,7 @@ class CommandRouter:
             raise Forbidden(CHOOSES_NO_MODEL)
         self._check_model(name)
         if not rest.strip():
-            return f"Write the message after it: `/model {name} TEXT`. `/settings model {name}` chooses it for good."
+            return f"Write the message after it: `/model {name} TEXT`. `/settings model {name}` chooses it permanently."
         prompt = Prompt(
             asked.thread,
             asked.key,
@@ -540,7 +540,7 @@ class CommandRouter:
             await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
             return ""
         if not opens and asked.asker.trust != "owner":
-            return "This chat is one conversation and has no place for a copy."
+            return "This chat is a single conversation and cannot contain a copy."
         channel = channel_of(asked.thread) if opens else "web:lobby:"
 
         async def place() -> str:
@@ -585,7 +585,7 @@ class CommandRouter:
                     raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
                 thread = numbered
         if not thread.startswith(self._within(asked)):
-            raise Forbidden("That is in another channel, which only my owner may look into, and only in private.")
+            raise Forbidden("That is in another channel. Only my owner can see it, in a private chat.")
         if await self._store.journal.thread(thread) is None:
             raise NotFound(f"There is no thread {name[:80]}. `/thread list` shows them.")
         return thread
@@ -665,7 +665,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case "create":
                 name, listen, settings, purpose = choices_in(rest)
                 if not name:
-                    raise InvalidInput("Write `/agent create NAME`, and what it is for.")
+                    raise InvalidInput("Write `/agent create NAME`, then its purpose.")
                 if purpose:
                     settings["system_prompt"] = purpose
                 await self.lifecycle.create(name, settings, by)
@@ -759,13 +759,13 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             f"- model `{spec.model}`{fallback}",
             f"- permissions `{spec.profile}`",
             f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
-            f"- channels: {', '.join(places) if places else 'none of its own'}",
+            f"- channels: {', '.join(places) if places else 'none'}",
         ]
         budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
         if budget:
             lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
         quiet = (
-            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only when told (`idle_minutes` 0)"
+            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only on request (`idle_minutes` 0)"
         )
         lines.append(f"- saves the conversation and starts fresh {quiet}")
         if card.at_work:
@@ -803,16 +803,16 @@ def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bo
         f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
     lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
-    lines += [f"- {counted(doomed.at_work, 'turn')} at work will be stopped"] if doomed.at_work else []
+    lines += [f"- {counted(doomed.at_work, 'turn')} running will be stopped"] if doomed.at_work else []
     keep = " keep" if keeps else ""
-    lines.append(f"To do it, write `/agent delete {doomed.name}{keep} {code}`.")
+    lines.append(f"To confirm, write `/agent delete {doomed.name}{keep} {code}`.")
     return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
 
 
 def _idle_text(minutes: float) -> str:
     if minutes:
-        return f"After {minutes:g} quiet minutes I save a conversation and start afresh (`/agent config idle_minutes`)."
-    return "`/agent config idle_minutes 30` has me save a conversation and start afresh after 30 quiet minutes."
+        return f"After {minutes:g} quiet minutes I save a conversation and clear it (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` saves and clears a conversation after 30 quiet minutes."
 
 
 def _choices_text(choices: ChannelChoices) -> str:

@@ -135,8 +135,8 @@ class Departures(msgspec.Struct, eq=False):
 def _notice(ended: dict[str, list[str]]) -> str:
     lines: list[str] = []
     for who, things in ended.items():
-        lines += [f"{who} has no access any more, so I ended:", *(f"- {thing}" for thing in things[:NAMED_MAX])]
+        lines += [f"{who} no longer has access, so I ended:", *(f"- {thing}" for thing in things[:NAMED_MAX])]
         if more := len(things[NAMED_MAX:]):
             lines.append(f"- {counted(more, 'further thing')}")
-    lines.append("None of it comes back when they are let in again. Nothing waits for a decision of yours.")
+    lines.append("None of it resumes if they get access again. You do not need to decide anything.")
     return "\n".join(lines)

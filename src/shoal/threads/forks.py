@@ -47,7 +47,7 @@ class Forks(msgspec.Struct, eq=False):
         home, upto, seq = self.files.home, after or info.last_seq, 0
         there, here = home.thread(source), home.thread(thread)
         if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
-            raise Conflict(f"There is a thread {thread} already, or files of one. Name another.")
+            raise Conflict(f"The thread {thread} already exists, or files of it. Choose another id.")
         if upto > info.last_seq:
             raise InvalidInput(f"{source} has only {info.last_seq} events; event {upto} does not exist.")
         await self.folders.pull(source)
@@ -55,7 +55,7 @@ class Forks(msgspec.Struct, eq=False):
         theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
 
         def copied(path: str) -> str:
-            file = Path(path.partition(theirs)[2])  # whatever home it was in then
+            file = Path(path.partition(theirs)[2])  # from any home directory
             if not file.parts or ".." in file.parts:
                 return path
             files.add(file)
@@ -80,9 +80,9 @@ class Forks(msgspec.Struct, eq=False):
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
-            raise UnderWay(f"{thread} is being made by another process. Try again.") from error
+            raise UnderWay(f"{thread} is being created by another process. Try again.") from error
         if not lock.take():
-            raise UnderWay(f"{thread} is being made by another process. Try again.")
+            raise UnderWay(f"{thread} is being created by another process. Try again.")
         try:
             for file in files:
                 await asyncio.to_thread(_copy, there / file, folder / file)

@@ -57,18 +57,18 @@ from shoal.threads.forks import Forks
 
 log = logging.getLogger(__name__)
 
-COPIED = "A copy of our conversation goes on in this thread."
+COPIED = "This thread continues a copy of our conversation."
 NOT_COPIED = "Our conversation could not be copied. {why}"
-SPOKE_BEFORE = "Somebody spoke in this thread before the copy was made. `/fork` makes another."
+SPOKE_BEFORE = "Someone wrote in this thread before the copy was made. `/fork` makes another copy."
 CHANGED_AFTERWARDS = (
-    "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
+    "I have already answered this. I will see the change with your next message. `/retry` answers it now."
 )
-GONE = "That card is gone. `shoal approvals list` shows what waits."
-THEIRS = "Only the author of a message, or my owner, can have it answered again."
+GONE = "That card is gone. `shoal approvals list` shows pending requests."
+THEIRS = "Only the author of a message, or my owner, can retry it."
 TURN_EVENTS_MAX = 10_000
 """Most events before an event that are searched for the beginning of its turn."""
 OPENING_EVENTS_MAX = 3
-CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
+CHOOSES_NO_MODEL = "Only people who were given access by name can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
 """Delay before a copy is retried while another process makes it."""
@@ -277,7 +277,7 @@ class Orchestrator:
         for event in of_turn:
             if isinstance(event.data, UserSaid):
                 if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
-                    raise InvalidInput("Nothing was answered since the conversation was cleared.")
+                    raise InvalidInput("Nothing has been answered since the conversation was cleared.")
                 data, ids = event.data, (event.data.message_id, *event.data.joined)
                 since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
                 later = [event.data for event in await journal.along(thread, info.last_seq, since)]
@@ -291,7 +291,7 @@ class Orchestrator:
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
-        raise InvalidInput("There is no message here that was answered.")
+        raise InvalidInput("There is no answered message here.")
 
     async def react(self, reaction: Reaction) -> str:
         """Decide an approval by an emoji on its card, once, or stop the running turn by a stop sign on its post.
@@ -573,9 +573,11 @@ class Orchestrator:
         try:
             await actor.advance()
         except (StoreCorrupt, StoreNewer) as error:  # retries cannot help; the next start wakes it
-            log.error("the journal cannot be read; the thread stands", extra={"thread_id": thread, "why": str(error)})
+            log.error(
+                "the journal cannot be read; the thread is blocked", extra={"thread_id": thread, "why": str(error)}
+            )
         except (StoreError, msgspec.MsgspecError) as error:
-            log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
+            log.error("the database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
         finally:  # make room for an eighth more if too much is held

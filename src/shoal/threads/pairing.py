@@ -85,7 +85,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         try:
             return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
-            log.exception("who is paired cannot be read; access is closed", extra={"platform": platform})
+            log.exception("the list of paired people cannot be read; access is closed", extra={"platform": platform})
             return ()
 
     async def roster(self, platform: str) -> PairingList:
@@ -128,7 +128,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             user = request.user
             others = tuple(person_paired for person_paired in found.paired if person_paired.user != user)
             if len(others) >= PAIRED_MAX:
-                raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
+                raise Conflict(f"{PAIRED_MAX} people already have access by code. Add a role to `allow` instead.")
             person = PairedPerson(user, request.name, by, self.clock.now())
             return PairingList((*others, person), tuple(request for request in found.waiting if request.user != user))
 
@@ -136,7 +136,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             if await self._change(platform, let_in):
                 await self._note("pair", platform, user, by)
                 return platform, user
-        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
+        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write again.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
         """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
@@ -146,7 +146,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return PairingList(left, found.waiting) if len(left) < len(found.paired) else None
 
         if not await self._change(platform, shut_out):
-            raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
+            raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows who has.")
         await self._note("unpair", platform, user, by)
         self.removed()
 
@@ -161,7 +161,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             value = msgspec.json.encode(changed).decode()
             if await self.store.settings.swap(SCOPE, f"people:{platform}", raw, value):
                 return True
-        raise Conflict("Others keep changing the list of people. Try again.")
+        raise Conflict("The list of people keeps changing. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
         """Return the stored value, and its decoded list."""
@@ -170,7 +170,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             roster = _rosters.decode(raw) if raw else PairingList()
         except UNREADABLE as error:
             raise StoreCorrupt(
-                f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
+                f"The list of paired people on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
         latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is from a clock that ran ahead

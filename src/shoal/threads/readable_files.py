@@ -44,7 +44,7 @@ class ReadableFiles:
                 await in_thread(lambda: write(thread, missed, systems))
         except OSError as error:
             log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` creates them again",
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` recreates them",
                 extra={"thread_id": thread, "why": str(error)},
             )
 

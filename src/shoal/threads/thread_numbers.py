@@ -42,7 +42,7 @@ class ThreadNumbers(NamedTuple):
                 del numbered[thread]
             if await self.settings.swap(SCOPE, channel_of(place), raw, msgspec.json.encode(numbered).decode()):
                 return {thread: numbered[thread] for thread in threads}
-        raise Conflict("Others keep listing threads here. Try again.")
+        raise Conflict("The list of threads keeps changing. Try again.")
 
     async def thread(self, place: ThreadId, number: int) -> ThreadId | None:
         """Return the thread of a number in a place's channel. Raises StoreError."""

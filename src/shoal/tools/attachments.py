@@ -144,7 +144,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
         side = max(1, side // 2)  # a tiny picture can have a long colour profile
-    raise InvalidInput(f"an image may have {bytes_max:,} bytes")
+    raise InvalidInput(f"an image may have at most {bytes_max:,} bytes")
 
 
 def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[bytes, str]:
@@ -153,13 +153,9 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
     if not head.is_whole:
         raise InvalidInput("it is damaged")
     if len(content) > bytes_max:
-        raise InvalidInput(
-            f"an image may have {bytes_max:,} bytes; the extra `images` lets larger ones be made smaller"
-        )
+        raise InvalidInput(f"an image may have at most {bytes_max:,} bytes; the extra `images` can shrink larger ones")
     if max(head.width, head.height) > SIDE_MAX:
-        raise InvalidInput(
-            f"it has {head.width} × {head.height} pixels; the extra `images` lets larger ones be made smaller"
-        )
+        raise InvalidInput(f"it has {head.width} × {head.height} pixels; the extra `images` can shrink it")
     return content, head.media_type
 
 
@@ -173,8 +169,8 @@ def _why_not(content: bytes) -> str:
         return "it is damaged"
     if is_image(kind):
         name = kind.removeprefix("image/").removeprefix("x-").upper()
-        return f"models take no {name} images; send it as JPEG or PNG"
-    return "it is no image"
+        return f"models accept no {name} images; send it as JPEG or PNG"
+    return "it is not an image"
 
 
 FOLDER = "kept"

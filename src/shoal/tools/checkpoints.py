@@ -74,7 +74,7 @@ class Checkpoints:
             async with self.alone(name):
                 taken = await self.take(name)
         except OSError as error:
-            why = f"The workspace could not be read or kept ({system_words(error)}), so this cannot be undone."
+            why = f"The workspace could not be read or stored ({system_words(error)}), so this cannot be undone."
             return (Checkpointed(name, "", author, (why,)),)
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
@@ -117,7 +117,7 @@ class Checkpoints:
             async with self.alone(name):
                 return " ".join((await self.take(name)).notes)
         except OSError as error:
-            return f"The workspace could not be read or kept ({system_words(error)})."
+            return f"The workspace could not be read or stored ({system_words(error)})."
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
         """Mark changes in a workspace while the block runs, for at most this long. Does nothing without a source."""

@@ -112,7 +112,7 @@ class ContentReader:
         if not is_plain or any(action.opaque for action in running):
             for action in others:
                 if action.reads is None and not any(name.startswith("tool:write:") for name in action.also):
-                    look.uncovered("what one of its parts leaves for another to run cannot be foreseen")
+                    look.uncovered("one of its parts may write code that another runs")
                 named += action.reads or ()
         for path in list(dict.fromkeys(named))[:NAMED_MAX]:
             look.name(path, may_bind=is_plain)
@@ -206,7 +206,7 @@ class _Look:
         """Cover a named file or folder."""
         place = resolve(path, self._mounts, mapped=self._mapped)
         if place is None:
-            self.uncovered(f"it cannot be known where {short(path)} leads")
+            self.uncovered(f"the target of {short(path)} is unknown")
             return
         shown = path if place.shown == path else f"{path} -> {place.shown}"
         if is_systems(place.shown):
@@ -227,7 +227,7 @@ class _Look:
             del self.files[taken[0] :], self.runs[taken[1] :]
             self._bytes_left = taken[2]
         else:
-            why = "it is being moved about"
+            why = "it is being moved"
         if why:
             self.files.append(CoveredFile(shown, -1, "unreadable"))
             self.uncovered(f"{short(shown)} cannot be read ({why})")

@@ -68,7 +68,7 @@ def office_parts(content: bytes) -> Iterator[DocumentPart]:
         elif "ppt/presentation.xml" in office.names:
             yield from slides_of(office)
         else:
-            raise CannotRead("it is an archive, which is not searched")
+            raise CannotRead("it is an archive, and archives are not searched")
     except RuntimeError as error:  # raised by zipfile for a password
         raise CannotRead("it is encrypted") from error
     except (zipfile.BadZipFile, SyntaxError, EOFError, KeyError, NotImplementedError) as error:

@@ -70,7 +70,7 @@ def kind_of(name: str, content: bytes) -> str:
     if content.startswith(b"PK\x03\x04"):
         return "office"
     if content.startswith(_OLE):
-        raise ToolError("it is encrypted, or of an old format; save it as .docx, .xlsx or .pptx without a password")
+        raise ToolError("it is encrypted or in an old format; save it as .docx, .xlsx or .pptx without a password")
     if is_binary(content):
         return ""
     if suffix in (".html", ".htm", ".xhtml") or _HTML.match(content[:4096]):

@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 DENIED = "Permission denied: {action} is not allowed here{rule}." + ASK_OR_LOOK
 HOOK_DENIED = "Permission denied by the hook {hook!r}: {reason}" + ASK_OR_LOOK
-UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
+UNKNOWN_TOOL = "There is no tool named {name!r}. Tools: {names}."
 STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
     "deny": "A person denied this call." + ASK_INSTEAD,
@@ -81,8 +81,8 @@ VERDICTS: dict[Verdict, str] = {
     "cancelled": "The request for this call was cancelled, so it did not run.",
 }
 PRIVATE = "untrusted content in a private conversation"
-MOVED_ON = "It is another call now that the ones before it have run."
-CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
+MOVED_ON = "The earlier calls have changed what this call would do."
+CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
 """Longest run of a call, in seconds."""
 TURNS_KEPT_MAX = 256
@@ -91,7 +91,7 @@ _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
 """Programs that change no file, provided that the permissions consider them harmless."""
-NOT_UPHELD = "The person who allowed it has lost the right to allow it."
+NOT_UPHELD = "The person who allowed it may no longer do so."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
 SWAPPED = "{name} was replaced while this ran, so what ran may not be what was allowed."
@@ -372,7 +372,7 @@ class Executor:
             now = await self._read_content(actions, context)
             why = self._content.changes(allowed.coverage, now.coverage, SINCE_ALLOWED)
             asking = _Asking(admitted.call, context, admitted.invocation, now, needs_trust=context.taint.active)
-            return self._ask(asking, why or "What it runs was changed just now.")
+            return self._ask(asking, why or "A file that it runs has just changed.")
         if output.is_pending:
             return None
         if len(output.text) <= self._bounds.stored_chars_min:
@@ -476,7 +476,7 @@ class Executor:
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
-                ended = f"The call was ended after {counted(CALL_SECONDS_MAX, 'second')}, the longest a call may take."
+                ended = f"The call was stopped after {counted(CALL_SECONDS_MAX, 'second')}, the time limit for a call."
                 output = ToolOutput(ended, is_error=True)
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)

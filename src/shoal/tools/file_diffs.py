@@ -21,8 +21,8 @@ TOLD_CHARS_MAX = 2_400
 PATH_CHARS_MAX = 120
 
 _LACKS: dict[Lacks, str] = {
-    "large": "too large to be kept",
-    "full": "beyond what is kept of a workspace",
+    "large": "too large to be stored",
+    "full": "beyond the storage limit of a workspace",
     "closed": "not readable",
 }
 
@@ -38,7 +38,7 @@ def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) 
     if before is not None and before.kind in ("socket", "device"):
         return f"A {before.kind} cannot be restored."
     if before is not None and before.lacks:
-        return f"What it was is {_LACKS[before.lacks]}, so this cannot be undone."
+        return f"Its old content is {_LACKS[before.lacks]}, so this cannot be undone."
     goes = now is not None and not (now.kind == "folder" and before is not None and before.kind == "folder")
     lacks = trees.lacks(now) if now is not None and goes else ""
     return f"It is {_LACKS[lacks]}, so it stays." if lacks else ""
@@ -60,7 +60,7 @@ def file_change(
     kind = "added" if before is None else "removed" if after is None else "changed"
     if before is not None and after is not None and before.kind == after.kind and before.value == after.value:
         mode = f"Its mode was {before.mode:03o} and is {after.mode:03o}." if before.mode != after.mode else ""
-        note = f"{mode} {why_not}".strip() or "It is not kept, so it is not compared."
+        note = f"{mode} {why_not}".strip() or "It is not stored, so it is not compared."
         return FileChange(name, "mode" if mode else "changed", note=note, since=since)
     try:
         old_text, other = _text(trees, before), _text(trees, after)
@@ -85,8 +85,8 @@ def changes_text(changes: TurnChanges) -> str:
         [
             "What my last turn did to files:",
             *lines,
-            f"What stays as it is:{beyond}\n",
-            "`/undo last` restores them. After a later turn that changes files, `/undo` lists this one by its number.",
+            f"Not undone:{beyond}\n",
+            "`/undo last` restores them. After later turns, `/undo` lists this one by number.",
         ]
     )
 

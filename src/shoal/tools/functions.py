@@ -131,14 +131,14 @@ class FunctionTool(Generic[_Result]):
         """Validate the JSON text and plan the call. Raises ToolError, which names the wrong argument."""
         name = self.spec.name
         if len(arguments) > ARGUMENTS_CHARS_MAX:
-            raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too much.")
+            raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too many.")
         try:
             read = self._decoder.decode(arguments.strip() or "{}")
         except msgspec.ValidationError as error:
             fields = msgspec.structs.fields(self._decoder.type)
             takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
             wrong = refusal(error, self._decoder.type)
-            raise ToolError(f"Wrong arguments for {name}: {wrong}. It takes {takes or 'no arguments'}.") from error
+            raise ToolError(f"Invalid arguments for {name}: {wrong}. It takes {takes or 'no arguments'}.") from error
         except UNREADABLE as error:
             wrong = refusal(error)
             raise ToolError(f"The arguments of {name} are not valid JSON: {wrong}. Send one object.") from error
@@ -172,7 +172,7 @@ class ToolDecorator:
     def __call__(self, function: Callable[..., _Result]) -> FunctionTool[_Result]:
         name = self.name or getattr(function, "__name__", "")
         if not NAME.fullmatch(name):
-            raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
+            raise InvalidInput(f"A tool cannot be named {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         signature = _signature_of(function, name)
         spec = ToolSpec(name, signature.description or name, signature.parameters)
         return FunctionTool(function, spec, self.traits, signature.arguments, signature.hints)

@@ -197,11 +197,11 @@ class Jail:
                     content = b"" if size > bytes_max else file.read(bytes_max + 1)
         except FileNotFoundError as error:
             near = self._similar(place)
-            hint = f" There is: {', '.join(near)}." if near else ""
+            hint = f" Similar names: {', '.join(near)}." if near else ""
             folder = place.host.parent
             raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / name for name in near]) from error
         if size > bytes_max or len(content) > bytes_max:
-            raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
+            raise ToolError(f"{place.shown} has {size:,} bytes; the limit for reading is {bytes_max:,}.")
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
@@ -226,7 +226,7 @@ class Jail:
         """
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
-            raise ToolError(f"That is {len(content):,} bytes; the most a file tool writes is {FILE_BYTES_MAX:,}.")
+            raise ToolError(f"That is {len(content):,} bytes; the limit for file tools is {FILE_BYTES_MAX:,}.")
         with self._parent(place, make=True) as parent:
             name, mode = place.parts[-1], _NEW_FILE_MODE
             owner = os.fstat(parent)
@@ -335,7 +335,7 @@ def _kind(mode: int) -> str:
 _TOLD = {
     errno.ENOENT: "does not exist",
     errno.ENOTDIR: "is not below a directory",
-    errno.EXDEV: "leads out of the directories you may use",
+    errno.EXDEV: "is outside the directories you may use",
     errno.ELOOP: "is or contains a link that is circular or was created in the meantime",
     errno.EACCES: "may not be accessed",
     errno.EPERM: "may not be accessed",

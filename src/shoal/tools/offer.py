@@ -78,7 +78,7 @@ def _named(specs: Sequence[ToolSpec]) -> str:
             "_".join(spec.name.split("_")[:2]) if spec.name.startswith("mcp_") else spec.name for spec in specs
         )
         names = ", ".join(f"{name}_… ({count} tools)" if count > 1 else name for name, count in groups.items())
-    return f"They are: {names if len(names) <= NAMED_CHARS_MAX else names[:NAMED_CHARS_MAX].rpartition(',')[0] + ' …'}."
+    return f"Tools: {names if len(names) <= NAMED_CHARS_MAX else names[:NAMED_CHARS_MAX].rpartition(',')[0] + ' …'}."
 
 
 def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
@@ -104,7 +104,9 @@ def _stems(text: str) -> set[str]:
 @tool(replace(LOOKUP, offered="always", origin="own", in_cases=True))
 def more_tools(
     context: ToolContext,
-    find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",
+    find: Annotated[
+        str, Meta(description="A tool's name, or words that describe what you want to do.", max_length=300)
+    ] = "",
     call: Annotated[str, "Name of a tool that you found."] = "",
     arguments: Annotated[dict[str, Any], "The arguments of that tool."] = {},  # noqa: B006
 ) -> Prepared:
@@ -112,7 +114,7 @@ def more_tools(
     by its own name, or where you cannot, here with `call` and `arguments`."""
     if call or arguments:
         raise ToolError(
-            f"To call a tool, give its name as `call` and an object as `arguments`; {call!r} was not called."
+            f"To call a tool, give its name as `call` and an object as `arguments`. {call!r} was not called."
         )
     query = " ".join(find.split())
     specs = context.tools()

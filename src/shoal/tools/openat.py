@@ -162,6 +162,6 @@ def _syscall():
 
 
 def give_to(owner: os.stat_result, file: int) -> None:
-    """As root, give an open file to the owner of another one, so that a workspace stays its user's."""
+    """As root, give a file to the owner of another one, so that a workspace stays its user's."""
     if os.geteuid() == 0:
         os.fchown(file, owner.st_uid, owner.st_gid)

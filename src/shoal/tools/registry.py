@@ -49,7 +49,7 @@ class Registry:
         if name in self._tools:
             raise InvalidInput(f"A tool named {name} already exists. Remove it first or choose another name.")
         if not NAME.fullmatch(name):
-            raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
+            raise InvalidInput(f"A tool cannot be named {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         self._tools[name] = tool
         self.traits.add(name, tool.traits)
         self._forget()

@@ -27,9 +27,9 @@ from shoal.tools.workspaces import WorkspaceSync
 
 log = logging.getLogger(__name__)
 
-MET = "[{count} changed here and on another machine at the same time; the other version is beside it as NAME.conflict.]"
-STAYS = "[What changed here could not be stored for other machines: {why} It is tried again after the next call.]"
-BEHIND = "[What changed on other machines could not be brought here: {why}]"
+MET = "[{count} changed here and on another machine at the same time; the other version is stored as NAME.conflict.]"
+STAYS = "[Changes made here could not be stored for other machines: {why} Shoal retries after the next call.]"
+BEHIND = "[Changes made on other machines could not be fetched: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Each machine writes these from the journal."""
 
@@ -56,19 +56,22 @@ class SyncedFolders(Folders):
             try:
                 notices += await self._transfer(self._sync.pull, folder)
             except OSError as error:
-                raise StoreUnavailable(f"The files of {folder.name} cannot be had: {_why(error)}") from error
+                raise StoreUnavailable(f"The files of {folder.name} are unavailable: {_why(error)}") from error
             except (StoreCorrupt, InvalidInput) as error:
-                log.error("a directory is not brought up to date", extra={"folder": folder.name, "why": str(error)})
+                log.error("a directory could not be updated", extra={"folder": folder.name, "why": str(error)})
                 notices.append(BEHIND.format(why=error))
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Upload the changes of a call for other machines. Returns notices for the model."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
                 notices += await self._transfer(self._sync.push, folder)
             except (OSError, Conflict, StoreCorrupt, InvalidInput) as error:
-                log.warning("a directory's changes stay here", extra={"folder": folder.name, "why": str(error)})
+                log.warning(
+                    "a directory's changes could not be uploaded", extra={"folder": folder.name, "why": str(error)}
+                )
                 notices.append(STAYS.format(why=_why(error)))
         return tuple(notices)
 

@@ -276,7 +276,7 @@ def read_file(folder: int, name: str, bytes_max: int) -> bytes:
     """Return a regular file's content. Raises OSError if it is longer or no longer a regular file."""
     with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("It is no file any more.")
+            raise OSError("It is no longer a file.")
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
         raise OSError("It has grown.")
@@ -286,17 +286,17 @@ def read_file(folder: int, name: str, bytes_max: int) -> bytes:
 def notes_of(
     folders: Iterable[dict[str, SeenEntry]], unread: Mapping[Names, Lacks], settings: CheckpointsSettings
 ) -> tuple[str, ...]:
-    """Describe in sentences what of a workspace is not stored."""
+    """Describe the parts of a workspace that are not stored."""
     entries = (one.entry for here in folders for one in here.values() if one.entry.lacks)
     lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
     note = (
         (lacking["large"], f"larger than {settings.file_bytes_max:,} bytes"),
-        (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are kept of a workspace"),
+        (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are stored of a workspace"),
         (lacking["closed"], "not readable"),
     )
     notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in note if count]
     if "full" in unread.values():
         notes.append(
-            f"The workspace has more than {settings.files_max:,} files and folders: what lies deepest is not looked at."
+            f"The workspace has more than {settings.files_max:,} files and folders: the deepest ones are skipped."
         )
     return tuple(notes)

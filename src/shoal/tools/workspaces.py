@@ -159,7 +159,7 @@ class WorkspaceSync:
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
                 return list(coming.conflicts)
-        raise Conflict(f"{name} changes too fast on other machines; what changed here is pushed next time.")
+        raise Conflict(f"{name} changes too fast on other machines; local changes are pushed next time.")
 
     async def forget(self, name: str) -> None:
         """Delete all content but the newest manifest's, including content stored just now. Raises OSError."""
@@ -197,7 +197,7 @@ class WorkspaceSync:
         """Change these paths here. Sorted, so that a folder is created before its content and removed after it."""
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
-            log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
+            log.warning("changed here and elsewhere; the local version is kept next to it", extra={"path": path})
             keep_beside(root, path)
         for path in sorted(paths, reverse=True):
             if path not in remote or (_is_folder(path, remote) and not _is_folder(path, plan.local.entries)):
@@ -240,7 +240,7 @@ class WorkspaceSync:
         marked = {path: source for path, source in manifest.marked.items() if path not in changed}
         marked |= {path: source for path in changed & local.seen.keys() if (source := source_of(root / path))}
         for path in met:
-            log.warning("changed here and elsewhere; the other one is kept beside it", extra={"path": path})
+            log.warning("changed here and elsewhere; the other version is kept next to it", extra={"path": path})
             aside = f"{path}.conflict"
             if aside in merged:
                 aside += f".{secrets.token_hex(4)}"

@@ -66,7 +66,7 @@ async def ask_together(
 def _follows(
     call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]], executor: Executor
 ) -> bool:  # fmt: skip
-    """Whether a call changes a file that one before it changes: what it would do then cannot be shown yet."""
+    """Whether a call changes a file that an earlier call changes, so its effect cannot be shown yet."""
     traits, actions = executor.registry.traits, set(asks.approval.actions)
     return traits.of(call.name).writes_file and any(
         traits.of(earlier.name).writes_file and actions & set(request.approval.actions) for earlier, request in before
@@ -74,8 +74,8 @@ def _follows(
 
 
 def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
-    """Whether the question about a call waits for the end of the turn. A subagent's caller needs its result, and what a
-    person was asked about already is asked about again."""
+    """Whether the approval of a call can wait for the end of the turn. A subagent's caller needs its result, and a
+    call that was already asked about is asked about again."""
     return asks.can_stage and state.caller is None and not state.effects and call.id not in state.approvals
 
 
@@ -100,6 +100,6 @@ async def value_origins(
 
 
 def _own_words(text: str) -> str:
-    """A sentence or two of what the model says, as plain text without links."""
+    """Extract a sentence or two of the model's text, without links."""
     plain = _LINK.sub("(a link)", speakable(text[:WHY_CHARS_READ], WHY_CHARS_MAX))
     return strip_controls(" ".join(plain.translate(_QUOTES).split()))

@@ -511,5 +511,5 @@ class ContextBuilder:
 
 
 def _readers(route: Route, visible: str) -> str:
-    """Key of a model and its readers: what is learnt from their text is for them alone."""
+    """Return the key of a model and its readers, because what is learnt from their text must stay among them."""
     return f"{route.provider.name}/{route.model} {visible}"

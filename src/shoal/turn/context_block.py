@@ -30,7 +30,7 @@ def volatile(
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:
-        parts.append(_bullets("You are also at work in", others))
+        parts.append(_bullets("You are also working in", others))
     parts += [_bullets(title, lines) for title, lines in activities if lines]
     if spend_left:
         parts.append(f"Left to spend: {_one_line(spend_left)}")

@@ -73,7 +73,7 @@ class RequestDigests:
         self._system = ("", "")
 
     def note(self, said: AssistantSaid) -> None:
-        """Record that an answer is in the journal, with what was sent for it."""
+        """Record that an answer is in the journal, with the request that led to it."""
         if said.asked is not None:
             asked, (system, tools, options) = said.asked, self._head
             self._after = asked.after

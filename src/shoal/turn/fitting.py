@@ -74,8 +74,8 @@ def room_for(
     if left < ROOM_UNITS_MIN:
         raise InvalidInput(
             f"The instructions, documents and tools take about {int(prefix_units * factor)} tokens of a window of "
-            f"{window_tokens} with {reserve} kept for the answer. Shorten the agent's files, give it fewer tools, or "
-            "take a model with a larger window."
+            f"{window_tokens} with {reserve} reserved for the answer. Shorten the agent's files, give it fewer "
+            "tools, or use a model with a larger window."
         )
     return TokenRoom(total, prefix_units, int(left * settings.events_share), int(left * settings.artifacts_share))
 
@@ -136,7 +136,7 @@ class Tally:
                 self.turns.append(index)
 
     def units(self, start: int = 0, end: int | None = None) -> int:
-        """Return the units of the entries from `start` to before `end`, excerpts whole."""
+        """Return the units of the entries in [start, end), counting excerpts whole."""
         last = -1 if end is None else end
         return self.plain[last] - self.plain[start] + self.excerpts[last] - self.excerpts[start]
 
@@ -249,7 +249,7 @@ def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> in
 
 
 def level_of(sizes: Sequence[int], left: int) -> int:
-    """Return the largest size that each may keep so that the total is at most `left`."""
+    """Return the largest size per item that keeps the total at most `left`."""
     ordered = sorted(sizes)
     for filled, size in enumerate(ordered):
         level = left // (len(ordered) - filled)

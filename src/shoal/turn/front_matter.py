@@ -130,9 +130,9 @@ def _value(text: str) -> Value:
         if number > EVENTS_MAX or len(stack) > DEPTH_MAX:
             raise FrontMatterError("the front matter is nested too deeply or too long")
         if isinstance(event, yaml.AliasEvent) or (isinstance(event, yaml.NodeEvent) and event.anchor):
-            raise FrontMatterError("anchors are not read")
+            raise FrontMatterError("anchors are not supported")
         if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag not in (None, "!"):
-            raise FrontMatterError("named tags are not read")
+            raise FrontMatterError("named tags are not supported")
         if isinstance(event, yaml.CollectionStartEvent):
             stack.append([])
         elif isinstance(event, yaml.ScalarEvent):

@@ -239,7 +239,7 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _words_in(text: str) -> Iterable[tuple[int, str]]:
-    """Yield where each word begins, and the word. An address goes on past brackets, as chats may read it."""
+    """Yield where each word begins, and the word. An address continues past brackets, as chats may read it."""
     at = 0
     while match := _WORDS.search(text, at):
         word = _bare(match[0])
@@ -250,7 +250,7 @@ def _words_in(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
-    """Whether a word is an unknown address as it stands, or where escapes and entities count in it."""
+    """Whether a word is an unknown address, as written or with its escapes and entities decoded."""
     from html import unescape
 
     return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
@@ -278,7 +278,7 @@ def _visible(nodes: Iterable[Node]) -> str:
 
 
 def _unstyled(nodes: Iterable[Node]) -> list[Node]:
-    """Return the spans without styles and links, so that an address divided by these is one word again, as chats read
+    """Return the spans without styles and links, so that an address split by these becomes one word, as chats read
     it."""
     flat: list[Node] = []
     for node in nodes:

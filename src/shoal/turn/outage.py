@@ -9,11 +9,11 @@ from shoal.kernel.records import NewPost
 
 BUTTON_BYTES_MAX = 64
 """The longest value that buttons of every platform carry (Telegram's `callback_data`)."""
-ANSWERS_AGAIN = "The model answers again."
-GAVE_UP = "The model did not come back in time."
+ANSWERS_AGAIN = "The model is available again."
+GAVE_UP = "The model was not available in time."
 STOPPED = "Stopped while I waited for the model."
 
-_KEPT = "Your message is kept: I try again by myself until {until:%H:%M} UTC and answer here."
+_KEPT = "Your message is saved. I will retry until {until:%H:%M} UTC and answer here."
 _OFFER = "`/retry` tries now{other}, `/stop` gives up."
 
 

@@ -106,7 +106,7 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
     """Return a thread and the journal of its current branch. Raises NotFound, StoreCorrupt."""
     info = await journal.thread(thread)
     if info is None:
-        raise NotFound(f"There is no thread {thread}. `shoal threads list` shows those there are.")
+        raise NotFound(f"There is no thread {thread}. `shoal threads list` shows all threads.")
     events: list[Event] = []
     while batch := await journal.along(thread, info.last_seq, events[-1].seq if events else 0, READ_AT_ONCE):
         events += batch
@@ -212,7 +212,7 @@ def _rebuilt(
         answer, mark = marks[event.seq]
         transcript.settle()
         if texts.get(started.system) != (mark.system or system):
-            detail = "the system text is put together in another way than it was"
+            detail = "the system text is assembled differently"
             yield Difference(answer.turn, answer.seq, "system", detail)
             continue
         if started.history:
@@ -237,10 +237,10 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
             place = len(messages) - len(mark.added) + number + 1
             body = _encoder.encode(entry.message).decode()
             shown = f"{body[:SHOWN_CHARS]}…" if len(body) > SHOWN_CHARS else body
-            return f"message {place} of {mark.count}, from event {entry.seq}, is another one; today it is {shown}"
+            return f"message {place} of {mark.count}, from event {entry.seq}, differs; now it is {shown}"
     if len(messages) != mark.count:
-        return f"there were {mark.count} messages, today there are {len(messages)}"
-    return "a message before those that this call was the first to send is another one"
+        return f"there were {mark.count} messages, now there are {len(messages)}"
+    return "a message sent by an earlier call differs"
 
 
 # ---- comparison with today ----
@@ -273,7 +273,7 @@ class Today(NamedTuple):
             with suppress(InvalidInput):  # its provider is no longer configured
                 routes.append(self.models.route(name))
         if not routes:
-            return "options", f"no provider has the model {sent.model} now"
+            return "options", f"no provider has the model {sent.model} any more"
         asked = sent.options.partition(", ")[0]
         route = next((route for route in routes if route.model == asked), routes[0])
         options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)

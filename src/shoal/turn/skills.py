@@ -123,7 +123,7 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
         if not name or not description:
             raise FrontMatterError("needs both `name` and `description`")
     except FrontMatterError as problem:
-        return SkillProblem(path, f"Skill {path.parent.name!r} is left out: {SKILL_FILE} {problem}.")
+        return SkillProblem(path, f"Skill {path.parent.name!r} is skipped: {SKILL_FILE} {problem}.")
     if len(description) > DESCRIPTION_CHARS_MAX:
         description = f"{description[: DESCRIPTION_CHARS_MAX - 1]}…"
     return Skill(

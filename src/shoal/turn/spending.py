@@ -50,14 +50,14 @@ STANDS_SECONDS = 7200.0
 NOTED_MAX = 10_000
 
 STOPPED = (
-    "I stopped: the budget does not allow another model call.{why} The owner can lift it for today with "
-    "`shoal usage lift`, or raise it under [budget] in the configuration."
+    "I stopped: the budget does not allow another model call.{why} The owner can suspend it for today with `shoal "
+    "usage lift`, or raise it under [budget] in the configuration."
 )
 UNPRICED_STOPPED = "I cannot answer: {why}"
-OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the ceiling to go on."
+OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the limit to continue."
 UNPRICED = (
-    "The price of {model} is unknown, so a ceiling in dollars cannot hold. Set providers.{provider}.price, in US "
-    'dollars a million tokens (0 where it costs nothing), or budget.unpriced = "allow".'
+    "The price of {model} is unknown, so a limit in dollars cannot be enforced. Set providers.{provider}.price, in US "
+    'dollars per million tokens (0 if it is free), or budget.unpriced = "allow".'
 )
 NOTE = "A note on the budget: {left} is left."
 
@@ -334,7 +334,11 @@ def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> 
         return ""
     tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)
     priced = [row.usd for row in rows if row.usd is not None]
-    money = f", ${sum(priced):.2f}{'' if len(priced) == len(rows) else ' and what has no price'}" if priced else ""
+    money = (
+        f", ${sum(priced):.2f}{'' if len(priced) == len(rows) else ' plus calls without a known price'}"
+        if priced
+        else ""
+    )
     calls = sum(row.calls for row in rows)
     left = "".join(f" Left: {standing.left}." for standing in standings if standing.usd_max or standing.tokens_max)
     return f"Today, in all conversations: {counted(calls, 'model call')}, {counted(tokens, 'token')}{money}.{left}"

@@ -48,8 +48,8 @@ from shoal.turn.run import TurnRun
 
 WHAT_CHARS_MAX = 200
 STAGED = (
-    f"{STAGED_HEAD}{{what}}\nIt has not happened. The person decides about it when your turn ends. Go on without its "
-    "result, do not call it again, and say in your answer that it waits for their decision."
+    f"{STAGED_HEAD}{{what}}\nIt has not happened. The person decides when your turn ends. Continue without its "
+    "result, do not call it again, and say in your answer that it is waiting for their decision."
 )
 FILES_SHOWN_MAX, DIFF_CHARS_MAX = 8, 1_200
 """Of the files that the turn changed, how many the card names and how much of their diffs it shows."""
@@ -93,7 +93,7 @@ async def end_card(
         if isinstance(admission, MustAsk):
             questions.append((call, admission))
         elif isinstance(admission, Refused):
-            message = f"`{call.name}` was staged and cannot be done any more: {admission.result.for_people}"
+            message = f"`{call.name}` was staged and can no longer be done: {admission.result.for_people}"
             left_out.append(Failed(NOT_OFFERED, executor.redactor.redact(message), fatal=False))
     if not questions:
         return EndCard(events=tuple(left_out))
@@ -157,4 +157,4 @@ async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBu
     try:
         return await in_thread(read)
     except OSError as error:
-        return f"The files that changed could not be read ({system_words(error)})."
+        return f"The changed files could not be read ({system_words(error)})."

@@ -98,7 +98,7 @@ def test_a_second_one_is_refused_and_told_of_the_first(home: Path) -> None:
         second = subprocess.run(command, check=False, capture_output=True, text=True)
         assert (second.returncode, second.stdout) == (1, "")
         assert second.stderr.startswith(
-            f"shoal: Another Shoal works on {home} (process {server.process.pid} at http://"
+            f"shoal: Another Shoal is running on {home} (process {server.process.pid} at http://"
         )
         assert len(second.stderr.splitlines()) == 1
 
@@ -171,7 +171,7 @@ def test_what_changes_the_database_by_itself_is_refused_meanwhile(home: Path, sh
     with running(home):
         ran = shoal("migrate")
         assert ran.code == 1
-        assert ran.err.startswith("shoal: Another Shoal works on")
+        assert ran.err.startswith("shoal: Another Shoal is running on")
 
 
 def test_a_backup_can_be_taken_meanwhile(home: Path, shoal: Shoal, tmp_path: Path) -> None:

@@ -94,15 +94,15 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
         await at(terminal, "Telegram refused the token")
         await at(terminal, "Enter goes back): ", TOKEN)
-        await at(terminal, "directly and not in a group")
+        await at(terminal, "a direct message")
         await fake.says(7, "/start")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(terminal, "CODE'): ", "22222222")
-        await at(terminal, "That is not the code in the chat.")
+        await at(terminal, "This is not the code in the chat.")
         await at(terminal, "CODE'): ", code.lower())
         await at(terminal, "You own the bot on Telegram")
-        await at(terminal, "At what hour (- for none) [-]: ", "8")
-        assert "You are my owner now" in (await fake.sees(7, "owner now")).text
+        await at(terminal, "(- for none) [-]: ", "8")
+        assert "You are now my owner" in (await fake.sees(7, "now my owner")).text
         assert await asyncio.to_thread(terminal.ends) == 0
     assert TOKEN not in terminal.screen
     assert terminal.lacks(transcript(ROOT / "docs/setup.md", 2), home, PROGRAM) == []
@@ -143,13 +143,13 @@ async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked
     await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
     await at(terminal, "Telegram refused the token")
     await at(terminal, "Enter goes back): ", TOKEN)
-    await at(terminal, "It answers with a code to type here.")
+    await at(terminal, "It answers with a code. Enter it here.")
     await fake.says(7, "/start")
     code = (await fake.sees(7, "shoal pair ")).text.split("shoal pair ")[1][:8]
     await at(terminal, "CODE'): ", "short")
     await at(terminal, "A pairing code has 8 letters and digits")
     await at(terminal, "CODE'): ", "22222222")
-    await at(terminal, "No such code waits")
+    await at(terminal, "This code is unknown")
     await at(terminal, "CODE'): ", code)
     await at(terminal, "You own the bot on Telegram")
     assert await asyncio.to_thread(terminal.ends) == 0
@@ -168,19 +168,19 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
         shown = await at(terminal, "Enter goes back): ", TOKEN)
         assert ("restart" in shown, "Number [1]" in shown) == (False, False), "only the token is asked for again"
-        await at(terminal, "directly and not in a group")
+        await at(terminal, "a direct message")
         await fake.says(8, "hello from a stranger", user=8)
         other = (await fake.sees(8, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(terminal, "CODE'): ", "22222222")
-        await at(terminal, "Is it not yours? Write to your bot, and it sends you your own.")
+        await at(terminal, "If that chat is not yours, write to your bot to get your own code.")
         await fake.says(7, "/start")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         assert code != other
         await at(terminal, "CODE'): ", code)
         await at(terminal, "You own the bot on Telegram")
-        await at(terminal, "At what hour (- for none) [-]: ", "25:00")
+        await at(terminal, "(- for none) [-]: ", "25:00")
         await at(terminal, "'25:00' is no hour. Write it as 8, 8:00 or 20:30.")
-        await at(terminal, "At what hour (- for none) [-]: ", "8")
+        await at(terminal, "(- for none) [-]: ", "8")
         await at(terminal, "A brief comes in telegram:7:")
         assert await asyncio.to_thread(terminal.ends) == 0
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
@@ -236,7 +236,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     await at(terminal, "Number [1]: ", "google_chat")
     for file, project, subscription, said in (
         ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account's key"),
-        ("key.json", "", "", "directly and not in a group"),  # Enter keeps what was typed before
+        ("key.json", "", "", "a direct message"),  # Enter keeps what was typed before
     ):
         await at(terminal, "Key file (JSON)", str(tmp_path / file))
         await at(terminal, "Authentication audience", project)
@@ -245,7 +245,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     await fake.says("dm", "hello")
     code = (await fake.sees("dm", "Your code is ")).text.split("Your code is ")[1].split(".")[0]
     await at(terminal, "CODE'): ", code)
-    await at(terminal, "At what hour (- for none) [-]: ", "")
+    await at(terminal, "(- for none) [-]: ", "")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
     assert load_config(home, {}).platforms.of("google_chat")[0].owner == "1001"
 
@@ -256,19 +256,19 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(terminal, "Number [1]: ", "demo")
         await at(terminal, "Number [1]: ", "telegram")
         await at(terminal, "Enter goes back): ", TOKEN)
-        await at(terminal, "directly and not in a group")
+        await at(terminal, "a direct message")
         terminal.presses(b"\x03")
-        await at(terminal, "Setup ended. Settings written so far are kept.")
+        await at(terminal, "Setup stopped. Settings so far are saved.")
         shown = await at(terminal, f"'{PROGRAM} setup' continues where you left off.")
         assert await asyncio.to_thread(terminal.ends) == 130
         assert "Nothing was changed" not in shown + terminal.screen
         again = start("model")
         await at(again, "Number [1]: ", "demo")
-        await at(again, "directly and not in a group")
+        await at(again, "a direct message")
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(again, "CODE'): ", code)
-        await at(again, "At what hour (- for none) [-]: ", "")
+        await at(again, "(- for none) [-]: ", "")
         assert await asyncio.to_thread(again.ends) == 0
         last = start()
         await at(last, "Telegram is connected.")
@@ -288,11 +288,11 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
         )
         terminal = start()
         await at(terminal, "Number [1]: ", "telegram")
-        await at(terminal, "directly and not in a group")
+        await at(terminal, "a direct message")
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         await at(terminal, "CODE'): ", code)
-        await at(terminal, "At what hour (- for none) [-]: ", "")
+        await at(terminal, "(- for none) [-]: ", "")
         assert await asyncio.to_thread(terminal.ends) == 0
     account = configured(load_config(home, {}), TelegramSettings)[0]
     assert (account.enabled, account.owner, account.allow) == (True, "7", ("7", "8"))
@@ -303,7 +303,7 @@ async def test_questions_have_the_colours_that_are_wanted(start: Start, no_colou
     terminal = start(TERM="xterm-256color", **({"NO_COLOR": "1"} if no_colour else {}))
     await at(terminal, "Number [1]:")
     terminal.presses(b"\x03")
-    await at(terminal, "Setup ended. ")
+    await at(terminal, "Setup stopped. ")
     assert await asyncio.to_thread(terminal.ends) == 130
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?[39]\d(?:;[0-9;]*)?m", terminal.screen)) is not no_colour
 
@@ -312,7 +312,7 @@ async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
     terminal = start()
     await at(terminal, "Number [1]: ")
     terminal.presses(b"\x04")
-    await at(terminal, "Setup ended. ")
+    await at(terminal, "Setup stopped. ")
     assert await asyncio.to_thread(terminal.ends) == 130
 
 
@@ -324,11 +324,11 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
     terminal = start()
     await at(terminal, "Number [1]: ", "server")
     await at(terminal, "Its address (- goes back) [http://127.0.0.1:8080/v1]: ", f"{address}/v1")
-    await at(terminal, "Its key, if it has one", "some-key")
+    await at(terminal, "Its key, if required", "some-key")
     await at(terminal, "Model [fake-1]: ", "")
     await at(terminal, "has no credit or quota left")
     await at(terminal, "Keep it anyway? [y/N]: ", "n")
-    await at(terminal, "Choose another model of it? [Y/n]: ", "n")
+    await at(terminal, "Choose another of its models? [Y/n]: ", "n")
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
@@ -347,17 +347,17 @@ async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: 
         await at(terminal, "cannot be read: Is a directory.")
         await at(terminal, "Path of the GGUF file", "-")
     await at(terminal, "Number [1]: ", "sk-ant-api03-pasted-at-the-wrong-place")
-    await at(terminal, "That is an Anthropic key, which does not belong here.")
+    await at(terminal, "This looks like an Anthropic key, which does not belong here.")
     await at(terminal, "Number [1]: ", "server")
     for answer, said in (
-        ("http://[::1", "http://[::1 is no address. Give one that begins with"),
-        ("not a url", "not a url is no address."),
-        ("a1b2c3d4e5f6a1b2c3d4e5f6", "That is no address."),
+        ("http://[::1", "http://[::1 is not a URL. It must begin with"),
+        ("not a url", "not a url is not a URL."),
+        ("a1b2c3d4e5f6a1b2c3d4e5f6", "That is not a URL."),
     ):
         await at(terminal, "Its address", answer)
         await at(terminal, said)
     await at(terminal, "Its address", "http://127.0.0.1:1/v1")
-    await at(terminal, "Its key, if it has one", "")
+    await at(terminal, "Its key, if required", "")
     await at(terminal, "Its address (- goes back) [http://127.0.0.1:1/v1]: ", "-")
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "slack")
@@ -390,7 +390,7 @@ async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start
         await at(terminal, "Number [1]:", key)
     await at(terminal, "Number [1]:", "server")
     await at(terminal, "8080/v1]:", pasted[1])
-    await at(terminal, "That is no address")
+    await at(terminal, "That is not a URL")
     await at(terminal, "8080/v1]:", "http://127.0.0.1:1/v1")
     await at(terminal, "Enter for none", pasted[0])
     await at(terminal, "[http://127.0.0.1:1/v1]:", "-")
@@ -416,7 +416,7 @@ async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(
     await at(terminal, " 1  fish-small")
     await at(terminal, " 2  fish-large")
     await at(terminal, "[other-0]: ", "99")
-    await at(terminal, "99 is not in the list. Take it anyway? [y/N]: ", "n")
+    await at(terminal, "99 is not in the list. Use it anyway? [y/N]: ", "n")
     await at(terminal, "[other-0]: ", "fish")
     await at(terminal, " 2  fish-large")
     await at(terminal, "[other-0]: ", "2")

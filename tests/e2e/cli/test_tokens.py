@@ -37,7 +37,7 @@ def test_a_running_shoal_makes_knows_and_forgets_it(shoal: Shoal, home: Path) ->
         again = shoal("token", "revoke", "ben")
         assert (again.code, again.err) == (
             1,
-            "shoal: There is no token 'ben'; 'shoal token list' shows those there are.\n",
+            "shoal: There is no token 'ben'; 'shoal token list' shows all tokens.\n",
         )
     assert shoal("token", "revoke", "early").code == 0
     assert json.loads(shoal("token", "list", "--json").out) == []

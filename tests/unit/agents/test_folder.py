@@ -118,7 +118,7 @@ def test_what_an_agent_does_not_say_is_taken_from_settings_json_and_then_from_th
         ('{"temperature": 9}', "temperature"),
         ('{"budget": {"usd_per_day": -1}}', "usd_per_day"),
         ("{", "it is not valid JSON: its end is missing"),
-        ("[]", "it has to be an object"),
+        ("[]", "it must be an object"),
         ("\xff", "it is not valid JSON at byte 0"),
     ],
 )

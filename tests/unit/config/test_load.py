@@ -40,7 +40,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
             "qqqq = 1",
             "qqqq is not a known key; allowed: timezone, model, providers, database, files, checkpoints, turns,",
         ),
-        ("home = '/x'", "home is not a key of the file; pass --home DIR or set SHOAL_HOME."),
+        ("home = '/x'", "home cannot be set in the file; pass --home DIR or set SHOAL_HOME."),
         ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),
         ("[turns]\nsteps_max = 0", "turns.steps_max is 0; allowed: a whole number from 1 to 10000."),
         ("[turns]\nsteer = 'maybe'", 'turns.steer is "maybe"; allowed: "skip" or "finish".'),
@@ -55,14 +55,14 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[providers.openai]\nbase_url = 'ftp://h'", 'providers.openai.base_url is "ftp://h"; allowed: text that'),
         ("providers = []", "providers is an empty list; allowed: a table."),
         ("[providers.local]\n", "providers.local.model_file is missing; allowed: the path of a GGUF file."),
-        ("[database]\nurl = 'mysql://h/d'", "database.url is the address of something else; allowed: postgresql://…,"),
+        ("[database]\nurl = 'mysql://h/d'", "database.url is not a PostgreSQL URL; allowed: postgresql://…,"),
         (
             "[context]\nevents_share = 0.9",
             "context.events_share and artifacts_share are 1.1 together; allowed: at most",
         ),
         ("[engine]\nstalled_seconds = 1", "engine.stalled_seconds is 1; allowed: more than heartbeat_seconds"),
         ("[permissions]\ndefault_profile = 'lax'", 'permissions.default_profile is "lax"; allowed: guarded, locked,'),
-        ("[permissions.profiles.open]\n", "permissions.profiles.open is a built-in profile; allowed: another name"),
+        ("[permissions.profiles.open]\n", "permissions.profiles.open is a built-in profile; allowed: a different name"),
         ("[permissions.profiles.p]\nextends = 'q'", 'permissions.profiles.p.extends is "q"; allowed: guarded, locked'),
         ("[permissions.profiles.p]\nask = ['a(']", 'permissions.profiles.p.ask has the pattern "a("'),
         (
@@ -81,11 +81,11 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
         ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
         ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
-        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing; allowed: any text both sides know."),
+        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing; allowed: any text that both sides know."),
         *(
             (
                 f'[platforms.webhook."{name}"]\nsecret = "0123456789abcdef"\n',
-                f"platforms.webhook.{name} has the name of another platform; allowed: any other name.",
+                f"platforms.webhook.{name} has the name of another platform; allowed: a different name.",
             )
             for name in ("web", "openai", "terminal", "agent", "telegram", "slack.two")
         ),
@@ -212,7 +212,7 @@ def test_a_variable_names_one_of_several_accounts_by_number(tmp_path: Path) -> N
 def test_accounts_of_one_platform_need_names_of_their_own(tmp_path: Path) -> None:
     text = "[[platforms.discord]]\ntoken = 'a'\n[[platforms.discord]]\ntoken = 'b'\n"
     assert problems(tmp_path, text) == [
-        'platforms.discord.1.account is "main" twice; allowed: a name of its own for each account.'
+        'platforms.discord.1.account is "main" twice; allowed: a unique name for each account.'
     ]
 
 
@@ -295,11 +295,11 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
         ("[platforms.irc]\nport = 'x'", 'platforms.irc.port is "x"; allowed: a whole number.'),
         ("[platforms.irc]\nport = 1", "platforms.irc.server is missing; allowed: text."),
         ("[platforms]\nirc = 1", "platforms.irc is 1; allowed: a table, or several with [[ ]]."),
-        ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is no shoal.platforms.record.Platform."),
-        ("[platforms.web]\nserver = 'x'", "platforms.web has the name of one of Shoal's own places"),
+        ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is not a shoal.platforms.record.Platform."),
+        ("[platforms.web]\nserver = 'x'", "platforms.web has a reserved name"),
         (
             "[[platforms.irc]]\nserver = 'x'\n[[platforms.irc]]\nserver = 'y'",
-            'platforms.irc.1.account is "main" twice; allowed: a name of its own for each account.',
+            'platforms.irc.1.account is "main" twice; allowed: a unique name for each account.',
         ),
     ],
 )

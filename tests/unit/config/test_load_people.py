@@ -20,7 +20,7 @@ def test_a_user_id_may_hold_colons(tmp_path: Path) -> None:
     ("found", "problem"),
     [
         (people(ada=["telegram"]), "access.people.ada.identities"),
-        (people(ada=["a:1"], bob=["b:1", "a:1"]), "access.people.bob.identities has a:1, which is named for ada too"),
+        (people(ada=["a:1"], bob=["b:1", "a:1"]), "access.people.bob.identities has a:1, which also belongs to ada"),
     ],
 )
 def test_a_mistake_is_told(tmp_path: Path, found: dict[str, object], problem: str) -> None:

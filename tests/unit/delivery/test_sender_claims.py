@@ -652,7 +652,7 @@ async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: No
     running.cancel()
     await asyncio.wait([running])
     assert tries == list(range(SPOKEN_TRIES))
-    assert chat.texts(thread) == ["I could not say that aloud: The voice is away."]
+    assert chat.texts(thread) == ["I could not speak this answer: The voice is away."]
     assert [(made.post.kind, made.post.reply_to) for made in chat.posted] == [("text", "m7")]
 
 

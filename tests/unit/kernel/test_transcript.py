@@ -130,7 +130,7 @@ def test_a_change_to_a_message_is_told_with_the_next_one_and_splits_no_call() ->
     assert shape(messages) == ["user", "assi", "tool a", "user"]
     last = messages[-1]
     assert isinstance(last, UserMessage)
-    assert "message m1 was changed afterwards; it now says:" in last.text
+    assert "message m1 was edited; it now says:" in last.text
     assert "better" in last.text
     assert "deleted message m1" in last.text
     assert last.text.endswith("more")
@@ -139,7 +139,7 @@ def test_a_change_to_a_message_is_told_with_the_next_one_and_splits_no_call() ->
 def test_nothing_of_a_strangers_change_stands_outside_of_its_block() -> None:
     stranger = Author("eve", "Eve", trusted=False)
     events = number(Revised(stranger, "obey", "me"), UserSaid("hi", PERSON))
-    assert messages_of(transcript_of(events))[0].text.startswith("<untrusted source='eve'>\n[message obey was changed")
+    assert messages_of(transcript_of(events))[0].text.startswith("<untrusted source='eve'>\n[message obey was edited")
 
 
 def test_a_note_of_shoals_that_tells_of_others_words_is_marked() -> None:

@@ -89,7 +89,7 @@ def test_checking_a_name_names_those_there_are() -> None:
     profiles = Profiles(TRAITS, {"mine": ProfileSettings()})
     profiles.check("mine")
     profiles.check("standard")
-    with pytest.raises(InvalidInput, match="There are: guarded, locked, mine, open, standard"):
+    with pytest.raises(InvalidInput, match="Profiles: guarded, locked, mine, open, standard"):
         profiles.check("other")
 
 

@@ -17,33 +17,33 @@ from tests.known_tools import TRAITS
 CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         RuleSubject("command", "'git'  status", beginning=True),
-        "the command git status, whatever follows it",
+        "the command git status, with any arguments",
         ("tool:bash:git status", "tool:bash:git status -s", "tool:process_start:git status"),
         ("tool:bash:git statusx", "tool:bash:git push", "tool:write:git status"),
     ),
     (RuleSubject("command", "make"), "the command make", ("tool:bash:make",), ("tool:bash:make all",)),
     (
         RuleSubject("read", "notes/", beginning=True),
-        "reading /workspace/notes and all below it",
+        "reading /workspace/notes and everything below it",
         ("tool:read:/workspace/notes", "tool:grep:/workspace/notes/a/b"),
         ("tool:read:/workspace/notes2", "tool:write:/workspace/notes/a"),
     ),
     (RuleSubject("write", "/etc/x.y"), "writing /etc/x.y", ("tool:edit:/etc/x.y",), ("tool:edit:/etc/xay",)),
     (
         RuleSubject("web", "https://example.org/", beginning=True),
-        "the page https://example.org and what is below it",
+        "the page https://example.org and everything below it",
         ("tool:read_url:https://example.org/", "tool:read_url:https://example.org/a"),
         ("tool:read_url:https://example.org.evil.net/", "tool:read_url:http://example.org/"),
     ),
     (
         RuleSubject("tool", "remind"),
-        "all that the tool remind does",
+        "everything the tool remind does",
         ("tool:remind:tomorrow\nat 9", "tool:remind"),
         ("tool:remindx:", "tool:bash:remind"),
     ),
     (
         RuleSubject("tool", "mcp_home_GetLiveContext"),
-        "all that the tool mcp_home_GetLiveContext does",
+        "everything the tool mcp_home_GetLiveContext does",
         ("tool:mcp_home_GetLiveContext:{}", "tool:mcp_home_GetLiveContext"),
         ("tool:mcp_home_getlivecontext:{}",),
     ),
@@ -87,12 +87,12 @@ def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it(
 @pytest.mark.parametrize(
     ("subject", "why"),
     [
-        (RuleSubject("command", "ls && rm x"), "about one command"),
-        (RuleSubject("command", "ls > out"), "about one command"),
-        (RuleSubject("command", "# nothing"), "about one command"),
-        (RuleSubject("read", "/workspace/../etc"), "straight down"),
+        (RuleSubject("command", "ls && rm x"), "covers one command"),
+        (RuleSubject("command", "ls > out"), "covers one command"),
+        (RuleSubject("command", "# nothing"), "covers one command"),
+        (RuleSubject("read", "/workspace/../etc"), "cannot contain"),
         (RuleSubject("write", "/"), "Name a file or a folder"),
-        (RuleSubject("web", "example.org"), "no address"),
+        (RuleSubject("web", "example.org"), "not a web address"),
         (RuleSubject("tool", "ba(sh"), "not a tool's name"),
     ],
 )

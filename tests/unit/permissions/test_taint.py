@@ -357,7 +357,7 @@ def test_a_change_by_a_stranger_taints_after_the_conversation_was_cleared(change
 
 def test_people_are_named_as_people_and_content_as_content() -> None:
     wife = UserSaid("hi", Author("2", "wife", trusted=False))
-    assert window(wife).cause == "Not everyone who wrote in this conversation is on your list of trusted people (wife)"
+    assert window(wife).cause == "Someone who wrote in this conversation is not on your list of trusted people (wife)"
     assert window(PAGE).cause == "Untrusted content was read in this conversation (the web page example.org)"
     told = "Untrusted content was read in this conversation (a message of wife, the"
     assert window(wife, PAGE).cause.startswith(told)
@@ -384,7 +384,7 @@ def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside(
 
 def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
     assert sink_of(Action("tool:bash:echo hello", reads=()), TRAITS) == ""
-    assert "cannot be seen through" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()), TRAITS)
+    assert "cannot be analyzed" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()), TRAITS)
     assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=()), TRAITS) == "", (
         "whoever read the command knows more"
     )

@@ -414,7 +414,7 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
     content = path.read_bytes()
     for _ in range(2):
         for read_only in (False, True):
-            with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is gone"):
+            with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is missing"):
                 SqliteDriver(path, read_only=read_only)
     assert path.read_bytes() == content
     shutil.copyfile(beside(left, "-wal"), beside(path, "-wal"))
@@ -436,7 +436,7 @@ async def test_a_lost_wal_is_missed_though_a_reader_kept_the_mark_from_the_file(
     left = copy_files(path, tmp_path / "left")
     await driver.close()
     beside(left, "-wal").unlink()
-    with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is gone"):
+    with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is missing"):
         SqliteDriver(left)
 
 
@@ -503,7 +503,7 @@ async def test_a_wal_without_its_database_is_kept(left: Path, tmp_path: Path) ->
     wal = beside(path, "-wal").read_bytes()
     path.unlink()
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match="is gone or empty"):
+        with pytest.raises(StoreCorrupt, match="is missing or empty"):
             SqliteDriver(path)
     assert beside(path, "-wal").read_bytes() == wal
 
@@ -588,7 +588,7 @@ async def test_a_database_that_is_gone_or_empty_is_no_new_home(
     else:
         path.unlink()
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match=r"gone or empty.* To begin anew, remove shoal\.db-used\."):
+        with pytest.raises(StoreCorrupt, match=r"missing or empty.* To start empty, remove shoal\.db-used\."):
             SqliteDriver(path)
     beside(path, "-used").unlink()
     await SqliteDriver(path).close()

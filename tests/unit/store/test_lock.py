@@ -15,7 +15,7 @@ def test_a_home_that_is_in_use_is_not_used_twice(tmp_path: Path, *, is_removed: 
     first.acquire()
     if is_removed:
         path.unlink()
-    with pytest.raises(HomeLocked, match="Another Shoal works on"):
+    with pytest.raises(HomeLocked, match="Another Shoal is running on"):
         second.acquire()
     assert is_held(path)
     first.release()

@@ -192,7 +192,7 @@ async def test_a_stranger_in_a_direct_message_is_paired_by_the_owner(place: Plac
     await door.send(place.says("eve", f"pair {code}"))
     assert (await door.send(place.says("ada"))).status == "dropped"
     await door.send(place.says("olga", f"pair {code.lower()}"))
-    assert place.inside.said[-1] == "ada may speak with me now."
+    assert place.inside.said[-1] == "ada can now talk to me."
     assert (await door.send(place.says("ada"))).status == "accepted"
     with pytest.raises(NotFound):
         await place.pairing.confirm(code, (PLATFORM,), "owner")
@@ -280,7 +280,7 @@ async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
     asked = CommandRequest(THREAD, Author("ada", trusted=True), "new", "", "k1", at)
     assert await door.command(asked) == "Did /new."
     refused = CommandRequest(THREAD, Author("mallory", trusted=True), "new", "", "k2", at)
-    assert "no access" in await door.command(refused)
+    assert "not have access" in await door.command(refused)
     assert (await door.suggestions(asked), await door.suggestions(refused)) == (("one/tall",), ())
     assert [found.author.id for found in place.inside.requests] == ["ada"]
 

@@ -107,11 +107,11 @@ def bomb() -> bytes:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "no image"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image"),
-        (b"<html>Not found</html>", "no image"),
-        (b"%PDF-1.7 ...", "no image"),
-        (b"\0\0\0\x18ftypheic" + bytes(40), "models take no HEIC images"),
+        (b"", "not an image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image"),
+        (b"<html>Not found</html>", "not an image"),
+        (b"%PDF-1.7 ...", "not an image"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "models accept no HEIC images"),
         (b"\x89PNG\r\n\x1a\n" + b"0" * 50, "damaged"),
         (b"\xff\xd8\xff\xe0", "damaged"),
         (b"GIF89a", "damaged"),
@@ -131,11 +131,11 @@ def test_without_pillow_an_image_is_judged_by_its_head(monkeypatch: pytest.Monke
     sent = [drawn("PNG"), drawn("JPEG"), drawn("GIF", mode="P"), drawn("WEBP")]
     refused = {
         drawn("PNG", (2001, 5)): "2001 × 5 pixels; the extra `images`",
-        noise("PNG", 1100): "may have 3,000,000 bytes; the extra `images`",
+        noise("PNG", 1100): "may have at most 3,000,000 bytes; the extra `images`",
         drawn("PNG")[:-20]: "damaged",
         drawn("WEBP")[:-9]: "damaged",
-        drawn("BMP"): "models take no BMP images",
-        b"text": "no image",
+        drawn("BMP"): "models accept no BMP images",
+        b"text": "not an image",
     }
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert [fit_image(content) for content in sent] == [(content, media_type_of(content)) for content in sent]

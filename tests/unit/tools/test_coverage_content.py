@@ -80,10 +80,10 @@ def test_what_is_the_systems_is_not_mentioned(tmp_path: Path) -> None:
 def test_links_in_a_circle_and_pipes_are_not_covered(tmp_path: Path) -> None:
     mounts(tmp_path)
     (tmp_path / "workspace" / "x.sh").symlink_to("x.sh")
-    assert "where x.sh leads" in read(tmp_path, RUN).coverage.uncovered
+    assert "the target of x.sh" in read(tmp_path, RUN).coverage.uncovered
     (tmp_path / "workspace" / "x.sh").unlink()
     os.mkfifo(tmp_path / "workspace" / "x.sh")
-    assert "x.sh cannot be read (it is no file)" in read(tmp_path, RUN).coverage.uncovered
+    assert "x.sh cannot be read (it is not a file)" in read(tmp_path, RUN).coverage.uncovered
 
 
 def test_code_is_covered_wherever_it_lies_and_data_is_not(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_only_the_bytes_of_scripts_are_held_and_only_where_nothing_writes(tmp_pa
     write(tmp_path, "x.sh", " " * (BOUND_BYTES_MAX + 1))
     large = read(tmp_path, RUN)
     assert [file.content for file in large.runs] == [None]
-    assert large.coverage.uncovered == "x.sh is too large to be held while it runs"
+    assert large.coverage.uncovered == "x.sh is too large to be preserved while it runs"
 
 
 def test_a_file_that_was_replaced_is_told_from_the_one_that_was_read(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_changes_are_said_a_sentence_a_file(tmp_path: Path) -> None:
         "Makefile is new since then: 4 bytes. a.py changed since then. b.py is new since then."
     )
     (tmp_path / "workspace" / "Makefile").unlink()
-    assert reader.changes(now, look(), "then") == "Makefile is gone since then."
+    assert reader.changes(now, look(), "then") == "Makefile was removed since then."
     elsewhere = ContentReader()
     assert elsewhere.changes(before, now, "then").endswith("Other code files changed since then (1 then, 2 now).")
 

@@ -90,9 +90,9 @@ async def test_what_it_does_is_stated_in_full(context: ToolContext) -> None:
     ("arguments", "told"),
     [
         ("{}", "`item` is missing"),
-        ('{"item": {"name": 3}}', "`item.name` has to be text"),
-        ('{"item": {"name": "x"}, "note": "too long"}', "`note` has to be text of at most 5 characters"),
-        ('{"item": {"name": "x"}, "size": "huge"}', "`size` has to be"),
+        ('{"item": {"name": 3}}', "`item.name` must be text"),
+        ('{"item": {"name": "x"}, "note": "too long"}', "`note` must be text of at most 5 characters"),
+        ('{"item": {"name": "x"}, "size": "huge"}', "`size` must be"),
         ('{"item"', "not valid JSON"),
     ],
 )

@@ -101,7 +101,7 @@ def test_links_out_are_refused_and_links_within_followed(jail: Jail, root: Path,
     assert jail.resolve("within").shown == "/workspace/real.txt"
     assert jail.read(jail.resolve("within")) == b"inside"
     for path in ("out", "up/outside.txt", "absolute/passwd", "up/up/etc"):
-        with pytest.raises(ToolError, match="leads out of"):
+        with pytest.raises(ToolError, match="is outside"):
             jail.resolve(path)
     assert outside.read_text() == SECRET
 
@@ -188,7 +188,7 @@ def test_a_pipe_or_device_or_socket_is_refused_at_once(jail: Jail, root: Path) -
 
 def test_a_long_file_is_not_read(jail: Jail, root: Path) -> None:
     (root / "long").write_bytes(b"x" * 101)
-    with pytest.raises(ToolError, match="101 bytes; the most that can be read is 100"):
+    with pytest.raises(ToolError, match="101 bytes; the limit for reading is 100"):
         jail.read(jail.resolve("long"), bytes_max=100)
     assert len(jail.read(jail.resolve("long"), bytes_max=101)) == 101
 

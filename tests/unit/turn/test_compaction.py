@@ -220,7 +220,7 @@ def test_an_earlier_summary_is_to_be_updated() -> None:
     journal.user("more").say(words(60)).user(words(60)).say(words(60))
     plan = needed_plan(journal)
     text = summary_request(plan, "demo", ROOM).messages[0].text
-    assert "brought up to date:\n<summary>\n## Goal\nTo sail.\n</summary>" in text
+    assert "updated:\n<summary>\n## Goal\nTo sail.\n</summary>" in text
     assert "a.txt" not in text
     assert (
         compacted(plan, "## Goal\nTo moor.", "", "", TRAITS).summary

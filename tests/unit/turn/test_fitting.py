@@ -331,7 +331,7 @@ def test_the_room_is_the_window_less_reserve_and_prefix_by_shares() -> None:
 
 
 def test_instructions_that_fill_the_window_are_an_error() -> None:
-    with pytest.raises(InvalidInput, match="take about 8000 tokens of a window of 8192 with 4096 kept"):
+    with pytest.raises(InvalidInput, match="take about 8000 tokens of a window of 8192 with 4096 reserved"):
         room_for(ContextSettings(), window_tokens=8192, output_tokens=4096, prefix_units=8000)
 
 

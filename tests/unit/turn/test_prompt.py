@@ -216,7 +216,7 @@ def test_documents_beyond_their_room_are_named_and_left_out(tmp_path: Path) -> N
     place.write("agents/main/docs/picture.png", "C")
     text = place.system().text
     assert "## a.md\nAAA" in text
-    assert "## deep/b.md\n(left out" in text
+    assert "## deep/b.md\n(omitted" in text
     assert "BBB" not in text
 
 

@@ -76,9 +76,9 @@ def test_the_past_comes_out_the_same(past: Past) -> None:
 def test_another_message_is_found_in_the_first_request_that_has_it(past: Past) -> None:
     report = past.replay(other(ToolFinished, "lake"))
     assert [one.seq for one in report.differences] == [7, 12]
-    assert "message 3 of 3, from event 3, is another one" in report.differences[0].detail
+    assert "message 3 of 3, from event 3, differs" in report.differences[0].detail
     assert '"text":"lake"' in report.differences[0].detail
-    assert "before those that this call was the first to send" in report.differences[1].detail
+    assert "sent by an earlier call" in report.differences[1].detail
     assert past.replay(other(UserSaid, "hm")).identical == 0
 
 
@@ -100,9 +100,7 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
         past.events,
         {digest: SystemPrompt(f"{one.text} ", digest, one.sections) for digest, one in past.prompts.items()},
     )
-    assert {one.detail for one in again.replay().differences} == {
-        "the system text is put together in another way than it was"
-    }
+    assert {one.detail for one in again.replay().differences} == {"the system text is assembled differently"}
     assert Past(past.events, {}).replay().identical == 0, "one that is gone cannot be compared"
 
 
@@ -111,7 +109,7 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
     [
         (SPEC, ""),
         (None, "the tool echo no longer exists"),
-        (ToolSpec("echo", "Say it louder.", '{"type":"object"}'), "described in another way: 'louder.\\n{"),
+        (ToolSpec("echo", "Say it louder.", '{"type":"object"}'), "a different description: 'louder.\\n{"),
     ],
 )
 def test_how_tools_have_changed(now: ToolSpec | None, told: str) -> None:
@@ -144,10 +142,10 @@ async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
         await world.ada.sees("blue")
         assert await differences(world) == []
         file.write_text("temperature = 0.9\n")
-        told = "it was asked with 77 tokens, and would be with 4096 tokens today"
+        told = "it was asked with 77 tokens, and would now be asked with 4096 tokens"
         assert await differences(world) == [(3, "options", told)]
         file.write_text("max_output_tokens = 77\n")
-        told = "it was asked with temperature 0.9, and would be with no temperature today"
+        told = "it was asked with temperature 0.9, and would now be asked with no temperature"
         assert await differences(world) == [(3, "options", told)]
 
 
@@ -162,7 +160,7 @@ async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_cou
         models = world.app[Models]
         assert isinstance(models, FakeModels)
         models.context_tokens = 4000
-        told = "it was asked with 4096 tokens, and would be with 1000 tokens today"
+        told = "it was asked with 4096 tokens, and would now be asked with 1000 tokens"
         assert [one[1:] for one in await differences(world)] == [("options", told)] * 2
 
 

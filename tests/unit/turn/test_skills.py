@@ -70,7 +70,7 @@ def test_a_name_in_any_form_becomes_one_of_letters_digits_and_hyphens(written: s
 
 def test_other_faults_are_told() -> None:
     assert "needs both" in broken("---\nname: tide\n---")
-    assert "'tide' is left out" in broken("no front matter")
+    assert "'tide' is skipped" in broken("no front matter")
     assert "control characters" in broken("---\nname: tide\ndescription: x\n---", "ti\nde")
 
 
@@ -132,7 +132,7 @@ def test_skills_are_found_in_folders_of_folders_and_however_their_file_is_writte
     skills = SkillReader(FileCache()).read((SkillRoot("global", tmp_path),))
     found = {skill.name: skill.path.relative_to(tmp_path).as_posix() for skill in skills.found}
     assert found == {"ebb": "sea/deep/ebb/SKILL.md", "flood": "Flood/Skill.MD", "tide": "sea/tide/SKILL.md"}
-    assert "another one here has the name 'tide'" in skills.problems[0].text
+    assert "another skill here has the name 'tide'" in skills.problems[0].text
 
 
 def test_an_empty_or_unreadable_skill_is_told_and_a_folder_without_one_is_not(tmp_path: Path) -> None:

@@ -95,9 +95,9 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
     def i2c_read(
         bus: BusNumber,
         address: Address,
-        length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="How many bytes.")] = 1,
+        length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="Number of bytes.")] = 1,
         register: Annotated[
-            Annotated[int, Meta(ge=0, le=255)] | None, "Register to read from; none: as it stands."
+            Annotated[int, Meta(ge=0, le=255)] | None, "Register to read from. Default: the current one."
         ] = None,
     ) -> Invocation:
         """Read up to 32 bytes from a device on an I2C bus of this machine."""
@@ -161,12 +161,12 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
         try:
             return ToolOutput(await in_thread(work))
         except FileNotFoundError as error:
-            hint = "Is there one, and is its driver (i2c-dev, spidev) loaded?"
+            hint = "Check that it exists and that its driver (i2c-dev, spidev) is loaded."
             raise ToolError(f"This machine has no {device}. {hint}") from error
         except PermissionError as error:
-            raise ToolError(f"{device} may not be opened: add Shoal's user to the group i2c or spi.") from error
+            raise ToolError(f"{device} cannot be opened. Add Shoal's user to the group i2c or spi.") from error
         except OSError as error:
-            raise ToolError(f"{device}: nothing answers ({error.strerror or error}).") from error
+            raise ToolError(f"{device}: no answer ({error.strerror or error}).") from error
 
     shown = f"{name} {detail}" + (f" ({more})" if more else "")
     return planned(name, detail, run, shown, detail=detail, more=more)
@@ -176,9 +176,9 @@ def _bytes(text: str, length_max: int) -> bytes:
     try:
         data = bytes.fromhex(text.removeprefix("0x"))
     except ValueError as error:
-        raise ToolError("data has to be bytes as pairs of hexadecimal digits, e.g. 00ff.") from error
+        raise ToolError("data must be pairs of hexadecimal digits, e.g. 00ff.") from error
     if not 1 <= len(data) <= length_max:
-        raise ToolError(f"data has {len(data)} bytes; it can have 1 to {length_max}.")
+        raise ToolError(f"data has {len(data)} bytes; allowed are 1 to {length_max}.")
     return data
 
 

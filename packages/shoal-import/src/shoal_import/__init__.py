@@ -28,21 +28,21 @@ WORDS = ("came", "off", "there", "left")
 @command(name="import", example="shoal import openclaw --dry-run")
 @click.argument("product", type=click.Choice(list(HOMES)))
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--dry-run", "dry", is_flag=True, help="Write nothing. List what would be brought over.")
-@click.option("--keys", is_flag=True, help="Bring keys and tokens too, into secrets/.")
-@click.option("--trust", is_flag=True, help="You have read it: treat everything as yours, not as untrusted.")
+@click.option("--dry-run", "dry", is_flag=True, help="Write nothing. List what would be imported.")
+@click.option("--keys", is_flag=True, help="Also import keys and tokens, into secrets/.")
+@click.option("--trust", is_flag=True, help="Treat everything as yours, not as untrusted, because you have read it.")
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip
-    """Bring over agents, memory, skills, schedules, channels, models and conversations of another product.
+    """Import agents, memory, skills, schedules, channels, models and conversations of another product.
 
     PATH is its home directory, by default the usual one. For Open WebUI it is the folder with webui.db, or a file of
-    exported chats. Nothing there is changed, and running it again brings only what is new. Nothing that arrives acts by
-    itself: schedules are paused, skills and channels are off, and all text counts as untrusted.
+    exported chats. Nothing there is changed, and running it again imports only what is new. Nothing that arrives acts
+    by itself: schedules are paused, skills and channels are off, and all text counts as untrusted.
     """
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])
     if not root.exists():
-        raise InvalidInput(f"There is no {root}. Name the home of {product}: `shoal import {product} PATH`.")
+        raise InvalidInput(f"{root} does not exist. Name the home of {product}: `shoal import {product} PATH`.")
     found = READERS[product](root.absolute())
     found.title = TITLES[product]
     lines = bring_into(context, found, dry=dry, keys=keys, trust=trust)
@@ -53,8 +53,8 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     for line in lines:
         tell(context.redactor().redact(f"{line.became:<6} {line.what}: {line.detail}"))
     came, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
-    print(f"{came} came, {off} came switched off, {there} were there already, {left} were left.")
+    print(f"{came} imported, {off} imported but switched off, {there} already there, {left} skipped.")
     if not trust:
-        tell("What came counts as untrusted until you have read and saved (or touched) it: `shoal docs import`.")
+        tell("Imported files count as untrusted until you have read and saved (or touched) them: `shoal docs import`.")
     name = found.agents[0].name
-    print(f'Next: agents.default_agent = "{name}" in shoal.toml lets {name} answer by default.')
+    print(f'Next: agents.default_agent = "{name}" in shoal.toml makes {name} the default agent.')

@@ -43,12 +43,12 @@ JSON_BYTES_MAX = 268_435_456
 """Maximum size of a file read as one JSON value."""
 LINE_BYTES_MAX = 67_108_864
 """Maximum length of a line."""
-NOT_KNOWN = "nothing here reads it; look at it by hand"
+NOT_KNOWN = "Shoal does not read it; check it yourself"
 PASSED_OVER = {".git", "__pycache__", "node_modules", ".DS_Store"}
 PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
 ASIDE = {
-    "HEARTBEAT.md": "it would start turns by itself; copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes",
-    "BOOT.md": "Shoal has nothing that runs at each start",
+    "HEARTBEAT.md": "it would start turns; to use it, copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes",
+    "BOOT.md": "Shoal has no scripts that run at each start",
     "BOOTSTRAP.md": "it is for the first conversation with a new agent",
 }
 
@@ -69,7 +69,7 @@ class Tree:
         """Return a text file without carriage returns, or empty if it is missing or not text."""
         data = self.data(path)
         if b"\0" in data:
-            self.leave(path, "it is no text")
+            self.leave(path, "it is not text")
             return ""
         return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff")
 
@@ -78,7 +78,7 @@ class Tree:
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
-            self.leave(path, "it is damaged: it cannot be read as JSON")
+            self.leave(path, "it is damaged and cannot be read as JSON")
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
@@ -137,7 +137,7 @@ class Tree:
                     connection = stack.enter_context(closing(opened))
                     (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
                     if not tables:
-                        self.leave(path, "no table is in it")
+                        self.leave(path, "it contains no table")
                 except (sqlite3.Error, OSError) as error:
                     self.leave(path, f"it cannot be read as a database: {error}")
                     connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
@@ -291,7 +291,7 @@ def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
     if names := tree.unread(folder):
         shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
         what = f"{agent}: other files of {folder} ({shown})"
-        found.leave(what, f"copy what the agent is to work with into agents/{agent}/workspace")
+        found.leave(what, f"copy the files that the agent needs to agents/{agent}/workspace")
 
 
 def entries_of(text: str) -> list[str]:

@@ -28,12 +28,12 @@ from shoal.kernel.errors import InvalidInput
 from shoal_import.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
 
 REASONS = {
-    "logs": "logs", "cache": "a cache", "sessions": "copies of what state.db has", "cron": "records of past runs",
-    "auth.json": "logins of its own", "pairing": "logins of its own", "gateway": "the state of its own server",
-    "hooks": "programs written for it", "plugins": "programs written for it", "sandboxes": "its sandboxes",
+    "logs": "logs", "cache": "a cache", "sessions": "copies of data in state.db", "cron": "records of past runs",
+    "auth.json": "its own logins", "pairing": "logins of its own", "gateway": "the state of its own server",
+    "hooks": "programs for its own use", "plugins": "programs written for it", "sandboxes": "its sandboxes",
     "images": "files of past messages", "audio": "files of past messages",
-    "skills": "it came with Hermes, or has no SKILL.md", "checkpoints": "a cache",
-    "memories": "an archive of what its memory had no room for", "hermes-agent": "the program itself",
+    "skills": "it is part of Hermes, or has no SKILL.md", "checkpoints": "a cache",
+    "memories": "an archive of old memory", "hermes-agent": "the program itself",
     "whatsapp": "Shoal has no WhatsApp",
 }  # fmt: skip
 KEYS = {
@@ -61,7 +61,7 @@ def read(root: Path) -> Found:
     settings = yaml_subset(tree.text(root / "config.yaml"))
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
-        needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md beside memories/"
+        needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md next to memories/"
         raise InvalidInput(f"{root} is not a home of Hermes Agent: {needed}. Name the folder that has them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
     for folder in folders_and_files(root / "profiles"):
@@ -83,7 +83,7 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     shipped = {line.split(":")[0].strip() for line in tree.text(home / "skills" / ".bundled_manifest").splitlines()}
     for skill, path in tree.skills(home / "skills"):
         if path.name in shipped:
-            found.leave(f"{agent.name}: skill {path.name}", "it came with Hermes")
+            found.leave(f"{agent.name}: skill {path.name}", "it is part of Hermes")
             tree.use(path)
         else:
             agent.add_skill(skill, path.relative_to(home).as_posix())
@@ -98,9 +98,9 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     for job in as_list(as_dict(tree.json(home / "cron" / "jobs.json")).get("jobs")):
         read_schedule(found, Options(as_dict(job)), agent.name, zone)
     for name in options.rest():
-        found.leave(f"{agent.name}: config.yaml: {name}", "no setting here means the same")
+        found.leave(f"{agent.name}: config.yaml: {name}", "Shoal has no equivalent setting")
     for name in variables:
-        found.leave(f"{agent.name}: .env: {name}", "nothing of Shoal's reads it")
+        found.leave(f"{agent.name}: .env: {name}", "Shoal does not use it")
 
 
 def _entries(text: str) -> list[str]:
@@ -151,7 +151,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
             continue
         if not is_first:
             found.leave(
-                f"{platform} of a profile", "one account of each platform is brought over, the default profile's"
+                f"{platform} of a profile", "only one account per platform is imported, that of the default profile"
             )
             continue
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
@@ -192,6 +192,6 @@ def read_schedule(found: Found, job: Options, agent: str, zone: str) -> None:
             at = time_of(job.get("schedule", "run_at"))
     line = job.text("schedule", "expr") or cron_of(60 * number_of(job.get("schedule", "minutes")))
     if job.text("script") and not text:
-        found.leave(f"schedule {name}", "it runs a script without an agent; use cron of the system")
+        found.leave(f"schedule {name}", "it runs a script without an agent; use the system's cron")
     else:
         found.add_schedule(name, text, at, line, zone, agent, job.text("deliver"))

@@ -36,8 +36,8 @@ REASONS = {
     "sessions": "the state of its conversations",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "settings of its own server", "tools": "what tools may do: `shoal docs permissions`",
-    "audio": "settings of its voice", "agents": "no setting here means the same", "webui": "its own page",
+    "gateway": "settings of its own server", "tools": "permissions of tools: see `shoal docs permissions`",
+    "audio": "voice settings", "agents": "Shoal has no equivalent setting", "webui": "its own page",
 }  # fmt: skip
 SECRETS = {
     "telegram": {"token": "token"}, "discord": {"token": "token"},
@@ -80,7 +80,7 @@ def read(root: Path) -> Found:
     read_models(found, options)
     read_channels(found, options)
     for name in options.rest():
-        found.leave(f"config.json: {name}", OPTIONS.get(name.split(".")[0], "no setting here means the same"))
+        found.leave(f"config.json: {name}", OPTIONS.get(name.split(".")[0], "Shoal has no equivalent setting"))
     if workspace != root:
         leave_files(found, files, workspace, "nanobot")
     tree.leave_rest(REASONS)
@@ -108,10 +108,10 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
         first = next((entry for entry in entries if entry.get("_type") == "metadata"), dict[str, Json]())
         key = text_of(first.get("key")) or path.stem.replace("_", ":", 1)
         if not entries:
-            tree.leave(path, "no entry of a conversation is in it")
+            tree.leave(path, "it contains no entries of a conversation")
             continue
         if key in known:
-            tree.leave(path, "sessions.sqlite3 has it, or another file")
+            tree.leave(path, "it is also in sessions.sqlite3 or another file")
             continue
         since = time_of(first.get("created_at")) or changed_at(path)
         results += read_thread(found, key, "", entries, since, known)
@@ -156,7 +156,7 @@ def read_models(found: Found, options: Options) -> None:
         elif address:
             found.providers.append(FoundProvider(slug(name), "openai", address, key))
         elif key:
-            found.leave(f"the key of {name}", "Shoal does not know its address; write it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown; add it under [providers]")
     options.get("providers")
     names = [provider.name for provider in found.providers]
     if model and first not in names and (provider in names or (names and provider in ("", "auto"))):
@@ -171,9 +171,7 @@ def read_channels(found: Found, options: Options) -> None:
         if not as_dict(value) or not as_dict(value).get("enabled"):
             continue
         if name not in SECRETS:
-            found.leave(
-                f"channel {name}", f"Shoal has no {name} that could be set up from this: `shoal docs platforms`"
-            )
+            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this; see `shoal docs platforms`")
             continue
         listed = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom")]
         if "*" in listed or not listed:

@@ -51,22 +51,24 @@ KINDS = {
 KEYS = {"ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai", "GEMINI_API_KEY": "gemini",
         "OPENROUTER_API_KEY": "openrouter"}  # fmt: skip
 REASONS = {
-    "credentials": "logins of its own; connect each platform anew with `shoal setup chat`",
+    "credentials": "its own logins; reconnect each platform with `shoal setup chat`",
     "devices": "its apps' pairings", "identity": "the identity of its own gateway", "nodes": "its remote nodes",
     "logs": "logs", "cache": "a cache", "media": "files of past messages", "sandboxes": "workspaces of its sandboxes",
-    "extensions": "programs written for it", "plugins": "programs written for it", "hooks": "programs written for it",
-    "cron": "records of past runs", "exec-approvals.json": "what it may run; Shoal asks anew",
+    "extensions": "programs for its own use", "plugins": "programs written for it", "hooks": "programs written for it",
+    "cron": "records of past runs", "exec-approvals.json": "allowed commands; Shoal asks again",
     "canvas": "pages of its own display", "browser": "profiles of its own browser", "subagents": "records of past runs",
     "tasks": "records of past runs", "state": "the state of its own server", "settings": "settings of its own page",
     "update-check.json": "a cache",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "settings of its own server", "hooks": "webhooks: write them under [triggers.webhooks]",
-    "browser": "Shoal has no browser", "tools": "what tools may do: `shoal docs permissions`", "meta": "its own notes",
-    "session": "how it parts conversations: a thread is a conversation here", "messages": "how it writes in chats",
+    "gateway": "settings of its own server", "hooks": "webhooks; add them under [triggers.webhooks]",
+    "browser": "Shoal has no browser", "tools": "permissions of tools: see `shoal docs permissions`", "meta": "its "
+                                                                                                              "own "
+                                                                                                              "notes",
+    "session": "how it splits conversations; here a thread is a conversation", "messages": "its style in chats",
     "logging": "logs", "plugins": "programs written for it", "wizard": "its own notes", "ui": "its own page",
-    "skills": "settings of single skills", "auth": "logins of its own", "commands": "its own commands",
-    "cron": "settings of its scheduler", "memory": "its search in memory", "update": "its own updates",
+    "skills": "settings of single skills", "auth": "its own logins", "commands": "its own commands",
+    "cron": "settings of its scheduler", "memory": "its memory search", "update": "its own updates",
 }  # fmt: skip
 ACCOUNT_KEYS = {
     "telegram": {"token": "botToken"},
@@ -119,7 +121,7 @@ def read(root: Path) -> Found:
         ]:
             read_schedule(found, job, names)
     for name in options.rest():
-        found.leave(f"{file.name}: {name}", OPTIONS.get(name.split(".")[0], "no setting here means the same"))
+        found.leave(f"{file.name}: {name}", OPTIONS.get(name.split(".")[0], "Shoal has no equivalent setting"))
     tree.leave_rest(REASONS)
     return found
 
@@ -194,7 +196,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
         what = counted(len(damaged), "entry of a conversation", "entries of conversations")
-        found.leave(f"{agent}: {what}", "damaged: what is in them cannot be read")
+        found.leave(f"{agent}: {what}", "damaged: their content cannot be read")
     results = 0
     for session, numbered in sessions.items():
         window = windows.get(session, dict[str, Json]())
@@ -205,13 +207,13 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         since = time_of(window.get("created_at")) or changed_at(tree.root)
         told = _title(as_dict(parsed(node.get("entry_json"))))
         if session in closed:
-            why = f"parts of it are compressed with zstd. {how_to_add('import')}, and import again"
+            why = f"parts of it are compressed with zstd. {how_to_add('import')}, then import again"
             found.leave(f"{agent}: conversation {title or told or key}", why)
             continue
         results += read_thread(found, agent, session, key, title or told, entries, text_of(leaves.get(session)), since)
     if old := sum(1 for _ in database("session_transcript_archives")):
-        what = counted(old, "conversation that was begun anew", "conversations that were begun anew")
-        found.leave(f"{agent}: {what}", "OpenClaw keeps them packed; they were reset or deleted there")
+        what = counted(old, "conversation that was reset", "conversations that were reset")
+        found.leave(f"{agent}: {what}", "they were reset or deleted in OpenClaw, which keeps them in archives")
     found.leave_results(agent, results)
     return set(sessions)
 
@@ -226,14 +228,14 @@ def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[st
         if path.suffix != ".jsonl" or session in known:
             if path.name != "sessions.json":
                 is_old = ".jsonl.reset" in path.name or ".jsonl.deleted" in path.name
-                why = "it was reset or deleted there" if is_old else "it is no conversation"
-                tree.leave(path, "the database of the agent has it" if session in known else why)
+                why = "it was reset or deleted there" if is_old else "it is not a conversation"
+                tree.leave(path, "it is also in the agent's database" if session in known else why)
                 tree.use(path)
             continue
         entries = list(tree.lines(path))
         key, own = about.get(session.split("-topic-")[0], (session, dict[str, Json]()))
         if not entries:
-            tree.leave(path, "no entry of a conversation is in it")
+            tree.leave(path, "it contains no entries of a conversation")
             continue
         results += read_thread(found, agent, session, key, _title(own), entries, "", changed_at(path))
     found.leave_results(agent, results)
@@ -311,7 +313,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if known in KEYS.values():
             found.providers.append(FoundProvider(known, key=key))
         else:
-            found.leave(f"the key of {name}", "Shoal does not know its address; write it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown; add it under [providers]")
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
@@ -333,20 +335,18 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         if name == "defaults":
             continue
         if platform not in ACCOUNT_KEYS:
-            found.leave(
-                f"channel {name}", f"Shoal has no {name} that could be set up from this: `shoal docs platforms`"
-            )
+            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this; see `shoal docs platforms`")
             continue
         accounts = table.table("accounts")
         if len(accounts) > 1:
-            found.leave(f"channel {name}: {len(accounts)} accounts", "only the first is brought over")
+            found.leave(f"channel {name}: {len(accounts)} accounts", "only the first is imported")
         if accounts:
             table = Options({**as_dict(value), **as_dict(next(iter(accounts.values())))})
         allow = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom"), *table.texts("groupAllowFrom")]
         listed = as_list(as_dict(tree.json(tree.root / "credentials" / f"{name}-allowFrom.json")).get("allowFrom"))
         allow += [*map(text_of, listed), *(person for channel, person in paired if channel == name)]
         if "*" in allow:
-            found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
+            found.leave(f"channel {name}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
             what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"

@@ -34,8 +34,8 @@ REASONS = {
     "audit.log": "logs",
 }  # fmt: skip
 TABLES = {
-    "tool": "programs written for it: `shoal docs extending`", "function": "programs written for it",
-    "knowledge": "collections of documents; copy the files into an agent's docs/", "note": "its notes",
+    "tool": "programs for its own use: `shoal docs extending`", "function": "programs written for it",
+    "knowledge": "collections of documents; copy the files to an agent's docs/", "note": "its notes",
     "prompt": "saved prompts; write them as skills", "file": "files of past messages", "channel": "its own channels",
 }  # fmt: skip
 DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": "0"}
@@ -52,7 +52,7 @@ def read(path: Path) -> Found:
             row = as_dict(one)
             read_chat(found, {**row, "chat": row.get("chat") or row}, {}, changed_at(path))
         if not found.threads:
-            raise InvalidInput(f"{path} holds no chats of Open WebUI. Export them under Settings, Data Controls.")
+            raise InvalidInput(f"{path} contains no chats of Open WebUI. Export them under Settings, Data Controls.")
         return found
     file = next(
         (candidate for candidate in (path, root / "webui.db", root / "data" / "webui.db") if candidate.is_file()), None
@@ -62,7 +62,7 @@ def read(path: Path) -> Found:
     with tree.database(file) as database:
         people = sorted(database("user"), key=lambda user: (user.get("role") != "admin", str(user.get("created_at"))))
         if not people or "role" not in people[0]:
-            raise InvalidInput(f"{file} is not a database of Open WebUI: no person is in it. Name another.")
+            raise InvalidInput(f"{file} is not a database of Open WebUI: it contains no person. Name another file.")
         read_database(found, database, people[0], main)
     tree.leave_rest(REASONS)
     return found
@@ -98,7 +98,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
     for row in mine("model"):
         key, params, meta = text_of(row.get("id")), _table(row.get("params")), _table(row.get("meta"))
         if not row.get("base_model_id") and not params.get("system"):
-            found.leave(f"model {key}", "settings of a model and no persona")
+            found.leave(f"model {key}", "settings of a model without a persona")
             continue
         prompt = "\n\n".join(filter(None, (text_of(meta.get("description")), text_of(params.get("system")))))
         title = text_of(row.get("name")) or key
@@ -181,7 +181,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
     found.add_thread(key, "openwebui", title, talk, since)
     if others := len(messages) - len(seen):
         what = f"{counted(others, 'message', 'messages')} of {title or key}"
-        found.leave(what, "other branches than the one that was shown last")
+        found.leave(what, "branches other than the one shown last")
 
 
 def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:

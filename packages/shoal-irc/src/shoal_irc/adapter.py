@@ -21,7 +21,7 @@ WHOLE = "0"
 """The thread part of every conversation."""
 RECONNECT_SECONDS = 20.0
 """How long a post waits for a connection before it is postponed."""
-NOT_SAVED = "I could not save that. Please write it again in a moment."
+NOT_SAVED = "I could not save that. Please send it again in a moment."
 
 
 class IrcAdapter(ChatAccount[IrcSettings]):
@@ -113,7 +113,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         if nick is None:
             raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)
         if person not in await connection.whois(nick):
-            raise PlatformError(f"{nick} on IRC is not {person} now.", retry_after_seconds=60.0)
+            raise PlatformError(f"{nick} on IRC is no longer {person}.", retry_after_seconds=60.0)
         return nick
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:

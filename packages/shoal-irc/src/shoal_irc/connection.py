@@ -18,7 +18,7 @@ WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {
     **dict.fromkeys(("902", "904", "905", "906", "908"), "refused the token or password of platforms.irc.user"),
-    **dict.fromkeys(("432", "464", "465", "ERROR"), "does not let us in"),
+    **dict.fromkeys(("432", "464", "465", "ERROR"), "rejected the connection"),
 }
 
 
@@ -89,7 +89,7 @@ class Connection:
                 case "CAP", "ACK" if "sasl" in line.params[-1].split():
                     self.send("AUTHENTICATE", "PLAIN")
                 case "CAP", "NAK":
-                    raise PlatformError(f"{own.server} refused what it had offered: {line.params[-1]}")
+                    raise PlatformError(f"{own.server} rejected what it had offered: {line.params[-1]}")
                 case ("CAP", "ACK") | ("903", _):
                     self.send("CAP", "END")
                 case "433", _:
@@ -191,7 +191,7 @@ class Connection:
             if raw.endswith(b"\n"):
                 return raw
             raise PlatformError(f"{self._settings.server} closed the connection.")
-        raise PlatformError(f"{self._settings.server} is silent.")
+        raise PlatformError(f"{self._settings.server} does not respond.")
 
 
 async def connect(settings: IrcSettings) -> Connection:

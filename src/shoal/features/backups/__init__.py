@@ -1,4 +1,4 @@
-"""Backups: everything of a home directory in one file, made by hand or on schedule, checked, and restored."""
+"""Backups: everything in a home directory as one file, made by hand or on schedule, verified and restored."""
 
 from shoal.feature import CliCommand, Feature
 

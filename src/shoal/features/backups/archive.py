@@ -37,14 +37,14 @@ DATABASE = "shoal.db"
 DUMP = "shoal.dump"
 CONFIGURATION = "shoal.toml"
 CHANGED_AT = "SHOAL.ctime_ns"
-"""The header that keeps when a file was changed, by which the marks of untrusted content go (decision 010)."""
+"""Tar header with a file's change time, which the taint marks depend on (decision 010)."""
 READ_WHOLE_BYTES_MAX = 67_108_864
 """Files up to this size are read before they are written to the archive, so that one that changes cannot tear it."""
 PATH_BYTES_MAX = 4096
-"""The kernel's limit, PATH_MAX, with the byte that ends a path."""
+"""The kernel's PATH_MAX, including the final zero byte."""
 PLACE_CHARS_MAX = 80
 FAILURES = (OSError, InvalidInput, tarfile.TarError, sqlite3.Error)
-"""What writing and checking an archive may raise besides StoreError."""
+"""Errors that writing and checking an archive may raise besides StoreError."""
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 
 
@@ -62,7 +62,7 @@ def reading(file: Path) -> Generator[tarfile.TarFile]:
             while content.read(READ_WHOLE_BYTES_MAX):
                 pass
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+        raise InvalidInput(f"{file} is not a complete backup: {error}.") from error
 
 
 def check_archive(file: Path) -> None:
@@ -83,7 +83,7 @@ def check_database(database: Path, file: Path) -> None:
     """Check the database of a backup. Raises StoreCorrupt."""
     problem = check_file(database, "integrity_check").problem
     if problem:
-        raise StoreCorrupt(f"The database in {file.name} is damaged: {problem}. Take an older backup.")
+        raise StoreCorrupt(f"The database in {file.name} is damaged: {problem}. Use an older backup.")
 
 
 def write_archive(
@@ -129,7 +129,7 @@ def copy_database(source: Path, target: Path) -> None:
             refuse_schema(schema_number(reading), migrations("sqlite")[-1][0], source)
             copy_connection(reading, target)
     except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` says more.") from error
+        raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` shows more.") from error
 
 
 def dump_server(url: str, target: Path) -> None:
@@ -138,8 +138,8 @@ def dump_server(url: str, target: Path) -> None:
 
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
         raise StoreError(
-            "pg_dump is not installed, which the backup of a database on a server needs. Install PostgreSQL's client "
-            "programs of the server's version, or have the server itself be backed up and leave backup.to empty."
+            "A backup of a PostgreSQL database needs pg_dump, which is not installed. Install PostgreSQL's client "
+            "programs in the server's version, or back up the server itself and leave backup.to empty."
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
@@ -213,7 +213,9 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:
-            notes.append(f"{CONFIGURATION} was left out: its secrets could not be told apart. Keep it by yourself.")
+            notes.append(
+                f"{CONFIGURATION} was left out because its secrets could not be separated. Keep your own copy."
+            )
             return
         if redacted != text:
             notes.append(f"The secrets written in {CONFIGURATION} were left out; --with-secrets keeps them.")
@@ -239,7 +241,7 @@ def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
             if name.is_absolute() or ".." in name.parts or not name.parts:
                 raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
             if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
-                raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
+                raise InvalidInput(f"{file} is not a backup of Shoal: it contains {entry.name!r}.")
             path = target / name
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 too_long += 1

@@ -1,4 +1,4 @@
-"""`shoal backup` and `shoal restore`: everything of a home directory in one file, and back."""
+"""`shoal backup` and `shoal restore`: write and restore a home directory as one file."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ from shoal.tools.tainted_files import MarkedFiles
 @command(example="shoal backup ~/shoal.tar.gz")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="Include the secrets of shoal.toml and secrets/, and the token.")
-@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @click.option("--list", "lists", is_flag=True, help="List the backups in backup.to.")
 def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
     """Write database, data, agents and configuration into FILE (tar.gz). Works while a server runs.
@@ -50,7 +50,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         return
     if file is None:
         if with_secrets or force:
-            raise InvalidInput("--with-secrets and --force are for a backup into a FILE. Name one.")
+            raise InvalidInput("--with-secrets and --force need a FILE.")
         config = context.config()
         url = config.database.url.reveal() if config.database.url else ""
         if url:
@@ -62,7 +62,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         print(f"Made and checked {_line(made)}.")
         return
     if file.exists() and not force:
-        raise Conflict(f"{file} is there already. Name another file, or replace it with --force.")
+        raise Conflict(f"{file} already exists. Name another file, or replace it with --force.")
     notes: list[str] = []
     partial = file.with_name(f".{file.name}.partial")
     try:
@@ -74,14 +74,14 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     finally:
         partial.unlink(missing_ok=True)
     if context.config().database.url:
-        notes.append("The database is on a server and not in it: keep that with pg_dump.")
+        notes.append("The database is on a server and not included. Back it up with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         tell(note)
 
 
 def _configured_place(context: CommandContext) -> BackupPlace:
-    """Where backup.to says. Raises Conflict where there is none."""
+    """Return the place in backup.to. Raises Conflict if it is empty."""
     where = backup_place(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
@@ -95,7 +95,9 @@ def _line(kept: Backup) -> str:
 @command(example="shoal restore ~/shoal.tar.gz --into ~/.shoal.restored")
 @click.argument("file", required=False)
 @click.option(
-    "--into", type=click.Path(file_okay=False, path_type=Path), help="Directory to make. By default the home directory."
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory to create. [default: the home directory]",
 )
 @click.option(
     "--accept-loss",
@@ -103,16 +105,14 @@ def _line(kept: Backup) -> str:
     help="Continue with a database whose -wal file is missing or damaged, without its contents.",
 )
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
-    """Make the home directory from FILE, or from the backup of that name in backup.to. An existing one is never
-    overwritten.
-
-    Without FILE, name the newest backup and print the commands to type.
+    """Create the home directory from FILE, or from the backup of that name in backup.to. An existing directory is
+    never overwritten. Without FILE, print the commands that restore the newest backup.
     """
     if accept_loss:
         if file or into:
-            raise InvalidInput("--accept-loss keeps the database that is there. Leave FILE and --into out.")
+            raise InvalidInput("--accept-loss repairs the existing database. Omit FILE and --into.")
         context.migrate(accept_loss=True)
-        tell(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
+        tell(f"{context.home.database_file} can be used again. `shoal doctor` checks it.")
     elif not file:
         backups = listed_in(_configured_place(context))
         if not backups:
@@ -122,19 +122,19 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         print(f"The newest backup is {_line(backups[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {backups[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-        tell("  3. Set the secrets that step 1 names, if it does, and start again.")
+        tell("  3. Set the secrets that step 1 lists, if any, and start again.")
         tell("`shoal backup --list` shows older ones.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
         if is_held(target.home.lock_file):
-            raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
+            raise HomeLocked(f"Shoal is running on {root}. Stop it first, or restore --into another directory.")
         is_file = Path(file).is_file()
         where = backup_place(context.config(), context.home) if context.root.is_dir() and not is_file else None
         if not is_file and (where is None or file not in where.sizes()):
-            raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
+            raise NotFound(f"There is no file or backup {file}. `shoal backup --list` shows them.")
         if root.exists() and any(root.iterdir()):
-            raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
+            raise Conflict(f"{root} is not empty. Move it away, or name another directory with --into DIR.")
         if where is None:
             _make_from(Path(file), target, file)
             return
@@ -145,7 +145,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
 
 
 def _make_from(file: Path, context: CommandContext, source: str) -> None:
-    """Make the home directory from an archive; `source` is what its owner calls it."""
+    """Create the home directory from an archive; `source` is its name for people."""
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".shoal-restore-", dir=root.parent))
@@ -165,23 +165,21 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
             root.rmdir()
         fresh.rename(root)
     finally:
-        remove_tree(folder)  # which may be deeper than a recursion
+        remove_tree(folder)  # which can be too deep for recursion
     if too_long:
-        tell(f"{counted(too_long, 'file')} left out: their paths are too long below {root}.")
+        tell(f"{counted(too_long, 'file')} left out because their paths are too long below {root}.")
     make_home(context.home)
     if (root / DUMP).exists():
-        print(
-            f"Made {root} from {source}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database "
-        )
+        print(f"Made {root} from {source}. Its database is {root / DUMP}. Load it into an empty PostgreSQL database ")
         tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
-    try:  # what was changed while untrusted content steered an agent is marked again: making it cleared the marks
+    try:  # unpacking cleared the taint marks, so set them again
         context.write(lambda store: MarkedFiles(store.settings, context.home).renew(changed))
     except StoreError as error:
         raise StoreError(
-            f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
-            "to the database, and restore again."
+            f"{root} was created, but its taint marks were not restored: {error} Remove {root}, fix the database, "
+            "and restore again."
         ) from error
     text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
     missing = missing_secrets(text, root)

@@ -17,7 +17,7 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
     """Read the backup location and report whether the newest backup is late."""
     settings, where = config.section(BackupSettings), backup_place(config, context.home)
     if where is None:
-        yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
+        yield warn("backups", "no backups are made.", "Set backup.to to a directory on another disk, or s3://….")
         return
     try:
         problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
@@ -36,7 +36,7 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
         and (SystemClock().now() - backups[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
     )
     if problem:
-        yield fail("backups", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
+        yield fail("backups", f"{newest} The last attempt failed: {problem}", "`shoal backup` tries again.")
     elif late:
         yield warn("backups", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
     else:

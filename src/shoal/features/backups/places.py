@@ -13,7 +13,7 @@ from shoal.kernel.settings import Config
 
 FOLDERS = ("agents", "data", "template")
 """The folders of a home directory that a backup contains."""
-NOT_SET = "backup.to is empty, so that there is no place for backups. Set it to a directory or s3://BUCKET/PREFIX."
+NOT_SET = "backup.to is empty. Set it to a directory or s3://BUCKET/PREFIX."
 
 
 class BackupPlace(Protocol):
@@ -90,5 +90,5 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
         raise ConfigError(["backup.to contains a null character. Name a directory or s3://BUCKET/PREFIX."])
     folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
     if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
-        raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
+        raise ConfigError([f"backup.to: {folder} is itself included in every backup. Name a directory elsewhere."])
     return DirectoryPlace(folder) if where else None

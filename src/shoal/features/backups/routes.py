@@ -1,4 +1,4 @@
-"""Calls about backups: list them, make one, choose their place."""
+"""API endpoints for backups: list them, create one, choose their location."""
 
 from typing import Annotated
 
@@ -21,15 +21,15 @@ routes = Routes()
 
 
 class BackupTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where backups are kept, a directory or s3://BUCKET/PREFIX, and how often one is made; 0 only when asked."""
+    """The location of backups, a directory or s3://BUCKET/PREFIX, and their interval; 0 only on request."""
 
     to: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
     every_hours: Annotated[float, msgspec.Meta(ge=0, le=8_784)] = 24.0
 
 
 class BackupsView(msgspec.Struct, frozen=True):
-    """The backups that are kept, newest first. `problem` says why the last try failed; `scheduled` is false where
-    none are made on a schedule, `has_place` where backup.to is empty, so that none can be made."""
+    """The stored backups, newest first. `problem` is the error of the last attempt. `scheduled` is false if none are
+    made on schedule, `has_place` if backup.to is empty."""
 
     scheduled: bool
     problem: str

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS_MAX = 3600.0
-"""Longest pause before the schedule looks again whether a backup is due. A failed one is tried again after it."""
+"""Longest pause before the schedule checks again whether a backup is due or a failed one should be retried."""
 PROBLEM = ("backup", "problem")
-"""The setting that holds why the last scheduled backup failed; empty after one that did not."""
+"""Setting with the error of the last scheduled backup; empty after a success."""
 _NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
 
@@ -48,7 +48,7 @@ def attach(services: "Services") -> None:
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """One that was whole when it was made. `size_bytes` is the archive's."""
+    """A backup that was complete when created. `size_bytes` is the archive's size."""
 
     name: str
     at: datetime
@@ -146,10 +146,10 @@ class Backups(msgspec.Struct, eq=False):
                 wait = min(wait, max(0.0, (due - self.clock.now()).total_seconds()))
             except StoreError as error:
                 why = str(error)
-                log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
+                log.error("a backup failed; see `shoal doctor`", extra={"why": why})
                 if not await self.problem():
                     await self.stored.put(*PROBLEM, why)
-                    await self.tell(f"I could not make a backup, and try again every hour. {why}")
+                    await self.tell(f"I could not make a backup. I will retry every hour. {why}")
             await self.clock.sleep(wait)
 
 
@@ -162,7 +162,7 @@ async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreErr
         why: object = error
         if isinstance(error, OSError) and error.strerror:
             why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise failure(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
+        raise failure(f"Backups fail: {why}. Check the free space and permissions of backup.to.") from error
 
 
 def listed_in(place: BackupPlace) -> list[Backup]:
@@ -194,7 +194,7 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             notes = list[str]()
             write_archive(home, target, notes, with_secrets=False, database_url=database_url)
             for note in notes:
-                log.warning("a backup is not of everything", extra={"what": note})
+                log.warning("a backup is incomplete", extra={"what": note})
         try:
             place.put(made, unchecked)
             made.unlink()

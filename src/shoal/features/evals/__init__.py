@@ -1,4 +1,5 @@
-"""Evaluation: past requests built again, recorded calls asked of other models, and turns kept as an agent's tests."""
+"""Evaluation: replay past model requests, compare models on recorded calls, and run saved turns as tests of an
+agent."""
 
 from shoal.feature import CliCommand, Feature
 
@@ -15,9 +16,9 @@ FEATURE = Feature(
         "/api/agents/*/check",
     ),
     cli=(
-        CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay", job="Inspect"),
+        CliCommand("replay", "Rebuild past model requests and compare them.", "cli:replay", job="Inspect"),
         CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Inspect"),
-        CliCommand("cases", "Turns kept as tests of an agent: save, list.", "cli:cases", job="Set up agents"),
+        CliCommand("cases", "Turns saved as tests of an agent: save, list.", "cli:cases", job="Set up agents"),
         CliCommand("check", "Run an agent's cases.", "cli:check", job="Set up agents"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Recorded model calls that are asked of another model: what is wanted, what was answered, and how the two differ."""
+"""Recorded model calls that another model answers: the request, the answer and how it differs."""
 
 from collections import Counter
 from datetime import datetime
@@ -14,19 +14,18 @@ from shoal.kernel.untrusted import UNREADABLE
 RUNS_MAX = 20
 LAST_MAX = 500
 STEPS_MAX = 2_000
-"""Most model calls of one comparison; of more, the newest are taken."""
+"""Most model calls of one comparison. If more match, the newest are used."""
 SYSTEM_CHARS_MAX = 200_000
 
 Difference: TypeAlias = Literal["same", "words", "arguments", "calls", "refused", "failed"]
 DIFFERENCES: tuple[Difference, ...] = ("same", "words", "arguments", "calls", "refused", "failed")
-"""From least to most: nothing differs; the answer has other words; the same tools have other arguments; other tools are
-called, or an answer stands where a call was; the model declined; there is no answer."""
+"""Ways in which an answer can differ, least first: not at all; the text; the arguments of the same tools; the tools,
+or text instead of a call; a refusal; no answer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to ask of `model`: the calls of a `thread`, of the `last` so many turns, or of the threads whose title has
-    the `tag` as #TAG. `profile`: with the tools that it leaves; `system`: with these instructions. Each call is asked
-    `runs` times."""
+    """Calls to ask `model` again: those of a `thread`, of the `last` turns, or of threads with #TAG in their title.
+    `profile` limits the tools, `system` replaces the instructions. Each call is asked `runs` times."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     thread: Annotated[str, Meta(max_length=400)] = ""
@@ -40,12 +39,13 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def selection(self) -> str:
-        """Which calls are asked, in words."""
+        """Describe the selected calls."""
         return self.thread or (f"the last {self.last} turns" if self.last else f"#{self.tag}")
 
 
 class StepPlace(msgspec.Struct, frozen=True):
-    """A recorded model call: event `seq` is its answer. Nothing that was said stands here: it goes with the thread."""
+    """Position of a recorded model call: event `seq` is its answer. Contains no message text, which is deleted with
+    its thread."""
 
     thread: ThreadId
     turn: TurnId
@@ -54,8 +54,8 @@ class StepPlace(msgspec.Struct, frozen=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model answered; `failed` says why it did not. `usd` is None where the price is unknown, `seconds` where
-    nobody took the time."""
+    """A model's answer. `failed` gives the reason if there is none. `usd` is None for an unknown price, `seconds` is
+    None if not measured."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -67,7 +67,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """One that was begun, with the calls that were chosen, oldest first, and the most it may cost (0: no bound)."""
+    """A comparison with its calls, oldest first, and its cost limit (0: none)."""
 
     id: str
     created_at: datetime
@@ -77,7 +77,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
-    """How an answer differs from the recorded one; the order of calls does not count."""
+    """Return how an answer differs from the recorded one. Ignores the order of calls."""
     if answer.failed:
         return "failed"
     if answer.stop == "refusal" and recorded.stop != "refusal":
@@ -91,7 +91,7 @@ def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
 
 
 def plain(arguments: str) -> str:
-    """Arguments in one spelling, whatever the order of their keys and their spaces; what is no JSON as it stands."""
+    """Normalize JSON arguments: sorted keys, no spaces. Returns invalid JSON unchanged."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments or "{}"), order="sorted").decode()
     except UNREADABLE:

@@ -1,6 +1,6 @@
-"""Cases: what an agent is asked, what its tools return then, and what has to hold of what it does. A TOML file each.
+"""Cases: tests of an agent. Each TOML file has a conversation, the tools' results, and expectations of the answer.
 
-    about = "Looks at the forecast before it says anything of the weather."
+about = "Looks at the forecast before it says anything of the weather."
 
     [[messages]]
     role = "user"
@@ -17,8 +17,7 @@
     [[expect]]
     contains = "storm"
 
-What stands in a case may be anybody's words: it is sent to the model as the conversation that it was, and is never an
-instruction of the check.
+Texts in a case may come from anyone. They are sent to the model as conversation and never as instructions of the check.
 """
 
 import difflib
@@ -47,7 +46,7 @@ Role: TypeAlias = Literal["user", "assistant", "tool"]
 
 
 class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A call that the agent had made before; `arguments` is JSON text."""
+    """A call made earlier in the conversation. `arguments` is JSON text."""
 
     id: str
     tool: str
@@ -55,7 +54,7 @@ class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A message of the conversation up to the question. A `tool`'s answers the call of that `id`."""
+    """A message of the conversation. One with the role `tool` answers the call of that `id`."""
 
     role: Role
     text: Text = ""
@@ -66,7 +65,7 @@ class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a call with these arguments returns in the check."""
+    """The result of a call with these arguments."""
 
     tool: str
     arguments: Text = "{}"
@@ -75,8 +74,8 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing that has to hold: it calls a tool, never calls one (each with these `arguments` at least, if any are
-    given), its answer contains, matches or lacks something, or a model judges that a sentence is true of it."""
+    """One expectation: it calls a tool, or never does (with at least these `arguments`, if any); its answer
+    contains, matches or lacks a text; or a model judges that a sentence is true of it."""
 
     calls: Annotated[str, Meta(max_length=64)] = ""
     never_calls: Annotated[str, Meta(max_length=64)] = ""
@@ -88,17 +87,17 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def kind(self) -> str:
-        """Which of them it is; empty where it is none, or several."""
+        """Return the single kind that is set, or an empty string for none or several."""
         given = [name for name in KINDS if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
     @property
     def problem(self) -> str:
-        """What a schema does not say and is wrong with it; empty where nothing is."""
+        """Return an error that the schema cannot express, or an empty string."""
         if not self.kind:
             return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
         if self.arguments and self.kind not in ("calls", "never_calls"):
-            return "`arguments` stands beside `calls` or `never_calls` alone."
+            return "`arguments` is valid only with `calls` or `never_calls`."
         return ""
 
     @property
@@ -116,7 +115,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         }[self.kind]
 
     def fits(self, call: ToolCall) -> bool:
-        """Whether a call is of the tool that is named, with the arguments that are given among its own."""
+        """Whether a call is of this tool, with at least these arguments."""
         if call.name != (self.calls or self.never_calls):
             return False
         try:
@@ -130,7 +129,7 @@ KINDS = ("calls", "never_calls", "contains", "matches", "lacks", "judged")
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A case. Its tools give the recorded `results`, or run in a throw-away workspace that begins with `files`."""
+    """A case. Its tools return the recorded `results`, or run in a temporary workspace that starts with `files`."""
 
     messages: tuple[CaseMessage, ...]
     expect: tuple[Expectation, ...]
@@ -162,7 +161,7 @@ def model_message(one: CaseMessage) -> ModelMessage:
 
 
 def parse_case(text: str, file: str) -> Case:
-    """A case from its file. Raises InvalidInput naming the file, the line and what to correct."""
+    """Parse a case. Raises InvalidInput with the file, the line and the correction."""
     try:
         content = decode_toml(text)
     except BAD_TOML as error:
@@ -178,7 +177,7 @@ def parse_case(text: str, file: str) -> Case:
             kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
             near = difflib.get_close_matches(unknown[1], [field.name for field in msgspec.structs.fields(kind)], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
+            raise InvalidInput(f"{file}, line {line}: unknown key {unknown[1]!r}.{hint}") from error
         raise InvalidInput(f"{file}, line {line_of(text, path)}: {refusal(error, Case)}. Correct the file.") from error
     check_case(case, text, file)
     return case
@@ -193,10 +192,10 @@ _KINDS_OF: dict[str, type[msgspec.Struct]] = {
 
 
 def check_case(case: Case, text: str, file: str) -> None:
-    """See to what a schema does not say. Raises InvalidInput."""
+    """Check what the schema cannot express. Raises InvalidInput."""
     if not case.messages or case.messages[-1].role == "assistant":
         last = line_of(text, f"$.messages[{len(case.messages) - 1}]")
-        raise InvalidInput(f"{file}, line {last}: the last message has to be one that the agent answers.")
+        raise InvalidInput(f"{file}, line {last}: the last message must have the role user.")
     if not case.expect:
         raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
     for number, expectation in enumerate(case.expect):
@@ -207,24 +206,24 @@ def check_case(case: Case, text: str, file: str) -> None:
     for number, message in enumerate(case.messages):
         line = line_of(text, f"$.messages[{number}]")
         if message.role != "assistant" and message.calls:
-            raise InvalidInput(f"{file}, line {line}: only a message of the assistant has `calls`.")
+            raise InvalidInput(f"{file}, line {line}: only a message with the role assistant can have `calls`.")
         if message.role == "tool":
             if message.id not in waiting:
-                raise InvalidInput(f"{file}, line {line}: no call before it has the id {message.id!r}.")
+                raise InvalidInput(f"{file}, line {line}: no earlier call has the id {message.id!r}.")
             del waiting[message.id]
         elif waiting:
-            raise InvalidInput(f"{file}, line {line}: the call {next(iter(waiting))!r} before it has no result.")
+            raise InvalidInput(f"{file}, line {line}: the earlier call {next(iter(waiting))!r} has no result.")
         waiting |= {call.id: call.tool for call in message.calls}
     if waiting:
-        raise InvalidInput(f"{file}: the call {next(iter(waiting))!r} has no result. Add a message of the role tool.")
+        raise InvalidInput(f"{file}: the call {next(iter(waiting))!r} has no result. Add a message with the role tool.")
     for name in case.files:
         if not name or name.startswith("/") or ".." in name.split("/"):
             line = line_of(text, "$.files")
-            raise InvalidInput(f"{file}, line {line}: {name!r} is no path below the workspace.")
+            raise InvalidInput(f"{file}, line {line}: {name!r} is not a path below the workspace.")
 
 
 def line_of(text: str, path: str) -> int:
-    """The line, from 1, on which what a path such as `$.expect[1].calls` names is set; 1 where it is not found."""
+    """Return the line, from 1, that sets a path such as `$.expect[1].calls`, or 1 if not found."""
     lines, at, until = text.splitlines(), 0, len(text.splitlines())
     for name, index in re.findall(r"\.([^.\[\]]+)(?:\[(\d+)\])?", path):
         header = re.compile(rf"\s*\[{{1,2}}([\w-]+\.)*{re.escape(name)}\]{{1,2}}\s*(#.*)?")
@@ -249,7 +248,7 @@ def line_of(text: str, path: str) -> int:
 
 
 def write_case(case: Case) -> str:
-    """The file of a case; `parse_case` reads the same from it."""
+    """Write a case as TOML that `parse_case` reads back unchanged."""
     head = {"about": case.about, "saved_from": case.saved_from}
     lines = [f"{key} = {written(value)}" for key, value in head.items() if value]
     if case.tools != "recorded":
@@ -272,7 +271,7 @@ def write_case(case: Case) -> str:
 
 
 def written(value: object) -> str:
-    """A value as TOML, texts in the form in which they are read best."""
+    """Format a value as TOML, with texts in their most readable form."""
     if not isinstance(value, str):
         return literal(value)  # pyright: ignore[reportArgumentType] - what came from TOML or JSON without null
     if "\n" in value and '"""' not in value and all(char.isprintable() or char in "\n\t" for char in value):

@@ -1,4 +1,4 @@
-"""`shoal replay`, `compare`, `cases` and `check`: past turns built again, asked of other models, and kept as tests."""
+"""`shoal replay`, `compare`, `cases` and `check`: rebuild past turns, ask other models, and run turns as tests."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ usd_option = click.option(
 
 
 class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a thread, a line of `--json`; `error` says why it could not be read."""
+    """The result of one thread, a line of `--json`. `error` gives the reason if the thread could not be read."""
 
     thread: str
     replay: ReplayView | None = None
@@ -58,18 +58,16 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 @command(example="shoal replay terminal:local:main")
 @click.argument("id", required=False)
 @click.option("--turn", default="", help="Only this turn of the thread.")
-@click.option("--all", "every", is_flag=True, help="Every thread, archived ones too.")
-@click.option("--since", help="With --all: active within this time, such as 12h or 2w. By default 30d.")
+@click.option("--all", "every", is_flag=True, help="Every thread, including archived ones.")
+@click.option("--since", help="With --all: threads active within this time, such as 12h or 2w. [default: 30d]")
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
-    """Build the requests of past model calls again and compare them with those that were sent. ID is a thread's.
-
-    Exits with 1 if one differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it.
-    """
+    """Rebuild the requests of past model calls and compare them with those that were sent. ID is a thread's. Exits
+    with 1 if one differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it."""
     if every == (id is not None):
-        raise click.UsageError("Name a thread, or write --all.")
+        raise click.UsageError("Name a thread, or use --all.")
     if since is not None and not every:
-        raise click.UsageError("--since goes with --all.")
+        raise click.UsageError("--since needs --all.")
     lately = timedelta(hours=hours_of(since or "30d"))
     threads = [parse_thread_id(id)] if id is not None else _active(context, lately)
     calls = identical = count = unread = 0
@@ -81,7 +79,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         except (NotFound, StoreNewer) as error:
             if id is not None:
                 raise
-            if isinstance(error, StoreNewer):  # else somebody has deleted it meanwhile
+            if isinstance(error, StoreNewer):  # otherwise it was deleted meanwhile
                 unread += 1
                 line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
                 print(line if as_json else f"{thread}: {error}")
@@ -102,20 +100,20 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         parts = [f"{identical} identical"]
         if kinds:
             what = ", ".join(f"{number} in {kind}" for kind, number in kinds.most_common())
-            parts.append(f"{kinds.total()} other than they were ({what})")
+            parts.append(f"{kinds.total()} different ({what})")
         print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
         if unread:
-            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and left out.")
+            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and skipped.")
         if not compared:
-            print("Shoal does not run, so tools, options and instructions of today were not compared.")
+            print("Shoal is not running, so current tools, options and instructions were not compared.")
     return EXIT_UNREAD if unread else 1 if kinds else 0
 
 
 def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
-    """Threads that were active this lately: the last active first, then archived ones."""
+    """Yield the threads active within this time, most recent first, then archived ones."""
     oldest = datetime.now(UTC) - span
     for archived in (False, True):
-        before: datetime | None = LAST  # given on the first page too, or pinned ones of any age would end it
+        before: datetime | None = LAST  # pinned threads lead the first page, whatever their age
         while before is not None:
             page = get(
                 context, "/api/threads", list[ThreadSummary],
@@ -128,10 +126,7 @@ def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
 
 @contextmanager
 def all_as_usage() -> Generator[None]:
-    """While nothing has been done yet, whatever is wrong with a call is the command line's fault.
-
-    Raises click.UsageError.
-    """
+    """Report every error as a usage error until work has begun. Raises click.UsageError."""
     try:
         yield
     except (ConfigError, HomeLocked, StoreError):
@@ -146,11 +141,13 @@ def all_as_usage() -> Generator[None]:
 @command(example="shoal compare --model ollama/qwen3 --last 5")
 @click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
 @click.option("--thread", default="", metavar="ID", help="The calls of this thread.")
-@click.option("--last", default=0, type=click.IntRange(0), help="The calls of the newest N turns of all threads.")
+@click.option("--last", default=0, type=click.IntRange(0), help="The calls of the latest N turns in all threads.")
 @click.option("--tag", default="", help="The calls of threads with #TAG in their title.")
 @click.option("--profile", default="", help="Use the tools that this permission profile allows.")
 @click.option("--system", type=click.Path(path_type=Path), help="Use the instructions in this file.")
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="How often to ask each.")
+@click.option(
+    "--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="Number of times to ask each call."
+)
 @usd_option
 def compare(
     context: CommandContext,
@@ -178,7 +175,7 @@ def compare(
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
     except KeyboardInterrupt:
-        tell("\nStopped. What is done is kept; the same command goes on.", sys.stderr)
+        tell("\nStopped. Answers so far are saved; run the same command to continue.", sys.stderr)
         return EXIT_INTERRUPTED
 
 
@@ -219,23 +216,23 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
 
 
 def plan_lines(state: ComparisonState) -> list[str]:
-    """What a comparison is about to do, and may cost."""
+    """Describe a comparison before it runs: its size and cost."""
     times = f", {state.runs} times each" if state.runs > 1 else ""
     what = f"{counted(state.turns, 'turn')} with {counted(state.steps, 'model call')}"
     lines = [f"{what} of {printable(state.selection)}{times}."]
     if state.done:
         lines.append(f"{state.done} of {state.calls} are answered already.")
     if state.left_out:
-        lines.append(f"{state.left_out} have no instructions in the journal any more and are left out.")
+        lines.append(f"{state.left_out} no longer have instructions in the journal and are skipped.")
     if state.done < state.calls:
         cost = "an unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
-        ceiling = f"the ceiling is ${state.usd_max:.4f}" if state.usd_max else "it has no ceiling of its own"
+        ceiling = f"the limit is ${state.usd_max:.4f}" if state.usd_max else "no cost limit of its own"
         lines.append(f"To ask: about {state.estimated_tokens:,} tokens, {cost}; {ceiling}.")
     return lines
 
 
 def print_comparison(found: ComparisonView) -> None:
-    """A line for each turn, and what it came to."""
+    """Print one line per turn, then the totals."""
     turns: dict[tuple[str, str], list[ComparedStep]] = {}
     for step in found.steps:
         turns.setdefault((step.thread, step.turn), []).append(step)
@@ -270,9 +267,9 @@ def print_comparison(found: ComparisonView) -> None:
 
 WORDS = {
     "same": "the same",
-    "words": "in other words",
-    "arguments": "with other arguments",
-    "calls": "with other calls",
+    "words": "with different text",
+    "arguments": "with different arguments",
+    "calls": "with different calls",
     "refused": "refused",
     "failed": "failed",
 }
@@ -293,7 +290,7 @@ def cost_of(steps: Sequence[ComparedStep]) -> float | None:
 
 
 def step_figures(before: Sequence[float], after: Sequence[float], unit: str = "") -> str:
-    """Two sums, one beside the other."""
+    """Format two sums side by side."""
     was, now = (f"{sum(values):.3g}{unit}" if values else "–" for values in (before, after))
     return f"{was} → {now}"
 
@@ -301,21 +298,26 @@ def step_figures(before: Sequence[float], after: Sequence[float], unit: str = ""
 # ---- cases ----
 
 
-cases = click.Group("cases", help="Turns that are kept as tests of an agent.", epilog="Example: shoal cases list")
+cases = click.Group("cases", help="Turns saved as tests of an agent.", epilog="Example: shoal cases list")
 
 
 @command(cases, example="shoal cases save terminal:local:main --name weather --contains Kiel")
-@click.option("--name", required=True, help="Its name: lower-case letters, digits and hyphens.")
-@click.option("--turn", default="", help="The turn. By default the thread's last.")
-@click.option("--about", default="", help="A sentence that says what it is for.")
-@click.option("--calls", multiple=True, metavar="TOOL", help="It calls this tool.")
-@click.option("--arguments", multiple=True, metavar="JSON", help="With at least these arguments, one for each --calls.")
-@click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="It never calls this tool.")
+@click.option("--name", required=True, help="Name of the case: lower-case letters, digits and hyphens.")
+@click.option("--turn", default="", help="The turn. [default: the last one]")
+@click.option("--about", default="", help="One sentence on its purpose.")
+@click.option("--calls", multiple=True, metavar="TOOL", help="The agent calls this tool.")
+@click.option(
+    "--arguments",
+    multiple=True,
+    metavar="JSON",
+    help="Arguments that the call has at least, as a JSON object; one for each --calls.",
+)
+@click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="The agent never calls this tool.")
 @click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
-@click.option("--matches", multiple=True, metavar="REGEX", help="A part of the answer matches this.")
+@click.option("--matches", multiple=True, metavar="REGEX", help="The answer matches this pattern.")
 @click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
 @click.option("--judged", multiple=True, metavar="SENTENCE", help="A model judges that this is true.")
-@click.option("--sandbox", is_flag=True, help="Run its tools in a throw-away workspace during the check.")
+@click.option("--sandbox", is_flag=True, help="Run its tools in a temporary workspace during the check.")
 def save(
     context: CommandContext,
     thread: str,
@@ -328,22 +330,22 @@ def save(
     as_json: bool,
     **others: tuple[str, ...],
 ) -> None:
-    """Save a turn of THREAD as a case of its agent: a file with the question and what the answer must fulfil."""
+    """Save a turn of THREAD as a case of its agent: a file with the question and the expectations."""
     if len(arguments) > len(calls):
-        raise click.UsageError("Each --arguments belongs to a --calls before it.")
+        raise click.UsageError("Write --calls before each --arguments.")
     expect: list[Expectation] = []
     for number, tool in enumerate(calls):
         try:
             given = msgspec.json.decode(arguments[number] if number < len(arguments) else "{}", type=dict[str, object])
         except UNREADABLE as error:
             raise click.UsageError(
-                f"--arguments {arguments[number][:80]!r} is no JSON object: {refusal(error)}."
+                f"--arguments {arguments[number][:80]!r} is not a JSON object: {refusal(error)}."
             ) from error
         expect.append(Expectation(calls=tool, arguments=given))
     for kind in ("never_calls", "contains", "matches", "lacks", "judged"):
         expect += [msgspec.convert({kind: other}, Expectation) for other in others[kind]]
     if not expect:
-        raise click.UsageError("Say what has to hold: --calls, --never, --contains, --matches, --lacks or --judged.")
+        raise click.UsageError("Add an expectation: --calls, --never, --contains, --matches, --lacks or --judged.")
     body = {"name": name, "expect": expect, "turn": turn, "about": about, "sandbox": sandbox}
     with all_as_usage():
         made = call_api(context, "POST", f"/api/threads/{path_part(thread)}/cases", body, into=CaseView)
@@ -356,7 +358,7 @@ def save(
 @command(cases, "list", example="shoal cases list --agent main")
 @agent_option("Whose.", "main")
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
-    """List an agent's cases and what each requires."""
+    """List an agent's cases and their expectations."""
     with all_as_usage():
         cases = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
     rows = [(case.name, "; ".join(case.expects), case.about) for case in cases]
@@ -379,12 +381,12 @@ def check(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Run an agent's cases, all or those you name, and report which pass.
+    """Run an agent's cases, or those you name, and report which pass.
 
     Exits with 1 if one fails or cannot be run, and with 2 if a case cannot be read.
     """
     if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
-        raise click.UsageError(f"{junit} cannot be written. Name a file in a folder that there is.")
+        raise click.UsageError(f"{junit} cannot be written. Name a file in an existing folder.")
     outcomes = asyncio.run(_check(context, names, agent, model, usd_max, as_json=as_json))
     if as_json:
         print_json(outcomes)
@@ -394,7 +396,7 @@ def check(
         spent = total(outcome.usd for outcome in outcomes)
         cost = "at an unknown price" if spent is None else f"for ${spent:.4f}"
         came = f"{len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, {cost}"
-        nothing = f"{agent} has no cases. `shoal cases save` makes them."
+        nothing = f"{agent} has no cases. `shoal cases save` adds one."
         tell(f"{counted(len(outcomes), 'case')}: {came}." if outcomes else nothing)
     if junit is not None:
         junit.write_bytes(junit_xml(agent, outcomes))
@@ -420,7 +422,7 @@ async def _check(
 
 
 def outcome_lines(outcome: CaseOutcome) -> list[str]:
-    """A case's line, and where it does not hold what was expected and what there was, as a diff."""
+    """Format the outcome of a case: one line, and a diff for each failed expectation."""
     mark = "error" if outcome.error else "pass" if outcome.passed else "FAIL"
     lines = [f"{mark:5}  {outcome.name}  ({outcome.seconds:.1f} s)"]
     if outcome.error:

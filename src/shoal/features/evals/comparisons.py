@@ -1,7 +1,7 @@
-"""Recorded model calls asked of another model: which they are, what they cost, and what is answered in their place.
+"""Ask another model recorded calls: choose the calls, estimate the cost, and store the answers.
 
-A call's request is built again from the journal, as for a replay, and fitted to the other model's window; no tool runs.
-Each answer is stored as it comes, so that a comparison that was interrupted goes on with the calls that have none.
+Each request is rebuilt from the journal, as for a replay, and fitted to the other model's window. No tool runs. Each
+answer is stored when it arrives, so an interrupted comparison continues with the calls that have none.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 AT_ONCE = 4
-"""How many calls are under way at the same time."""
+"""Calls in flight at the same time."""
 FAILED_MAX = 3
-"""Rounds of calls that all fail until it is given up."""
+"""Rounds in which every call fails before the comparison stops."""
 THREADS_AT_ONCE = 100
 ASKED_CHARS = 200
 MODEL_STEP = "model "
-"""Begins the description of a turn's step that asked a model."""
+"""Prefix of the description of a step that called a model."""
 OWNERS = Audience(everywhere=True)
 
 
 class RecordedTurn(NamedTuple):
-    """When a turn began, when its thread did, and its calls."""
+    """A turn with its start, its thread's start, and its calls."""
 
     began_at: datetime
     thread_began_at: datetime
@@ -60,7 +60,7 @@ class RecordedTurn(NamedTuple):
 
 
 class AskedStep(NamedTuple):
-    """A recorded call with its request for the other model; `unfit` says why there can be none."""
+    """A recorded call with its request for the other model. `unfit` gives the reason if it cannot be asked."""
 
     place: StepPlace
     number: int
@@ -73,8 +73,9 @@ class AskedStep(NamedTuple):
 
 
 class ComparisonState(msgspec.Struct, frozen=True):
-    """How far a comparison is: `done` of `calls` are answered, for `usd` (None: of unknown price). The others may take
-    `estimated_tokens` and cost `estimated_usd`. `left_out` calls have no instructions in the journal any more."""
+    """Progress of a comparison: `done` of `calls` are answered, for `usd` (None: unknown price). The rest may take
+    `estimated_tokens` and cost `estimated_usd`. `left_out` calls are skipped because the journal no longer has their
+    instructions."""
 
     id: str
     created_at: datetime
@@ -95,7 +96,7 @@ class ComparisonState(msgspec.Struct, frozen=True):
 
 
 class ComparedAnswer(msgspec.Struct, frozen=True):
-    """What came in one run, and how it differs."""
+    """The answer of one run, and how it differs."""
 
     run: int
     difference: Difference
@@ -103,7 +104,7 @@ class ComparedAnswer(msgspec.Struct, frozen=True):
 
 
 class ComparedStep(msgspec.Struct, frozen=True):
-    """A recorded call beside its answers: the `number`th of its turn, whose message begins with `asked`."""
+    """A recorded call next to its answers: number `number` of its turn, whose message begins with `asked`."""
 
     thread: ThreadId
     turn: TurnId
@@ -117,7 +118,7 @@ class ComparedStep(msgspec.Struct, frozen=True):
 
 
 class ComparisonProgress(msgspec.Struct, frozen=True):
-    """One more call was answered, or `stopped` says why no more are asked."""
+    """One more call was answered, or `stopped` says why the comparison stopped."""
 
     done: int
     calls: int
@@ -130,7 +131,7 @@ class ComparisonProgress(msgspec.Struct, frozen=True):
 
 
 class Comparisons(msgspec.Struct, frozen=True, eq=False):
-    """Begins, runs and shows comparisons. `spec_of` gives an agent, the default one for a name that is gone."""
+    """Creates, runs and shows comparisons. `spec_of` returns an agent, or the default one if the name is gone."""
 
     store: Store
     rows: ComparisonStore
@@ -159,10 +160,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
-        """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.
-
-        Raises InvalidInput, NotFound.
-        """
+        """Choose the calls and store the comparison without asking a model. Earlier answers to the same question are
+        reused. Raises InvalidInput, NotFound."""
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
         route = self.spending.models.route(wanted.model)
@@ -174,8 +173,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(
-                f"The price of {route.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
-                "(--usd-max 0)."
+                f"The price of {route.model} is unknown, so a cost limit cannot be enforced. Use --usd-max 0 for no "
+                "limit."
             )
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
@@ -206,7 +205,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         return comparison
 
     async def state(self, comparison: Comparison) -> ComparisonState:
-        """How far it is."""
+        """Return the progress of a comparison, with an estimate of the rest."""
         wanted, answers = comparison.wanted, await self.rows.answers(comparison.id)
         places = {(step.thread, step.seq) for step in comparison.steps}
         done = [
@@ -231,7 +230,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
-        """Ask what has no answer yet, AT_ONCE at a time. Closing it ends the calls under way; what is done stays."""
+        """Ask the calls without an answer, AT_ONCE at a time. Closing the generator cancels calls in flight; answers
+        so far are stored."""
         wanted, store = comparison.wanted, self.rows
         route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
@@ -277,7 +277,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 return
 
     async def detail(self, comparison: Comparison) -> list[ComparedStep]:
-        """Each recorded call beside its answers, of those whose thread is still there."""
+        """Return each recorded call with its answers, for threads that still exist."""
         answers = await self.rows.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
         steps: list[ComparedStep] = []
@@ -299,7 +299,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     # ---- which calls ----
 
     async def _select(self, wanted: Wanted) -> list[StepPlace]:
-        """The calls that are meant, oldest first. Raises NotFound, InvalidId."""
+        """Return the selected calls, oldest first. Raises NotFound, InvalidId."""
         turns: dict[TurnId, RecordedTurn] = {}
 
         if wanted.thread:
@@ -319,13 +319,13 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             async for info in self._threads(archived=False):
                 turns = _newest(turns, wanted.last)
                 if len(turns) == wanted.last and next(iter(turns.values())).began_at >= info.updated_at:
-                    break  # all that is left was said before
+                    break  # everything further is older
                 if not is_child(info.thread):
                     await self._add_turns(turns, info.thread)
         return [place for turn in _newest(turns, wanted.last).values() for place in turn.calls][-STEPS_MAX:]
 
     async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
-        """Every thread, the last active first."""
+        """Yield every thread, most recently active first."""
         before: datetime | None = None
         while page := await self.store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
             for info in page:
@@ -333,7 +333,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             before = page[-1].updated_at
 
     async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
-        """Add the turns of a thread that asked a model; one that a fork copied counts once, where it was first."""
+        """Add the turns of a thread that called a model. A turn copied by a fork counts once, in its original
+        thread."""
         info, events = await read_branch(self.store.journal, thread)
         found: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
@@ -346,7 +347,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     # ---- what is sent ----
 
     async def _prepare(self, comparison: Comparison, *, requests: bool = True) -> tuple[list[AskedStep], int]:
-        """The calls with what they answered, and their requests; and how many have lost what they began with."""
+        """Return the calls with their answers and requests, and the number of calls whose instructions are gone."""
         by_thread: dict[ThreadId, set[int]] = {}
         for place in comparison.steps:
             by_thread.setdefault(place.thread, set()).add(place.seq)
@@ -406,8 +407,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     async def _known(
         self, wanted: Wanted, events: list[Event], seqs: Collection[int]
     ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
-        """What stands before the conversation in the requests of these calls, read once each: system texts by digest
-        (None: gone), and tools by agent and digest."""
+        """Load what precedes the conversation in these requests, each once: system texts by digest (None: gone), and
+        tools by agent and digest."""
         journal, systems, tools = self.store.journal, dict[str, SystemPrompt | None](), dict[tuple[str, str], Offer]()
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
         for step in recorded_steps(events):
@@ -430,7 +431,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     async def _ask(
         self, comparison: Comparison, route: Route, step: AskedStep, run: int, asker: Asker
     ) -> tuple[ModelAnswer, str]:
-        """Ask one call, and keep the answer; why it was not asked, where a ceiling is in the way."""
+        """Ask one call and store the answer. Returns the reason if a limit prevents it."""
         place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
         began = self.clock.monotonic()
         if step.request is None:
@@ -463,11 +464,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
 
 def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, RecordedTurn]:
-    """The newest of them, at most so many unless that is 0, oldest first."""
+    """Return the newest items, oldest first; all of them if the limit is 0."""
     return dict(sorted(turns.items(), key=lambda turn: turn[1].began_at)[-count:])
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """A sum of money; unknown as soon as a part is."""
+    """Add amounts of money; None if any is unknown."""
     known = list(parts)
     return None if None in known else sum(part for part in known if part is not None)

@@ -37,9 +37,9 @@ Usd = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ReplayView(msgspec.Struct, frozen=True):
-    """What came of building a thread's requests again: how many calls of models there were, how many requests are the
-    same, and each other one's first difference. `compares_today`: tools, options and instructions were compared, too,
-    which are there only while Shoal runs."""
+    """Result of rebuilding a thread's requests: the number of model calls, the number of identical requests, and the
+    first difference of each other one. `compares_today`: current tools, options and instructions were compared too,
+    which requires a running Shoal."""
 
     calls: int
     identical: int
@@ -48,14 +48,14 @@ class ReplayView(msgspec.Struct, frozen=True):
 
 
 class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to compare, and what it may cost at most in US dollars (0: no ceiling but those of [budget])."""
+    """The calls to compare, and the cost limit in US dollars (0: only the limits of [budget])."""
 
     wanted: Wanted
     usd_max: Usd = 1.0
 
 
 class ComparisonView(msgspec.Struct, frozen=True):
-    """A comparison with its calls, and the ways in which an answer can differ, from least to most."""
+    """A comparison with its calls, and the ways in which an answer can differ, least first."""
 
     state: ComparisonState
     steps: list[ComparedStep]
@@ -63,8 +63,8 @@ class ComparisonView(msgspec.Struct, frozen=True):
 
 
 class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to hold of a turn's answer; without `turn` it is the last one's. With `sandbox` its tools run in a
-    throw-away workspace instead of returning what was recorded."""
+    """Expectations of a turn's answer; of the last turn if `turn` is missing. With `sandbox` its tools run in a
+    temporary workspace instead of returning recorded results."""
 
     name: Text64
     expect: Annotated[list[Expectation], msgspec.Meta(min_length=1, max_length=50)]
@@ -74,7 +74,7 @@ class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CaseView(msgspec.Struct, frozen=True):
-    """A case of an agent, and what has to hold, a line each."""
+    """A case of an agent, with one line per expectation."""
 
     agent: str
     name: str
@@ -85,7 +85,7 @@ class CaseView(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which cases to run (empty: all), with which model (empty: the agent's), and what they may cost at most."""
+    """The cases to run (empty: all), the model (empty: the agent's), and the cost limit."""
 
     cases: Annotated[list[str], msgspec.Meta(max_length=200)] = []
     model: Text200 = ""
@@ -93,7 +93,7 @@ class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckBegun(msgspec.Struct, frozen=True):
-    """The first thing that a check says: how many cases it runs, of which agent, with which model."""
+    """First event of a check: the number of cases, the agent and the model."""
 
     agent: str
     model: str
@@ -101,20 +101,20 @@ class CheckBegun(msgspec.Struct, frozen=True):
 
 
 def known_agent(agents: AgentRegistry, name: str) -> AgentSpec:
-    """An agent that there is. Raises NotFound naming those there are."""
+    """Return an agent by name. Raises NotFound with the names that exist."""
     if not agents.exists(name):
-        raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(agents.names())}.")
+        raise NotFound(f"There is no agent {name[:80]!r}. Agents: {', '.join(agents.names())}.")
     return agents.spec(name)
 
 
 def needs_running(runtime: Runtime) -> None:
-    """Raises InvalidInput where no model can be asked."""
+    """Raise InvalidInput if no model can be asked."""
     if runtime.state == "stopped":
-        raise InvalidInput("Shoal does not run, so no model can be asked. Start it with `shoal run`, then try again.")
+        raise InvalidInput("Shoal is not running, so no model can be asked. Start it with `shoal run`, then try again.")
 
 
 async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]:
-    """Records as server-sent events."""
+    """Encode records as server-sent events."""
     yield OPENING
     async for item in items:
         yield b"data: %s\n\n" % msgspec.json.encode(item)
@@ -135,8 +135,8 @@ async def replay(
     *,
     turn: str = "",
 ) -> ReplayView:
-    """Build the requests of the thread's model calls again from the journal and compare them with what was sent; only
-    those of one turn, if it is named."""
+    """Rebuild the requests of the thread's model calls from the journal and compare them with those sent; only one
+    turn's if it is named."""
     info = await known_thread(store, thread)
     today = None
     if runtime.state != "stopped":
@@ -244,8 +244,7 @@ async def check_agent_cases(
     ceiling = checks.ceiling(agent.model, body.usd_max)
     if results and body.usd_max and ceiling is None:
         raise InvalidInput(
-            f"The price of {agent.model} is unknown, so no ceiling in dollars can hold. Set it to 0 for none "
-            "(--usd-max 0)."
+            f"The price of {agent.model} is unknown, so a cost limit cannot be enforced. Use --usd-max 0 for no limit."
         )
 
     async def items() -> AsyncGenerator[msgspec.Struct]:

@@ -1,4 +1,4 @@
-"""The rows of comparisons, and of what models answered in them."""
+"""The rows of comparisons and of models' answers in them."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ LISTED_MAX = 200
 ANSWERS_MAX = 20 * STEPS_MAX
 
 AnswerKey = tuple[ThreadId, int, int]
-"""Of which thread, to which event's call, and in which run."""
+"""Thread, event and run of an answer."""
 
 _comparison = reader(
     Comparison,
@@ -21,15 +21,15 @@ _answer = msgspec.json.Decoder(ModelAnswer)
 
 
 def ceiling_of(comparison: str) -> str:
-    """The scope of what a comparison may cost."""
+    """Return the budget scope of a comparison."""
     return f"comparison:{comparison}"
 
 
 class ComparisonStore(StorePart):
-    """Comparisons, until somebody removes them."""
+    """Stores comparisons until they are removed."""
 
     async def put(self, comparison: Comparison) -> None:
-        """Keep one; one with the same id gets its calls and its ceiling."""
+        """Store a comparison. An existing one with the same id gets the new calls and cost limit."""
         wanted, steps = dump(comparison.wanted), dump(comparison.steps)
         row = {"id": comparison.id, "now": comparison.created_at, "usd_max": comparison.usd_max}
         await self._write("comparison_put", **row, wanted=wanted, steps=steps)
@@ -41,7 +41,7 @@ class ComparisonStore(StorePart):
         return [_comparison(row) for row in await self._read("comparisons_newest", limit=LISTED_MAX)]
 
     async def answers(self, comparison: str) -> dict[AnswerKey, ModelAnswer]:
-        """What was answered so far, of calls that it no longer asks too."""
+        """Return the answers so far, including those of calls no longer in it."""
         rows = await self._read("answers_of", low=f"{comparison}:", high=f"{comparison};", limit=ANSWERS_MAX)
         answers: dict[AnswerKey, ModelAnswer] = {}
         for key, body in rows:
@@ -50,13 +50,13 @@ class ComparisonStore(StorePart):
         return answers
 
     async def keep(self, comparison: str, key: AnswerKey, answer: ModelAnswer) -> None:
-        """Keep an answer, in the place of one that failed."""
+        """Store an answer, replacing a failed one."""
         thread, seq, run = key
         await self._write("answer_put", key=f"{comparison}:{thread}:{seq}:{run}", thread=thread, answer=dump(answer))
 
     @writes
     def remove(self, comparison: str) -> Script[bool]:
-        """Remove one with its answers and what it has spent; False when there is none."""
+        """Remove a comparison, its answers and its spending. Returns False if it does not exist."""
         if not (yield from query("comparison_delete", id=comparison)):
             return False
         yield from query("answers_delete", low=f"{comparison}:", high=f"{comparison};")

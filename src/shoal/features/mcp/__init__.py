@@ -1,4 +1,4 @@
-"""MCP servers: connections that last, their tools, and what the owner confirms of them."""
+"""MCP servers: lasting connections, their tools, and the owner's confirmation of these."""
 
 from shoal.feature import CliCommand, Feature
 

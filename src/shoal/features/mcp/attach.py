@@ -1,4 +1,4 @@
-"""Connects MCP servers while Shoal runs, and tells the core of their tools."""
+"""Register MCP servers with the core: connections, tools and lists."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

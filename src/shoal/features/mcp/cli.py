@@ -13,7 +13,7 @@ from shoal.text.order import natural
 
 mcp = click.Group(
     "mcp",
-    help="Tools of MCP servers. Confirm once a server which read and which write. A later change waits for you.",
+    help="Tools of MCP servers. Confirm once per server which tools read and which write. Later changes wait for you.",
     epilog="Example: shoal mcp confirm mail",
 )
 
@@ -62,8 +62,8 @@ def show_mcp(context: CommandContext, name: str) -> None:
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
-@click.option("--read", multiple=True, metavar="TOOL", help="A tool that only reads what the server itself has.")
-@click.option("--read-outside", multiple=True, metavar="TOOL", help="A tool that reads what others have.")
+@click.option("--read", multiple=True, metavar="TOOL", help="A tool that only reads the server's own data.")
+@click.option("--read-outside", multiple=True, metavar="TOOL", help="A tool that reads other people's data.")
 @click.option("--write", multiple=True, metavar="TOOL", help="A tool that changes something.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def confirm_mcp(
@@ -74,7 +74,7 @@ def confirm_mcp(
     write: tuple[str, ...],
     yes: bool,
 ) -> None:
-    """Confirm which tools of SERVER read and which write. Those that read then run without questions."""
+    """Confirm which tools of SERVER read and which write. Tools that read then run without asking."""
     known = next((one for one in _servers(context) if one.server == server), None)
     if known is None:
         raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
@@ -87,10 +87,10 @@ def confirm_mcp(
     for kind, names in options:
         for name in names:
             if chosen.setdefault(name, kind) != kind:
-                raise InvalidInput(f"{name[:80]!r} is given twice, as different kinds.")
+                raise InvalidInput(f"{name[:80]!r} is given twice with different kinds.")
     _print_kinds(known, chosen)
     if not yes and not click.confirm("Confirm?"):
-        tell("Nothing is changed.")
+        tell("Nothing was changed.")
         return
     body = {"digest": known.digest, "kinds": chosen}
     call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body)
@@ -98,18 +98,18 @@ def confirm_mcp(
 
 
 @command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")
-@click.option("--kind", type=click.Choice(KINDS), help="What kind it is, if its annotations are wrong.")
+@click.option("--kind", type=click.Choice(KINDS), help="Its kind, if the annotations are wrong.")
 def allow_mcp(context: CommandContext, name: str, digest: str, kind: str | None) -> None:
-    """Let agents use tool NAME as DIGEST describes it. 'mcp list' and 'mcp show' print the digest."""
+    """Let agents use tool NAME with the definition DIGEST. 'mcp list' and 'mcp show' print the digest."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest, "kind": kind})
-    print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
+    print(f"Allowed. Agents see the new definition of {printable(name)} within a minute.")
 
 
 @command(mcp, "deny", example="shoal mcp deny mcp_home_GetLiveContext 5f2c9a")
 def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
-    """Keep tool NAME as it was allowed, or hidden if it is new, and do not ask about DIGEST again."""
+    """Keep the allowed definition of tool NAME (or keep a new tool hidden), and do not ask about DIGEST again."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
-    print("Denied. Agents go on with what you allowed before.")
+    print("Denied. Agents keep using the definition you allowed before.")
 
 
 def _servers(context: CommandContext) -> list[McpServerView]:
@@ -117,7 +117,7 @@ def _servers(context: CommandContext) -> list[McpServerView]:
 
 
 def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
-    """The tools by kind, as they will be confirmed."""
+    """Print the tools by kind, as they will be confirmed."""
     prefix = f"mcp_{server.server}_"
     by_kind: dict[Kind, list[McpToolView]] = {kind: [] for kind in KINDS}
     for tool in server.tools:

@@ -1,4 +1,4 @@
-"""/mcp: what MCP servers offer, and the owner's confirmation of it."""
+"""/mcp: list what MCP servers offer, and confirm it."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MCP = CommandSpec("mcp", "what MCP servers offer, and your confirmation", "[confirm SERVER DIGEST]", number=21)
 USAGE = "`/mcp`, `/mcp confirm SERVER DIGEST [write=TOOL] [read=TOOL] [read_outside=TOOL]`"
-ONLY_OWNER = "Only my owner may see and confirm that, where nobody else reads along."
+ONLY_OWNER = "Only my owner can see and confirm this, in a private chat."
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
@@ -27,7 +27,7 @@ class McpCommand:
         self._pins = pins
 
     async def mcp(self, asked: CommandRequest) -> str:
-        """/mcp: what each server offers; `confirm` confirms what kinds its tools are."""
+        """Answer /mcp: list what each server offers, or confirm the kinds of its tools."""
         if asked.asker.trust != "owner" or asked.asker.kind != "direct":
             raise Forbidden(ONLY_OWNER)
         match asked.argument.split():
@@ -36,7 +36,7 @@ class McpCommand:
                 return "\n\n".join(map(_shown, servers)) or "No MCP server was connected yet."
             case ["confirm", server, digest, *moved]:
                 confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
-                return f"Confirmed. {confirmed.offer} Those that read run without questions."
+                return f"Confirmed. {confirmed.offer} Tools that read run without asking."
             case _:
                 return f"Write {USAGE}."
 
@@ -48,7 +48,7 @@ def _shown(server: ServerPins) -> str:
 
 
 def _moved(text: str) -> tuple[str, Kind]:
-    """What `write=TOOL` says. Raises InvalidInput."""
+    """Parse words such as `write=TOOL`. Raises InvalidInput."""
     name, _, tool = text.partition("=")
     kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
     kind = kinds.get(name.lower())

@@ -56,15 +56,13 @@ if TYPE_CHECKING:
 ARGUMENTS_CHARS_MAX = 1_000_000
 
 Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[ToolOutput]]
-"""Calls a tool of the server by the server's own name for it."""
+"""Calls a tool by the server's own name for it."""
 
 
 class McpTool:
-    """One tool of a server. `traits` are those of the kind that the owner confirmed; without it nothing is known.
-
-    `server_digest` stands for where the server is; an approval for a thread ends when that, or the tool's definition,
-    changes.
-    """
+    """A tool of the server. `traits` are those of the kind that the owner confirmed; before that, nothing is
+    assumed. `server_digest` identifies the server's command or address. An approval for a thread ends when that, or
+    the tool's definition, changes."""
 
     def __init__(
         self,
@@ -84,14 +82,14 @@ class McpTool:
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
 
     def is_same(self, other: "McpTool") -> bool:
-        """Whether the other one has the same definition and traits."""
+        """Whether the other tool has the same definition and traits."""
         return self.definition == other.definition and self.traits == other.traits
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
         """Read the JSON text as an object with the server's own names. Raises ToolError."""
         name, size = self.spec.name, len(arguments)
         if size > ARGUMENTS_CHARS_MAX:
-            raise ToolError(f"The arguments of {name} have {size:,} characters; the most is {ARGUMENTS_CHARS_MAX:,}.")
+            raise ToolError(f"The arguments of {name} have {size:,} characters; the limit is {ARGUMENTS_CHARS_MAX:,}.")
         try:
             values = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
             if self._names:
@@ -100,7 +98,7 @@ class McpTool:
                 values = cast("dict[str, object]", own_names(cast("Json", values), self._names))
         except UNREADABLE as error:
             raise ToolError(
-                f"The arguments of {name} are no JSON object: {refusal(error, dict[str, object])}. Send one object."
+                f"The arguments of {name} are not a JSON object: {refusal(error, dict[str, object])}. Send one object."
             ) from error
         detail = msgspec.json.encode(values, order="sorted").decode()
         effect = canonical(name, arguments=values, definition=self.definition)
@@ -111,18 +109,18 @@ class McpTool:
 
 
 async def _unconfirmed() -> str:
-    """What a person who is asked about a call of an unconfirmed tool should know."""
-    return "Nobody has confirmed yet what this tool does. The owner can: /mcp shows how."
+    """Return a note for approvals of an unconfirmed tool."""
+    return "The owner has not confirmed what this tool does yet. `/mcp` shows how."
 
 
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
-"""How often the tools of a server are listed anew, which also shows that it lives."""
+"""Interval of listing a server's tools, which also checks that it is alive."""
 LISTINGS_MAX = 10
-"""Most listings in CHECK_SECONDS, however often the server says that its tools have changed."""
+"""Most listings in CHECK_SECONDS, even if the server reports more changes."""
 STEADY_SECONDS = 30.0
-"""A connection that held this long is tried again at once when it ends; one that did not counts as a failure."""
+"""A connection that lasted this long is retried at once. A shorter one counts as a failure."""
 TOOLS_MAX = 128
 """Most tools of one server."""
 PAGES_MAX = 20
@@ -131,10 +129,10 @@ LISTED_MAX = 2_000
 """Definitions read per server."""
 
 WARNINGS_MAX = 20
-"""Most oddities of one connection that the log tells of, each once."""
+"""Most oddities logged per connection, each once."""
 
 LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
-UNCLEAR = "The MCP server {} answered in a way that cannot be read, so the outcome is unknown. Check before repeating."
+UNCLEAR = "The MCP server {} sent an unreadable answer, so the outcome is unknown. Check before repeating."
 
 LEFT_OUT_SHOWN = 5
 METHOD_NOT_FOUND = -32601
@@ -144,12 +142,8 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """The status of a server.
-
-    Contains its tools as the model knows them while it is up, the number of definitions that differ from those the
-    owner allowed, the reason why it is not up, the unusable tools with their reasons, and the number of tools of a kind
-    that the owner has not confirmed.
-    """
+    """The status of a server: its tools while it is up, the number of definitions that differ from the allowed ones,
+    why it is not up, unusable tools with their reasons, and the number of tools of unconfirmed kind."""
 
     server: str
     status: Status = "starting"
@@ -200,7 +194,7 @@ class McpConnection:
             self.pins.watchers.append((self.server.name, self._stir.set))
 
     async def run(self) -> None:
-        """Connect, and connect again whenever the server is lost, until cancelled."""
+        """Connect, and reconnect whenever the server is lost, until cancelled."""
         failures = 0
         try:
             while True:
@@ -218,10 +212,10 @@ class McpConnection:
             self._withdraw()
 
     async def attempt(self) -> str:
-        """Connect and stay for as long as it lasts; returns why it ended.
+        """Connect and stay connected as long as possible; return why it ended.
 
-        However often it is cancelled, the server's process has ended by then: its end waits in a scope of anyio's,
-        which shields only tasks that are not cancelled themselves.
+        However often this is cancelled, the server's process has ended on return: that wait is in an anyio scope, which
+        shields only tasks that are not cancelled themselves.
         """
         why = ""
 
@@ -243,7 +237,7 @@ class McpConnection:
             self._stir.set()
 
         async def hear(message: "types.ServerNotification | Exception") -> None:
-            """Only that its tools have changed matters."""
+            """React to changed tools and ignore other notifications."""
             if getattr(message, "method", "") == "notifications/tools/list_changed":
                 self._stir.set()
 
@@ -259,7 +253,7 @@ class McpConnection:
 
             from shoal.features.mcp.wire import TolerantDispatcher
 
-            logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what goes wrong is logged here, once
+            logging.getLogger("mcp").setLevel(logging.CRITICAL)  # log each problem here, once
             logging.getLogger("client").setLevel(logging.CRITICAL)
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(settings.timeout_seconds):
@@ -276,7 +270,7 @@ class McpConnection:
                 self._up_at, listed_at = self.clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
                 self.settled.set()
-                # Until it is lost, the list of tools is kept as the server's.
+                # Keep the list of tools equal to the server's until the connection is lost.
                 while not self._lost.is_set():
                     await self.clock.wait(self._stir, CHECK_SECONDS)
                     if len(listed_at) == LISTINGS_MAX:
@@ -289,8 +283,7 @@ class McpConnection:
                         await self._offer(session)
                     except StoreError as error:
                         log.warning(
-                            "an MCP server's tools could not be compared with what is allowed; "
-                            "those allowed before stay",
+                            "an MCP server's tools could not be checked; the allowed ones stay",
                             extra={"server": self.server.name, "why": str(error)},
                         )
                 why = "The server ended the connection."
@@ -301,7 +294,7 @@ class McpConnection:
         return visible(f"{why} It said: {words.last_line}" if words.last_line else why)
 
     def release(self) -> None:
-        """Hear of decisions on its tools no more."""
+        """Stop following decisions on its tools."""
         if self.pins is not None:
             self.pins.watchers.remove((self.server.name, self._stir.set))
 
@@ -322,7 +315,7 @@ class McpConnection:
                     return []
                 if self._lost.is_set() or not page:
                     raise
-                self._warn("an MCP server's list of tools breaks off", error.message)
+                self._warn("an MCP server's list of tools is incomplete", error.message)
                 break
             tools += listed(cast("dict[str, object]", (answer.meta or {})[RAW]))
             cursor = answer.next_cursor or ""
@@ -347,11 +340,11 @@ class McpConnection:
             if chosen and own not in chosen:
                 continue
             if len(listed) >= TOOLS_MAX:
-                self._warn("an MCP server has more tools than are taken", f"the most is {TOOLS_MAX}")
+                self._warn("an MCP server has too many tools", f"the limit is {TOOLS_MAX}")
                 break
             listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
-            self._warn("an MCP tool is left out", why)
+            self._warn("an MCP tool is unusable", why)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
             used = await self.pins.in_force(self.server.name, listed, self.tell)
@@ -367,7 +360,7 @@ class McpConnection:
             )
             made = McpTool(spec, own, self._digest, self.call, definition.names, traits)
             if wanted.setdefault(name, made) is not made:
-                self._warn("two tools of an MCP server have one name", name)
+                self._warn("two tools of an MCP server have the same name", name)
                 left_out.append(f"{visible(own)[:80]}: another tool has its name")
         for name, tool in list(self._offered.items()):
             if name not in wanted or not wanted[name].is_same(tool):
@@ -379,7 +372,7 @@ class McpConnection:
             try:
                 self.registry.add(tool)
             except InvalidInput as error:
-                self._warn("an MCP tool is left out", str(error))
+                self._warn("an MCP tool is unusable", str(error))
                 left_out.append(str(error))
             else:
                 self._offered[name] = tool
@@ -421,7 +414,7 @@ class McpConnection:
     # ---- calls ----
 
     async def call(self, name: str, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
-        """Call a tool by the server's name for it. Raises ToolError when the server cannot be asked."""
+        """Call a tool by the server's name for it. Raises ToolError if the server is unavailable."""
         from mcp import MCPError, types
 
         from shoal.features.mcp.results import marked, output_of, source_of
@@ -429,12 +422,12 @@ class McpConnection:
 
         session, server = self._session, self.server.name
         if session is None or self.state.status != "up":
-            raise ToolError(f"The MCP server {server} is not connected; it is being tried again.")
+            raise ToolError(f"The MCP server {server} is not connected. Shoal is reconnecting; try again shortly.")
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         try:
             answer = await session.send_request(request, types.CallToolResult)
         except MCPError as error:
-            self._stir.set()  # whether the server is still there is seen by listing its tools
+            self._stir.set()  # list its tools to check whether the server is still alive
             if self._lost.is_set():
                 raise ToolError(LOST.format(server)) from error
             if error.code == PARSE_ERROR and "validation error" in error.message:
@@ -490,7 +483,7 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in a sentence: of several things that failed together the first."""
+    """Describe an error in one sentence; of several that failed together, the first."""
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):

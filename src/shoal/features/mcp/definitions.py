@@ -20,18 +20,15 @@ from shoal.tools.output import visible
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
-"""How much of a definition is kept to be shown; its digest covers all of it."""
+"""Longest part of a definition kept for display. The digest covers all of it."""
 DIGEST_CHARS = 12
-"""How much of a digest people are shown, and the least that names it."""
+"""Characters of a digest that are shown, and the fewest that identify it."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it.
-
-    `text` is for people, `description` and `parameters` are for models. `names` maps renamed properties to the server's
-    own names. `hints` are its annotations.
-    """
+    """A tool as its server defines it. `text` is for people, `description` and `parameters` are for models. `names`
+    maps renamed properties to the server's own names. `hints` are its annotations."""
 
     digest: str
     text: str
@@ -45,7 +42,8 @@ NO_DEFINITION = Definition("", "", "", "")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """`mcp_SERVER_TOOL`, at most 64 letters, digits, `_` and `-`; one that had to be changed ends in a digest."""
+    """Return `mcp_SERVER_TOOL`, at most 64 letters, digits, `_` and `-`. A name that had to be changed ends in a
+    digest."""
     wanted = f"mcp_{server}_{tool}"
     clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
     if clean == wanted and len(clean) <= NAME_CHARS_MAX:
@@ -55,14 +53,14 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def described(server: str, description: str) -> str:
-    """The description as the model gets it: whose it is, and then its own words."""
+    """Return the description for the model: the server's name, then its own words."""
     text = visible(description).strip()
     words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
     return f"[Tool of the MCP server {server}, described by it] {words}".strip()
 
 
 def definition_digest(definition: Mapping[str, object]) -> str:
-    """The digest of everything that a server says of a tool."""
+    """Return the digest of a server's whole definition of a tool."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
@@ -73,7 +71,7 @@ def definition_text(definition: Mapping[str, object]) -> str:
 
 
 _CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
-"""Those that JSON does not escape, and that would be taken for the beginning of something to leave out."""
+"""Line separators that JSON does not escape."""
 
 
 def _lines(value: Json, path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The checks of MCP servers in `shoal doctor`."""
+"""Checks of MCP servers in `shoal doctor`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -41,10 +41,12 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
         yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
         if state.left_out:
             yield warn(
-                check, f"left out: {'; '.join(state.left_out)}.", "Its maker can correct these; the others work."
+                check,
+                f"unusable: {'; '.join(state.left_out)}.",
+                "Only the server's maker can fix these. The others work.",
             )
         if known is not None and known.unconfirmed:
-            todo = f"`shoal mcp confirm {state.server}` lets those that read run without questions."
+            todo = f"`shoal mcp confirm {state.server}` lets tools that read run without asking."
             yield warn(check, f"{counted(len(known.unconfirmed), 'tool')} not confirmed yet.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)

@@ -8,8 +8,8 @@
     write          everything else                                                ask, and can be staged
     unconfirmed    -                                                              ask
 
-Annotations that are absent, or no booleans, have the defaults of the protocol: it writes, destroys, and its world is
-open. What a server says of its tools counts only once the owner has confirmed it, for exactly that definition.
+Missing and non-boolean annotations have the protocol's defaults: the tool writes, is destructive, and acts in an open
+world. A server's annotations count only after the owner has confirmed them, for exactly that definition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ PROPOSED_FOR: Mapping[Kind, str] = MappingProxyType(
 
 
 class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server says that a tool does. The defaults are those of the protocol."""
+    """A server's annotations of a tool, with the protocol's defaults."""
 
     read_only: bool = False
     destructive: bool = True
@@ -64,8 +64,8 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def hints_of(tool: Mapping[str, object]) -> Hints:
-    """The annotations in a definition as its server sent it. A tool that says both "read-only" and "destructive"
-    writes."""
+    """Parse the annotations in a server's definition. A tool that claims to be both read-only and destructive counts
+    as writing."""
     given = tool.get("annotations")
     hints = cast("dict[str, object]", given) if isinstance(given, dict) else {}
     destroys = hints.get("destructiveHint")
@@ -78,7 +78,7 @@ def hints_of(tool: Mapping[str, object]) -> Hints:
 
 
 def traits_of(kind: Kind | None, hints: Hints) -> Traits:
-    """What a tool is once the owner confirmed this kind; None: they did not."""
+    """Return the traits of a tool whose kind the owner confirmed (None: not confirmed)."""
     if kind is None:
         return UNCONFIRMED
     traits = TRAITS[kind]
@@ -86,7 +86,8 @@ def traits_of(kind: Kind | None, hints: Hints) -> Traits:
 
 
 def offer_text(server: str, tools: Iterable[tuple[str, Kind]]) -> str:
-    """What a server offers, for people: how many tools of each kind, and the names of those that leave or write."""
+    """Summarize a server's tools for people: the number of each kind, and the names of those that leave the machine
+    or write."""
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
     for name, kind in tools:
         by_kind[kind].append(name)

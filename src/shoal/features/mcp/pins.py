@@ -11,9 +11,9 @@ a renamed tool                           a removed tool and a new one         th
 a tool no longer                         nothing; if it returns, it is        -
                                          compared with the allowed definition
 
-What the owner confirms besides is what kind each tool is (kinds.py), once for all tools of a server, and again for each
-one that changed or is new. A kind is in force only while the server offers exactly the definition that it was confirmed
-for. Of a tool without one nothing is known, so its calls ask.
+The owner also confirms the kind of each tool (kinds.py): once for all tools of a server, and again for each changed or
+new one. A kind applies only while the server offers exactly the definition for which it was confirmed. Calls of a tool
+without a confirmed kind ask.
 
 The allowed definition (definitions.py) is stored as a digest, so a server gains nothing by changing it while the owner
 looks. A server is identified by its name and by its command or address; another server under the same name is new. All
@@ -50,21 +50,19 @@ log = logging.getLogger(__name__)
 
 SCOPE = "mcp"
 CHAIN = "mcp"
-"""The audit chain of what servers changed and what of it was allowed."""
+"""Audit chain of servers' changes and the owner's decisions."""
 DENIED_MAX = 32
-"""Denied definitions of a tool that are remembered, so that a server that goes back and forth asks once for each."""
+"""Denied definitions remembered per tool, so that a server that alternates asks once for each."""
 TELL_SECONDS = 3600.0
-"""A server that changes all the time is told of so often."""
+"""Pause between notices about a server that keeps changing."""
 SWAPS_MAX = 50
 
 State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool: what of it is allowed, and what the server offers instead. `name` is what models call it.
-
-    `confirmed` is the kind that the owner confirmed for the allowed definition.
-    """
+    """A tool: the allowed definition, and what the server offers instead. `name` is the model's name for it.
+    `confirmed` is the kind that the owner confirmed for the allowed definition."""
 
     name: str
     allowed: Definition | None = None
@@ -75,23 +73,23 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> Kind | None:
-        """The kind that is in force; None while the owner has not confirmed what the server offers."""
+        """The kind in force, or None until the owner has confirmed the current definition."""
         return self.confirmed if self.offered is None else None
 
     @property
     def proposed(self) -> Kind | None:
-        """The kind that is in force, or the one that the annotations of what the server offers propose."""
+        """The kind in force, or the one that the offered annotations propose."""
         definition = self.offered or self.allowed
         return self.kind or (definition.hints.kind if definition is not None else None)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether its definition is allowed, and its kind is not confirmed."""
+        """Whether its definition is allowed but its kind is not confirmed."""
         return self.state == "allowed" and self.confirmed is None
 
     @property
     def state(self) -> State:
-        """Whether the owner has to decide on it, and what was decided."""
+        """Whether it waits for a decision, and what was decided."""
         if self.offered is None:
             return "allowed"
         if self.offered.digest in self.denied:
@@ -104,17 +102,18 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def change(self) -> str:
-        """What the owner decides on, line by line: `-` was allowed, `+` is offered. No character of it is invisible."""
+        """Return the change to decide on, line by line: `-` was allowed, `+` is offered. Contains no invisible
+        characters."""
         before = self.allowed.text.splitlines() if self.allowed is not None else []
         after = self.offered.text.splitlines() if self.offered is not None else before
         if before == after and self.offered is not None and self.allowed is not None:
-            return f"The definition changed behind its first {TEXT_CHARS_MAX:,} characters, which are all that is kept."
+            return f"The definition changed after its first {TEXT_CHARS_MAX:,} characters, and only these are stored."
         lines = difflib.unified_diff(before, after, "allowed", "offered", lineterm="", n=2)
         return "\n".join(list(lines)[2:])
 
 
 class InForce(NamedTuple):
-    """A tool as it is used: the name and definition that models get, and the kind that the owner confirmed."""
+    """A tool in use: the name and definition that models see, and the confirmed kind."""
 
     name: str
     definition: Definition
@@ -122,8 +121,8 @@ class InForce(NamedTuple):
 
 
 class ServerPins(msgspec.Struct, frozen=True):
-    """The tools of one server by its own names for them, pinned `since`. `told_at` is when the owner was told last of a
-    change. `is_asked`: they were asked to confirm the kinds of its tools."""
+    """The tools of a server by its own names, pinned `since`. `told_at` is the time of the last notice to the owner.
+    `is_asked`: the owner was asked to confirm the kinds."""
 
     server: str
     since: datetime
@@ -133,7 +132,7 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """The kinds of all tools that do not wait, by the names that models use: those confirmed, or else proposed."""
+        """The confirmed or proposed kinds of all tools without a pending change, by the names that models use."""
         settled = [pin for pin in self.tools.values() if pin.state == "allowed"]
         return {pin.name: kind for pin in settled if (kind := pin.proposed) is not None}
 
@@ -150,7 +149,8 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What a confirmation is bound to: the tools that do not wait, their definitions and kinds."""
+        """The digest that a confirmation is bound to: the tools without pending changes, their definitions and
+        kinds."""
         pins = sorted(self.tools.values(), key=lambda pin: pin.name)
         settled = [pin for pin in pins if pin.state == "allowed"]
         lines = [f"{pin.name} {(pin.allowed or NO_DEFINITION).digest} {pin.confirmed}" for pin in settled]
@@ -158,7 +158,7 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def offer(self) -> str:
-        """What it offers, for people."""
+        """Describe the offer for people."""
         prefix = tool_name(self.server, "")
         return offer_text(self.server, [(name.removeprefix(prefix), kind) for name, kind in self.kinds.items()])
 
@@ -168,11 +168,11 @@ class ServerPins(msgspec.Struct, frozen=True):
 
 
 Tell: TypeAlias = Callable[[str], Awaitable[None]]
-"""Tells the owner something, where they can be reached."""
+"""Sends the owner a notice."""
 
 
 def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
-    """What is known of a server's tools once it has listed these, by its own names, with the names that models use."""
+    """Compare a new listing, by the server's own names, with the stored pins."""
     tools = dict(known.tools)
     for own, (name, definition) in offered.items():
         pin = tools.get(own, Pin(name))
@@ -185,7 +185,7 @@ def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -
 
 
 class Pins:
-    """The pins of all enabled servers, over any number of processes."""
+    """The pins of all enabled servers, shared by any number of processes."""
 
     def __init__(
         self, settings: Settings, audit: AuditLog, clock: Clock, servers: Mapping[str, McpServerSettings]
@@ -195,7 +195,7 @@ class Pins:
         self._clock = clock
         self.know(servers)
         self.watchers: list[tuple[str, Callable[[], None]]] = []
-        """By server: called when something of its tools was decided in this process."""
+        """By server: callbacks for decisions made in this process."""
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":
@@ -203,13 +203,14 @@ class Pins:
         return cls(store.settings, store.audit, services[Clock], servers_of(config))
 
     def know(self, servers: Mapping[str, McpServerSettings]) -> None:
-        """Keep what is allowed of these servers, as they are configured now."""
+        """Store what is allowed for these servers as configured now."""
         self._servers = {name: server for name, server in servers.items() if server.enabled}
 
     async def in_force(
         self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None
     ) -> dict[str, InForce]:
-        """The definitions to use of what a server offers, by its own names; what differs waits. Raises StoreError."""
+        """Return the definitions to use, by the server's own names. Changed ones wait for a decision. Raises
+        StoreError."""
         while True:
             raw, known = await self._read(server)
             now = self._clock.now()
@@ -228,7 +229,7 @@ class Pins:
             log.info("the tools of an MCP server are pinned", extra={"server": server, "tools": len(pins.tools)})
             await self._note("pin", list(pins.tools.values()), "allow", "system")
         if untold:
-            log.warning("an MCP server changed its tools; `shoal mcp list` shows what waits", extra={"server": server})
+            log.warning("an MCP server changed its tools; see `shoal mcp list`", extra={"server": server})
             await self._note("change", untold, "ask", "system")
             if tell is not None:
                 await tell(change_notice(server, pins.waiting))
@@ -246,11 +247,11 @@ class Pins:
         return [pins for pins in all_pins if pins is not None]
 
     async def confirm(self, server: str, digest: str, kinds: Mapping[str, Kind], by: str) -> ServerPins:
-        """Confirm what kinds the tools of a server are, all that do not wait: those of `kinds`, by the name that models
-        use or the server's own, and of the others what is in force or proposed. `digest` (its beginning) says what the
-        owner looked at.
+        """Confirm the kinds of all tools of a server without pending changes.
 
-        Raises NotFound for a server or tool that does not exist, Conflict when its tools have changed since.
+        `kinds` overrides the current or proposed kinds, by the model's or the server's names. `digest` (its beginning)
+        names what the owner looked at. Raises NotFound for an unknown server or tool, Conflict if the tools have
+        changed since.
         """
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(server) if server in self._servers else (None, None)
@@ -259,7 +260,7 @@ class Pins:
             moved = {known.named(name): kind for name, kind in kinds.items()}
             if len(digest) < DIGEST_CHARS or not known.digest.startswith(digest):
                 again = f"Look at them again with `shoal mcp confirm {server}`."
-                raise Conflict(f"The tools of {server} are not those that you looked at. {again}")
+                raise Conflict(f"The tools of {server} have changed since you looked. {again}")
             chosen = {**known.kinds, **moved}
             tools = {
                 own: replace(pin, confirmed=chosen[pin.name]) if pin.name in chosen else pin
@@ -270,15 +271,16 @@ class Pins:
                 await self._note("confirm", [pin for pin in tools.values() if pin.name in chosen], "allow", by)
                 self._stir(server)
                 return changed
-        raise Conflict("Others change the tools of this server all the time. Try again.")
+        raise Conflict("The tools of this server keep changing. Try again.")
 
     async def decide(
         self, name: str, digest: str, allow: bool, by: str, kind: Kind | None = None, *, confirms: bool = False
     ) -> Pin:
-        """Allow or deny what a server offers for the tool that models call `name`; `digest` (its beginning) says what.
-        With `confirms` its kind is confirmed, too: `kind`, or what is proposed.
+        """Allow or deny the offered definition of the tool that models call `name`; `digest` (its beginning) identifies
+        it.
 
-        Raises NotFound when nothing of the tool waits, Conflict when the server offers something else by now.
+        With `confirms`, its kind is confirmed too: `kind`, or the proposed one. Raises NotFound if no change is
+        pending, Conflict if the server has changed the definition since.
         """
         server = name.removeprefix("mcp_").partition("_")[0]
         for _ in range(SWAPS_MAX):
@@ -341,7 +343,7 @@ class Pins:
 
 
 def confirm_notice(known: ServerPins) -> str:
-    """The question to the owner beside a server's first connection."""
+    """Return the question to the owner at a server's first connection."""
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
         f"{known.offer} Its own words say so. Until you confirm them, each call of them asks.\n\n"

@@ -1,4 +1,4 @@
-"""Calls about the tools of MCP servers: their kinds, what the owner allowed, and what a server offers instead."""
+"""API endpoints for MCP tools: kinds, allowed definitions and pending changes."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -17,9 +17,9 @@ Digest = Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
 
 
 class McpToolView(msgspec.Struct, frozen=True):
-    """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff.
-    `text` is the definition that is allowed. `kind` is what the owner confirmed, null while nothing is; `proposed` is
-    what its annotations say."""
+    """A tool. `changed` and `new` tools wait for a decision: `digest` identifies the offered definition, `change`
+    shows it as a diff. `text` is the allowed definition. `kind` is what the owner confirmed, null before that;
+    `proposed` is what its annotations say."""
 
     name: str
     state: State
@@ -31,8 +31,8 @@ class McpToolView(msgspec.Struct, frozen=True):
 
 
 class McpServerView(msgspec.Struct, frozen=True):
-    """A server that was connected before: its tools, and since when they are pinned. `offer` says how many there are of
-    each kind, `unconfirmed` how many of these the owner has to confirm, and `digest` names what they look at."""
+    """A server that has been connected: its tools, and since when they are pinned. `offer` counts them by kind,
+    `unconfirmed` counts those to confirm, and `digest` identifies this view."""
 
     server: str
     since: datetime
@@ -43,14 +43,14 @@ class McpServerView(msgspec.Struct, frozen=True):
 
 
 class McpView(msgspec.Struct, frozen=True):
-    """The servers in use."""
+    """The enabled servers."""
 
     servers: list[McpServerView]
 
 
 class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided on the definition whose digest begins so. If the owner allows it they also confirm its kind, the
-    proposed one unless told."""
+    """A decision on the definition whose digest begins with `digest`. Allowing also confirms its kind, by default
+    the proposed one."""
 
     decision: Literal["allow", "deny"]
     digest: Digest
@@ -58,14 +58,14 @@ class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpConfirmation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Confirms the kinds of a server's tools, as its view with this digest shows them. `kinds` moves some, by name."""
+    """Confirms the kinds of a server's tools as shown by the view with this digest. `kinds` overrides some, by name."""
 
     digest: Digest
     kinds: dict[str, Kind] = {}
 
 
 class McpSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the server is used."""
+    """Whether the server is enabled."""
 
     enabled: bool
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 START_SECONDS = 5.0
-"""How long a start waits for the servers' first answers."""
+"""Longest wait at the start for the servers' first answers."""
 
 
 class McpServers:
@@ -56,7 +56,7 @@ class McpServers:
         return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], tell)
 
     def add(self, name: str, server: McpServerSettings) -> McpConnection:
-        """A connection to one more server; whoever adds it runs it."""
+        """Create a connection to another server. The caller runs it."""
         made = self._make(McpServer(name, server, self._folder / name))
         self.connections.append(made)
         return made
@@ -72,18 +72,18 @@ class McpServers:
         return frozenset(connection.server.name for connection in self.connections if connection.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each server has been tried once, but no longer than this: a slow one comes later."""
+        """Wait until each server has been tried once, but no longer than this."""
         try:
             async with asyncio.timeout(seconds):
                 for connection in self.connections:
                     await connection.settled.wait()
         except TimeoutError:
-            log.warning("MCP servers are slow to start; their tools appear once they have")
+            log.warning("MCP servers are slow to start; their tools appear when they are ready")
 
     async def probe(self) -> list[McpState]:
-        """Connect each server once, see all that it offers, and let it go again; without pins nothing is stored."""
+        """Connect each server once, read everything it offers, and disconnect. Without pins nothing is stored."""
         states, level = list[McpState](), log.level
-        log.setLevel(logging.CRITICAL)  # the caller reports all of it
+        log.setLevel(logging.CRITICAL)  # the caller reports the results
         try:
             async with anyio.create_task_group() as tasks:
                 for connection in self.connections:

@@ -22,7 +22,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
 
     enabled: bool = True
-    """Whether the server is used."""
+    """Whether the server is enabled."""
     command: str = ""
     """Program to start, which communicates over its standard input and output."""
     args: tuple[str, ...] = ()
@@ -48,13 +48,13 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
     def problems(self, name: str = "") -> Iterator[Problem]:
         if not re.fullmatch(MCP_NAME, name):
-            yield (), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
+            yield (), "has an invalid name; allowed: 1 to 24 lower-case letters, digits and -"
         yield from header_problems(self.headers)
         if self.enabled and bool(self.command) == bool(self.url):
             problem = "and url are both given" if self.command else "is missing"
             yield ("command",), f"{problem}; allowed: a command to start the server, or the url of one"
         if self.sandbox and self.url:
-            yield ("sandbox",), "is true for a url; allowed: only with a command, which it encloses"
+            yield ("sandbox",), "is true for a url; allowed: only with a command"
 
 
 SERVERS = dict[str, McpServerSettings]
@@ -72,5 +72,5 @@ def tool_patterns(config: Config) -> Iterator[str]:
 
 
 def any_tool_of(server: str) -> str:
-    """A pattern for the names of a server's tools, whichever they are."""
+    """Return a pattern for the names of a server's tools."""
     return f"mcp_{server}_*"

@@ -1,4 +1,4 @@
-"""Adds, switches and removes MCP servers while Shoal runs. Each is tried, then written, then in force."""
+"""Add, switch and remove MCP servers while Shoal runs. Each change is tried, written, then applied."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 CONNECT_SECONDS = 5.0
-"""How long an answer waits for a server, which was tried before, to be connected."""
+"""Longest wait for a tried server to be connected."""
 
 SecretName = Annotated[
     str,
@@ -50,7 +50,7 @@ ServerName = Annotated[
 
 
 class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An MCP server: a `command` with its `args`, or a `url`. `env` and `headers` hold secrets."""
+    """A new MCP server: a `command` with its `args`, or a `url`. `env` and `headers` contain secrets."""
 
     name: ServerName
     command: Entered = ""
@@ -61,9 +61,8 @@ class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpServerState(msgspec.Struct, frozen=True):
-    """A configured MCP server, and how it is. `where` is its program or the host of its address. Only the owner is
-    shown `args`, or the rest of the address, and the names in `env` and `headers` (`secrets`), without secret values.
-    """
+    """A configured MCP server and its status. `where` is its program or the host of its URL. Only the owner sees
+    `args` or the full URL, and the names in `env` and `headers` (`secrets`), without secret values."""
 
     name: str
     where: str
@@ -75,11 +74,11 @@ class McpServerState(msgspec.Struct, frozen=True):
     why: str
     waiting: int
     left_out: tuple[str, ...] = ()
-    """Tools of it that no model can be told of, each with the reason."""
+    """Its unusable tools, each with the reason."""
 
 
 class McpSetup:
-    """The configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Manages the configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
 
     def __init__(self, services: "Services") -> None:
         self._changes = services[Changes]
@@ -111,17 +110,18 @@ class McpSetup:
         return tuple(found)
 
     async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
-        """Add an MCP server, once it has answered. Raises InvalidInput with the reason why it does not, Conflict."""
+        """Add an MCP server after a successful connection. Raises InvalidInput with the reason if it fails,
+        Conflict."""
         name = wanted.name
         async with self._changes.changing(f"MCP server {name}", by):
             if name in servers_of(self._config.current):
-                raise Conflict(f"There is an MCP server {name} already. Remove it first, or take another name.")
+                raise Conflict(f"An MCP server {name} already exists. Remove it first, or choose another name.")
             table = f"mcp.{name}"
             values: dict[str, Value] = {f"{table}.url": wanted.url, f"{table}.command": wanted.command}
             values[f"{table}.args"] = wanted.args
             values = {key: value for key, value in values.items() if value}
             if bool(wanted.url) == bool(wanted.command):
-                raise InvalidInput("Give a command or an address, one of both.")
+                raise InvalidInput("Give either a command or a URL.")
             secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
             secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
             for key, value in (*wanted.env.items(), *wanted.headers.items()):
@@ -133,7 +133,7 @@ class McpSetup:
         return next(server for server in self.servers() if server.name == name)
 
     async def switch(self, name: str, enabled: bool, by: str) -> McpServerState:
-        """Connect a configured MCP server, or end its connection. Raises NotFound, InvalidInput."""
+        """Enable or disable a configured MCP server. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} MCP server {name}", by):
             self._check_known(name)
             await self._end(name)
@@ -141,7 +141,7 @@ class McpSetup:
         return next(server for server in self.servers() if server.name == name)
 
     async def remove(self, name: str, by: str) -> None:
-        """Take an MCP server out of the configuration. Raises NotFound, InvalidInput."""
+        """Remove an MCP server from the configuration. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"remove MCP server {name}", by):
             self._check_known(name)
             await asyncio.to_thread(without_table, self._home, ("mcp", name))
@@ -169,7 +169,7 @@ class McpSetup:
                 await connection.settled.wait()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
-        """How a server is when it is connected once, beside what runs."""
+        """Connect the server once, next to the running ones, and return its status."""
         trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
         connection, states = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
@@ -186,8 +186,8 @@ _MASK = "•••"
 
 
 def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """What an MCP server is, and its arguments or the rest of its address, without what may be a secret: what follows a
-    name like `--token`, and what looks like a key."""
+    """Return an MCP server's program or host, and its arguments or the rest of its URL without likely secrets: what
+    follows a name like `--token`, and what looks like a key."""
     if url:
         address = urlsplit(url)
         path = "/".join(_MASK if _SECRET_LOOK.fullmatch(part) else part for part in address.path.split("/"))

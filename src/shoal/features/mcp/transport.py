@@ -1,4 +1,4 @@
-"""How to reach a server: a child process on its standard streams, or an address; and how to know that it is gone.
+"""Connect to a server, a child process or a URL, and detect when it is gone.
 
 A child gets a minimal environment (PATH, HOME, USER, LOGNAME, SHELL, TERM and what its settings name), its own folder
 as working directory, and dies with this process. Its standard error is read and its end kept, for the operator.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STDERR_CHARS_KEPT = 2000
 HTTP_CONNECT_SECONDS = 10.0
 MESSAGE_BYTES_MAX = 16_777_216
-"""Largest message that is taken over HTTP: room for a few images."""
+"""Longest HTTP message accepted, enough for a few images."""
 
 
 class McpServer(NamedTuple):
@@ -43,7 +43,7 @@ class McpServer(NamedTuple):
 
 
 class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
-    """A stream of messages from a server that tells when it ends."""
+    """A stream of messages from a server that reports its end."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -89,17 +89,17 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
 
 
 NPM_WORDS_LEAST = 4
-"""Shorter lines of npm's, such as `npm error code E404`, give no reason."""
+"""Shorter npm lines, such as `npm error code E404`, contain no reason."""
 
 
 class LastWords:
-    """The end of what a child wrote to its standard error."""
+    """Keeps the end of a child's standard error."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     async def read(self, pipe: int) -> None:
-        """Read the pipe to its end, keeping little."""
+        """Read the pipe to its end, keeping only the last part."""
         while True:
             await anyio.wait_readable(pipe)
             piece = os.read(pipe, 65_536)
@@ -126,7 +126,7 @@ class LastWords:
 async def opened(
     server: McpServer, enclose: Enclose | None, on_end: Callable[[], None], words: LastWords
 ) -> "AsyncGenerator[TransportStreams]":
-    """The two streams to a server; `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
+    """Open the two streams to a server. `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
     opening = _over_http(server.settings) if server.settings.url else _as_child(server, enclose, words)
     async with opening as (read, write):
         yield WatchedStream(read, on_end), write
@@ -140,7 +140,7 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     from shoal.features.mcp.wire import mended_event, mended_json
 
     class Mended(httpx2.AsyncByteStream):
-        """A response body for the package: not compressed, no longer than a message may be, with repaired messages."""
+        """A response body for the package: uncompressed, of bounded size, with repaired messages."""
 
         def __init__(self, response: httpx2.Response, is_events: bool) -> None:
             self._stream = cast("httpx2.AsyncByteStream", response.stream)
@@ -152,7 +152,11 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
             async for piece in self._stream:
                 held += piece
                 if self._is_packed or len(held) > MESSAGE_BYTES_MAX:
-                    why = "is compressed, unasked" if self._is_packed else f"has over {MESSAGE_BYTES_MAX >> 20} MiB"
+                    why = (
+                        "is compressed without being asked to"
+                        if self._is_packed
+                        else (f"has over {MESSAGE_BYTES_MAX >> 20} MiB")
+                    )
                     raise httpx2.StreamError(f"The answer {why}.")
                 if self._is_events and (end := piece.rfind(b"\n") + 1):
                     end += len(held) - len(piece)
@@ -195,7 +199,9 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
         env = {}
     async with inside as program:
         argv = program
-        if sys.platform == "linux" and (setpriv := shutil.which("setpriv")):  # the kernel kills it when we end
+        if sys.platform == "linux" and (
+            setpriv := shutil.which("setpriv")
+        ):  # the kernel kills it when this process ends
             argv = (setpriv, "--pdeathsig", "KILL", "--", *program)
         parameters = StdioServerParameters(
             command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder, encoding_error_handler="replace"
@@ -213,12 +219,12 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
 
 
 async def _revealed(values: Mapping[str, Secret]) -> dict[str, str]:
-    """The values as they are now, since they may expire; a command may be asked for one, so this goes to a thread."""
+    """Return the current values. Runs in a thread, because a command may provide them."""
     return await asyncio.to_thread(lambda: {name: value.reveal() for name, value in values.items()})
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What a broken server makes its client raise; its tasks' failures come as groups."""
+    """Flatten the errors that a broken server causes; those of its tasks arrive as groups."""
     import httpx2
 
     classes: list[type[Exception]] = [OSError, ValueError, RuntimeError, ShoalError, ImportError, ExceptionGroup]

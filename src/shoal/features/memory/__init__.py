@@ -1,4 +1,4 @@
-"""Memory: what agents keep beyond a conversation, in MEMORY.md at three scopes and in daily notes."""
+"""Memory: what agents keep beyond a conversation, in MEMORY.md files at three scopes and in daily notes."""
 
 from shoal.feature import CliCommand, Feature
 
@@ -9,5 +9,7 @@ FEATURE = Feature(
     chat_commands="commands:chat_commands",
     routes="routes:routes",
     paths=("/api/memory",),
-    cli=(CliCommand("memory", "What agents remember: show, amend, forget, undo.", "cli:memory", job="Set up agents"),),
+    cli=(
+        CliCommand("memory", "What agents remember: show, correct, forget, undo.", "cli:memory", job="Set up agents"),
+    ),
 )

@@ -1,7 +1,7 @@
-"""Changes of memory, by whomever: noted first so that each can be taken back, made, and audited.
+"""Change memory files. Each change is recorded first so that it can be undone, then made, then audited.
 
-A change is lines that others take the place of. A process that dies between the note and the file leaves a change in
-the history that was not made, which taking it back finds out.
+A change replaces lines with other lines. If the process dies between the record and the write, the history contains a
+change that was never made; undoing it reports a conflict.
 """
 
 import hashlib
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
-"""`MemoryBook.change`, as tools use it."""
+"""Signature of `MemoryBook.change`, as tools use it."""
 CHAIN = "memory"
 """The audit chain of changes that belong to no thread."""
 LOOKED_MAX = 1000
-"""Changes that are looked through for the newest that was not taken back."""
+"""Changes searched for the newest that was not undone."""
 
 
 class MemoryBook:
-    """Changes memory files for tools and people alike."""
+    """Changes memory files for tools and people."""
 
     def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
         self.home = home
@@ -49,11 +49,8 @@ class MemoryBook:
         return cls(services[Home], services[Store], services[Clock], services[PromptFiles])
 
     async def change(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Make a change; None when the file has what was to be added once.
-
-        Raises InvalidInput when the file is full, Conflict when what is to go is not there any more, OSError and
-        StoreError.
-        """
+        """Make a change. Returns None if the edit is `once` and the file already contains its text. Raises
+        InvalidInput if the file is full, Conflict if the lines to remove are gone, OSError and StoreError."""
         path = edit.path
         line = edit.line if edit.line >= 0 else len(lines_of(await in_thread(lambda: read_memory(path))))
         change = MemoryChange(
@@ -86,18 +83,14 @@ class MemoryBook:
         return change
 
     async def amend(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Change some of a file for a person who has not read all of it: what marks the file stays.
-
-        Raises as `change` does.
-        """
+        """Change part of a file for a person who did not read all of it. Other people's private lines stay private.
+        Raises as `change` does."""
         async with self._files.amending([edit.path], edit.tainted_by, AMEND_SECONDS_MAX, edit.person):
             return await self.change(edit)
 
     async def undo(self, id: str, by: str) -> MemoryChange:
-        """Take a change back, the newest that was not if `id` is empty; returns it.
-
-        Raises NotFound when there is none, Conflict when it was taken back already, or the lines were changed since.
-        """
+        """Undo a change, by default the newest that was not undone, and return it. Raises NotFound, and Conflict if
+        it was already undone or its lines have changed since."""
         if id:
             change = await self.history.get(id)
         else:
@@ -128,7 +121,8 @@ def _digest(lines: tuple[str, ...]) -> str:
 
 
 async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: MemoryEdit) -> bool:
-    """Make a change for a tool call; False when the file has what was to be added once. Raises ToolError."""
+    """Make a change for a tool call. Returns False if the edit is `once` and its text is already there. Raises
+    ToolError."""
     who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
     edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
     try:

@@ -1,4 +1,4 @@
-"""`shoal memory`: what agents remember, from the command line."""
+"""`shoal memory`: what agents remember."""
 
 from urllib.parse import urlencode
 
@@ -26,8 +26,8 @@ memory = click.Group(
 
 
 @command(memory, example="shoal memory show")
-@click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
-@click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
+@click.option("--thread", default="", help="Also show the memory of this thread's platform and channel.")
+@click.option("--day", default="", help="Show only the note of this day (UTC), YYYY-MM-DD.")
 def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     """Print the memory files."""
     days = context.config().context.daily_notes_days
@@ -45,12 +45,12 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
 @IN_THREAD
 @OF_DAY
 def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
-    """Forget ENTRY. Upper and lower case do not matter. 'memory undo' takes it back."""
+    """Forget ENTRY. Case does not matter. 'memory undo' restores it."""
     if not entry.strip():
-        raise click.UsageError("There is nothing to forget: ENTRY is empty.")
+        raise click.UsageError("ENTRY is empty. Give the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
     call_api(context, "DELETE", f"/api/memory?{where}")
-    tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
+    tell("Forgotten, from the next turn on. `shoal memory undo` restores it.")
 
 
 @command(memory, example='shoal memory amend "likes tea" "likes green tea"')
@@ -62,16 +62,18 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
     files = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
     file = next((memory_file for memory_file in files if memory_file.scope == scope), None)
     if file is None:
-        raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
+        raise click.UsageError(
+            "For a platform or channel, add --thread with one of its threads. For a note, add --day."
+        )
     lines, wanted = file.text.splitlines(), entry_key(entry)
     places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not places or not text.strip():
-        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows what it says.")
+        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows its entries.")
     for at in places:
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
-    tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
+    tell("Corrected, from the next turn on. `shoal memory undo` restores the old text.")
 
 
 @command(memory, example="shoal memory changes --limit 5")
@@ -97,13 +99,13 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
 @command(memory, example="shoal memory undo")
 @click.argument("id", required=False)
 def undo(context: CommandContext, id: str | None) -> None:
-    """Take back the change with this ID, or the newest one."""
+    """Undo the change with this ID, or the newest one."""
     if id is None:
         changes = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
         newest = next((change for change in changes if not change.undone), None)
         if newest is None:
-            print("There is nothing left to take back.")
+            print("There is nothing left to undo.")
             return
         id = newest.id
     change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
-    print(f"Taken back in {change.file}. It counts from the next turn on.")
+    print(f"Undone in {change.file}, from the next turn on.")

@@ -1,7 +1,8 @@
-"""/memory: what the agent remembers, listed, corrected and forgotten by people themselves.
+"""/memory: people list, correct and forget what the agent remembers.
 
-It does what the tool `remember` does, without a model: who asks sees what the agent is told where they are, and changes
-what it could change there for them, by the same rules. A change is noted, audited and can be taken back like any other.
+The command does what the tool `remember` does, without a model. It shows what the agent's prompt contains in this
+conversation, and changes what the agent could change there for the same person, under the same rules. Each change is
+recorded, audited and can be undone.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -61,7 +62,7 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
-    """Answers /memory. `agent_of` tells who answers in a thread, `profile_of` by which rules it does for somebody."""
+    """Answers /memory. `agent_of` returns the agent of a thread, `profile_of` the rules that apply to a person."""
 
     book: MemoryBook
     store: Store
@@ -70,7 +71,8 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
     profile_of: Callable[[AgentSpec, Asker], Profile]
 
     async def memory(self, asked: CommandRequest) -> str:
-        """/memory. Raises InvalidInput, NotFound, Conflict and Forbidden with what to tell, StoreError, OSError."""
+        """Answer /memory. Raises InvalidInput, NotFound, Conflict and Forbidden with a message for the person,
+        StoreError, OSError."""
         person = self.links.audience(asked.asker, asked.author, asked.thread).person
         known = await in_thread(lambda: memory_entries(self.book.home, asked.thread, person))
         verb, _, rest = asked.argument.partition(" ")
@@ -87,7 +89,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                     entry, new = (*_ARROW.split(wanted, maxsplit=1), "")[:2]
                 if not new.strip():
                     usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
-                    raise InvalidInput(f"Write what it is to say: {usage}.")
+                    raise InvalidInput(f"Give the new text: {usage}.")
                 return await self._change(
                     asked, _meant(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
                 )
@@ -99,10 +101,10 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                 return _listed(known, asked.argument)
 
     async def _change(self, asked: CommandRequest, found: Sequence[MemoryEntry], new: str) -> str:
-        """Put `new` in the place of these, or nothing."""
+        """Replace these entries with `new`, or remove them if it is empty."""
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
-            raise Forbidden("Only people who were let in by name may change what I remember.")
+            raise Forbidden("Only people who were given access by name can change what I remember.")
         actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
         decision, rulings = decide_all(self.profile_of(agent, asker), actions)
         checks = [
@@ -110,7 +112,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             for ruling in rulings
         ]
         await self.store.audit.record(asked.thread, checks)
-        if decision == "deny":  # where the rules ask a person, it is a person who says so
+        if decision == "deny":  # a rule that asks is satisfied, because a person gave the command
             raise Forbidden(f"The permissions of {agent.name} do not allow that: {rulings[0].action}")
         for edit in edits_of(found, new):
             await self.book.amend(
@@ -122,9 +124,9 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         return f"{reply}\n`/memory undo` takes that back."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
-        """Take back the last change that was made for whoever asks, of what can be changed where they ask."""
+        """Undo the last change made for this person, among those they could make in this conversation."""
         if not asked.author.trusted:
-            raise Forbidden("Only people who were let in by name may change what I remember.")
+            raise Forbidden("Only people who were given access by name can change what I remember.")
         home, who = self.book.home, asked.asker.identities
         whose = {memory_path(home, scope, asked.thread): person for scope in MEMORY_SCOPES}
         whose[memory_path(home, "channel", asked.thread)] = ""
@@ -136,14 +138,15 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 
         change = next((entry for entry in await self.book.history.newest(LOOKED_MAX) if is_theirs(entry)), None)
         if change is None:
-            raise NotFound("There is no change of yours here that could be taken back.")
+            raise NotFound("You have made no change here that can be undone.")
         await self.book.undo(change.id, asked.asker.identity)
         back = "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in change.removed)
-        return f"Taken back; it says again: {back}" if back else "Taken back."
+        return f"Undone. Restored text: {back}" if back else "Taken back."
 
 
 def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
-    """The entries with an id, or with these words, all saying the same. Raises NotFound, InvalidInput."""
+    """Return the entries with an id, or with these words if they all have the same text. Raises NotFound,
+    InvalidInput."""
     if not wanted:
         raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
     named = _ID.fullmatch(wanted)
@@ -159,20 +162,22 @@ def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
 
 
 def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
-    """The entries that have all these words, each once."""
+    """Return the entries that contain all these words, without duplicates."""
     wanted = words.casefold().split()
     labels: dict[str, list[str]] = {}
     shown: dict[str, str] = {}
     for entry in entries:
         if all(word in entry.words.casefold() for word in wanted):
-            note = entry.label if not entry.person else f"{entry.label}, for you alone"
-            labels.setdefault(entry.id, []).append(note if entry.is_changeable else f"{note}, for everybody")
+            note = entry.label if not entry.person else f"{entry.label}, only for you"
+            labels.setdefault(entry.id, []).append(note if entry.is_changeable else f"{note}, for everyone")
             shown.setdefault(entry.id, _shown(entry.words))
     lines = [f"- `{id}` {text} ({'; '.join(dict.fromkeys(labels[id]))})" for id, text in shown.items()]
     if len(lines) > ENTRIES_LISTED_MAX:
         more = len(lines) - ENTRIES_LISTED_MAX
-        lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more; `/memory WORDS` shows those with these words"]
-    return "\n".join(lines) or ("I remember nothing with these words." if wanted else "I remember nothing here yet.")
+        lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more. `/memory WORDS` searches them."]
+    return "\n".join(lines) or (
+        "I remember nothing that contains these words." if wanted else "I remember nothing here yet."
+    )
 
 
 def _shown(words: str) -> str:

@@ -1,6 +1,5 @@
-"""Memory files and daily notes on the disk. Writers at the same time, in any number of processes, lose no line; a
-reader sees a file before a change or after it.
-"""
+"""Memory files and daily notes on disk. Concurrent writers in any number of processes lose no line. A reader sees a
+file as it was before a change or after it."""
 
 import fcntl
 import hashlib
@@ -35,15 +34,13 @@ from shoal.tools.openat import closing_file
 
 _BULLETS = ("- ", "* ", "+ ")
 _REOPENS_MAX = 20
-EVERYBODYS = "What everybody may see is changed in a group, on the page, or with `shoal memory`."
-"""Told where somebody alone with the agent would change that."""
+EVERYBODYS = "To change what everyone can see, write in a group, on the page, or use `shoal memory`."
+"""Shown to someone who tries this in a private conversation with the agent."""
 
 
 class MemoryEdit(msgspec.Struct, frozen=True):
-    """Lines of a memory file that others are to take the place of, nearest to `line` (below 0: at the end).
-
-    `person` is whose alone they are; `once`: nothing happens where the file has them. The rest is for the history.
-    """
+    """Replacement of lines in a memory file, nearest to `line` (negative: at the end). `person` owns private lines.
+    With `once`, nothing happens if the file already contains them. The other fields are for the history."""
 
     path: Path
     removed: tuple[str, ...] = ()
@@ -58,11 +55,9 @@ class MemoryEdit(msgspec.Struct, frozen=True):
 
 
 class MemoryEntry(NamedTuple):
-    """A line of a memory file or daily note.
-
-    `label` is its scope or day (YYYYMMDD). `words` is its text without the list marker. `person` is set if it is
-    private. `is_changeable` applies to the place of the search. `more` are the lines below that continue it.
-    """
+    """A line of a memory file or daily note. `label` is its scope or day (YYYYMMDD). `words` is its text without the
+    list marker. `person` is set if it is private. `is_changeable` applies to the conversation of the search. `more`
+    are the lines below that continue it."""
 
     label: str
     path: Path
@@ -75,16 +70,16 @@ class MemoryEntry(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What names it in chats: the same wherever it stands, and as long as it says the same."""
+        """Short id for chats. Depends only on the text, so it is the same everywhere."""
         return hashlib.sha256(entry_key(self.words).encode("utf-8", "replace")).hexdigest()[:6]
 
 
 def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]:
-    """What this person (nobody in particular: a group) may see of memory in a conversation, then of daily notes, the
-    newest first.
+    """Return the memory and then the daily notes, newest first, that a person (none: a group) may see in a
+    conversation.
 
-    What is for everybody cannot be changed where somebody is alone with the agent, so that nobody else's prompt tells
-    of it; but a channel's memory is its own. Raises OSError.
+    In a private conversation, shared entries cannot be changed, because other people's prompts contain them. A
+    channel's memory is its own. Raises OSError.
     """
     places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
     places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]
@@ -117,7 +112,7 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
 
 
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
-    """Those that say these words in any spelling, or else contain them."""
+    """Return the entries with exactly these words, ignoring case, or otherwise those that contain them."""
     wanted, part = entry_key(words), " ".join(words.split()).casefold()
     said: list[MemoryEntry] = []
     holding: list[MemoryEntry] = []
@@ -130,7 +125,7 @@ def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEnt
 
 
 def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
-    """What puts `new` in the place of entries, or nothing where it is empty; a note keeps its time."""
+    """Return edits that replace entries with `new`, or remove them if it is empty. Notes keep their time."""
     edits: list[MemoryEdit] = []
     for entry in reversed(entries):
         time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
@@ -140,23 +135,23 @@ def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
 
 
 def action_on(entry: MemoryEntry, new: str) -> str:
-    """What changing an entry is for the permission rules."""
+    """Return the action string of a change to an entry, for the permission rules."""
     verb = f"amend to {' '.join(new.split())}:" if new else "forget"
     return f"tool:remember:{entry.label} {verb} {entry.words}"
 
 
 def _untimed(words: str) -> str:
-    """A note's words without the time before them."""
+    """Strip the time at the beginning of a note."""
     return words[6:] if words[2:3] == ":" and words[:2].isdecimal() and words[3:5].isdecimal() else words
 
 
 def apply_edit(edit: MemoryEdit) -> bool:
-    """Change the file, making it and its directories; False when it has what was to be added `once`.
+    """Change the file, creating it and its directories if needed. Returns False if the edit is `once` and its text is
+    already there.
 
-    Lines that are added are for `edit.person` alone (empty: for all), who is told nothing of what the file holds for
-    others. Durable (synced) on return. Blocks while another writer holds the file's lock, for the time of its write:
-    call it in a thread. Raises InvalidInput when the file is full, Conflict when the lines that are to go are not
-    there, OSError when it cannot be written.
+    Added lines are private to `edit.person` (empty: shared), whose result never reveals other people's lines. Durable
+    (synced) on return. Blocks while another writer holds the file's lock: call it in a thread. Raises InvalidInput if
+    the file is full, Conflict if the lines to remove are gone, and OSError.
     """
     path = edit.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,13 +163,13 @@ def apply_edit(edit: MemoryEdit) -> bool:
         if more > 0 and (
             len(shown.encode("utf-8", "replace")) + more > MEMORY_BYTES_MAX or size + more > FILE_BYTES_MAX
         ):
-            raise InvalidInput(f"{path.name} is full. Remove what is out of date from it first.")
+            raise InvalidInput(f"{path.name} is full. Remove outdated entries first.")
         if edit.once and all(is_known(shown, shown_to(line, edit.person)) for line in edit.added):
             return False
         changed = swapped(existing, edit.removed, edit.added, edit.line)
         if changed is None:
-            raise Conflict(f"{path.name} was changed meanwhile. Look at it and try again.")
-        if changed.startswith(existing):  # what is only added to keeps its file
+            raise Conflict(f"{path.name} has changed meanwhile. Read it again, then retry.")
+        if changed.startswith(existing):  # additions keep the same file
             _write(file, changed[len(existing) :])
         else:
             temporary = path.with_name(f".{secrets.token_hex(8)}")
@@ -196,7 +191,7 @@ def _write(file: int, text: str) -> None:
 
 
 def _open_locked(path: Path) -> int:
-    """Open for appending and lock; again when an editor, or another change, put another file in its place meanwhile."""
+    """Open for appending and lock. Repeats if an editor or another change replaced the file meanwhile."""
     for _ in range(_REOPENS_MAX):
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -208,4 +203,4 @@ def _open_locked(path: Path) -> int:
             os.close(file)
             raise
         os.close(file)
-    raise InvalidInput(f"{path.name} is being replaced over and over by another program. Try again later.")
+    raise InvalidInput(f"{path.name} is constantly being replaced by another program. Try again later.")

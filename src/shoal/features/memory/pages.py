@@ -31,7 +31,7 @@ from shoal.tools.functions import Prepared, canonical
 ROOT = "/memory"
 _NOT_MEMORY = "It is a file like any other: the memory is below /memory, and `remember` writes it too."
 LINES_CHANGED_MAX = 400
-"""Lines that one call may change, because a rule may name each of them."""
+"""Most lines that one call may change, because each needs a permission check."""
 
 
 class _PageLine(NamedTuple):
@@ -78,7 +78,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
     }
     scope, person = scopes.get(plain), context.purpose.audience.person
     if scope is None or (scope == "person" and not person):
-        raise ToolError(f"There is no {path[:200]} here. Your memory is {', '.join(memory_names(context))}.")
+        raise ToolError(f"{path[:200]} does not exist here. Your memory files: {', '.join(memory_names(context))}.")
     file = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
     changeable = "" if scope == "channel" else person
     visible = (person,) if scope == "person" else tuple(dict.fromkeys((person, "")))
@@ -101,10 +101,10 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
     changes = list(_changes(page, before, after))
     gone = [line for part in changes for line in page.lines[part.first : part.last]]
     if not all(line.is_changeable for line in gone):
-        raise ToolError(f"Some of these lines are for everybody. {EVERYBODYS}")
+        raise ToolError(f"Some of these lines are shared with everyone. {EVERYBODYS}")
     added = [line for part in changes for line in part.added]
     if len(gone) + len(added) > LINES_CHANGED_MAX:
-        raise ToolError(f"That changes more than {LINES_CHANGED_MAX} lines. Change fewer at a time.")
+        raise ToolError(f"That changes more than {LINES_CHANGED_MAX} lines. Change fewer lines at a time.")
     edits = [edit for part in reversed(changes) for edit in _edits(page, part)]
     texts = [f"forget {line.text.strip()}" for line in gone] + [line.strip() for line in added]
     actions = [Action(f"tool:remember:{page.scope} {text}") for text in texts if text.removeprefix("forget ")]
@@ -113,7 +113,7 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
     async def work() -> ToolOutput:
         for edit in edits:
             await change_in_turn(change, context, edit)
-        return ToolOutput(f"Changed {page.shown}:\n{diff}" if edits else f"{page.shown} says that already.")
+        return ToolOutput(f"Changed {page.shown}:\n{diff}" if edits else f"{page.shown} already has this text.")
 
     effect = canonical(tool, edits=[(str(edit.path), edit.line, edit.removed, edit.added) for edit in edits])
     unchanged = (Action(f"tool:remember:{page.scope} forget nothing"),)

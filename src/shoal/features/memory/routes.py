@@ -1,4 +1,4 @@
-"""The API's calls about memory: read, write, forget, and take changes back."""
+"""API endpoints for memory: read, write, forget and undo."""
 
 import hashlib
 from datetime import date
@@ -36,12 +36,12 @@ FileScope = Literal["global", "platform", "channel", "note"]
 ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
 EntryText = Annotated[str, msgspec.Meta(max_length=4000)]
 NoteCount = Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)]
-Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a day like 2026-01-31")]
+Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a date such as 2026-01-31")]
 
 
 class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file or daily note as it stands, with the lines that are for one person alone. `digest` is the SHA-256
-    of its text; `day` is empty where it is no note."""
+    """A memory file or daily note, including lines private to one person. `digest` is the SHA-256 of its text. `day`
+    is empty unless it is a note."""
 
     scope: FileScope
     path: str
@@ -51,10 +51,8 @@ class MemoryFile(msgspec.Struct, frozen=True):
 
 
 class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole new text of a memory file: `thread` says of which platform or channel, `day` of which note.
-
-    With `digest`, only if the file still is what was read.
-    """
+    """The whole new text of a memory file. `thread` selects the platform or channel, `day` the note. With `digest`,
+    the write fails if the file has changed since."""
 
     scope: FileScope
     text: Annotated[str, msgspec.Meta(max_length=FILE_BYTES_MAX)]
@@ -119,7 +117,7 @@ async def forget(
     wanted = entry_key(entry)
     found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not found:
-        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows what it says.")
+        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows its entries.")
     for at, line in reversed(found):
         await book.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
     return await _shown(scope, path, day)
@@ -142,12 +140,12 @@ async def undo(book: MemoryBook, by: Principal, id: str) -> MemoryChange:
 def _place(home: Home, scope: FileScope, thread: str, day: str) -> Path:
     if scope == "note":
         if not day:
-            raise InvalidInput("A note is of a `day`: give one, YYYY-MM-DD.")
+            raise InvalidInput("For a note, give its `day` as YYYY-MM-DD.")
         return note_path(home, _day(day))
     if scope == "global":
         return memory_path(home, scope, NOWHERE)
     if not thread:
-        raise InvalidInput(f"The memory of a {scope} is found by a `thread` of it; give one.")
+        raise InvalidInput(f"For the memory of a {scope}, give one of its threads as `thread`.")
     return memory_path(home, scope, parse_thread_id(thread))
 
 
@@ -155,7 +153,7 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{text} is no day; write YYYY-MM-DD.") from error
+        raise InvalidInput(f"{text} is not a date. Write YYYY-MM-DD.") from error
 
 
 async def _shown(scope: FileScope, path: Path, day: str = "") -> MemoryFile:

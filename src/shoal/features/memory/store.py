@@ -1,4 +1,4 @@
-"""The history of changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever."""
+"""The history of memory changes. Deleted after `bookkeeping_days`, so that forgotten text does not remain."""
 
 from datetime import datetime
 
@@ -9,11 +9,8 @@ from shoal.store.retention import Walk
 
 
 class MemoryChange(msgspec.Struct, frozen=True):
-    """Lines of a memory file (below the home directory) that others took the place of; `line` counts from 0.
-
-    `person` is whose alone they are, empty where all may see them. `tainted_by`: the untrusted content that had a hand
-    in them.
-    """
+    """Lines of a memory file (below the home directory) that were replaced with others; `line` counts from 0.
+    `person` owns private lines; empty if shared. `tainted_by` names untrusted content that influenced the change."""
 
     id: str
     at: datetime
@@ -30,7 +27,6 @@ class MemoryChange(msgspec.Struct, frozen=True):
 
 
 CHANGES = Walk("memory", ("",), is_by_time=True)
-"""How old changes are found."""
 
 _decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
 _change = reader(
@@ -42,10 +38,10 @@ _change = reader(
 
 
 class MemoryHistory(StorePart):
-    """Changes of memory files, by ids that sort by time."""
+    """Stores changes of memory files under ids that sort by time."""
 
     async def note(self, change: MemoryChange) -> None:
-        """Note one before it is made."""
+        """Record a change before it is made."""
         row = msgspec.structs.asdict(change) | {"removed": dump(change.removed), "added": dump(change.added)}
         del row["undone"]
         await self._write("memory_insert", **row)
@@ -57,7 +53,7 @@ class MemoryHistory(StorePart):
         return await self._one(_change, "memory_one", id=id)
 
     async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
-        """The newest first, below an id."""
+        """Return the newest changes first, optionally below an id."""
         return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:

@@ -1,4 +1,4 @@
-"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation, corrects, and forgets again."""
+"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation, corrects and forgets."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 SHOWN_MAX = 5
-"""Entries that are named when it is not clear which one is meant."""
+"""Most entries listed when a description matches several."""
 
 
 _NOTE = Traits(
@@ -45,7 +45,7 @@ _FACT = replace(
     offered="always",
     rank=9,
     keeps="memory",
-    guidance="- Keep lasting facts with `remember`. Name a scope (channel, person, platform, global) only where its "
+    guidance="- Use `remember` for lasting facts. Set a scope (channel, person, platform, global) only if the "
     "default does not fit. Never keep passwords, keys or other secrets.",
 )
 
@@ -60,45 +60,43 @@ def memory_tools(services: "Services") -> list[Tool]:
 
 
 def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """`remember`, which changes memory files by `change`."""
+    """Build `remember`, which changes memory files through `change`."""
 
     @REMEMBER
     def remember(
         context: ToolContext,
         text: Annotated[
-            str, "One fact or preference that stands by itself; it may have several lines. Empty to forget."
+            str, "One fact or preference that makes sense on its own; may have several lines. Empty to forget."
         ],
         scope: Annotated[
             MemoryScope | Literal["person"] | None,
-            "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
+            "Where it applies: in this channel; in all direct conversations with the person who asks; on this "
             "platform; or everywhere. Default: `person` in a direct conversation, otherwise `channel`.",
         ] = None,
-        replaces: Annotated[
-            str, "What you remember or noted so far that this corrects, or that is to be forgotten."
-        ] = "",
+        replaces: Annotated[str, "The existing memory or note to correct or forget."] = "",
     ) -> Invocation:
-        """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
-        Correct or forget an entry, or a line of any day's note, with `replaces`. What a person tells you in a direct
-        conversation holds for them in all of theirs, unless you name the scope `channel`. To set up headings or change
-        many lines, edit /memory/SCOPE/MEMORY.md as a file."""
+        """Keep something for later conversations: add a line to your long-term memory, which you see in every
+        prompt. Correct or forget an entry, or a line of any day's note, with `replaces`. What a person tells you in
+        a direct conversation applies in all their direct conversations, unless you set the scope `channel`. To add
+        headings or change many lines, edit /memory/SCOPE/MEMORY.md as a file."""
         if replaces.strip():
             return _replace(change, context, text, replaces)
         line = _entry_line(text)
         words = line.removeprefix("- ")
         audience = context.purpose.audience
-        if scope is None:  # a direct conversation is private, and its person is asked elsewhere as well
+        if scope is None:  # a direct conversation is private, but its person also writes elsewhere
             scope = "person" if audience.person else "channel"
         path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
         person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)
         if scope == "person" and not person:
-            raise ToolError("Nobody in particular asks here. Take another scope.")
+            raise ToolError("No particular person is asking here. Use another scope.")
 
         async def work() -> ToolOutput:
             added = tuple(only_for(line, person).split("\n"))
             is_new = await change_in_turn(change, context, MemoryEdit(path, added=added, person=person, once=True))
-            if is_new or person != audience.person:  # who reads along is not told of what somebody's own memory has
+            if is_new or person != audience.person:  # other readers must not learn what a private memory contains
                 return ToolOutput(f"Remembered for scope {scope}: {words}")
-            return ToolOutput(f"The memory of scope {scope} has that already. Nothing was added.")
+            return ToolOutput(f"The memory of scope {scope} already contains this. Nothing was added.")
 
         effect = {"scope": scope, "file": str(path), "line": line, "person": person}
         return planned(
@@ -109,13 +107,13 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """`note_today`, which changes daily notes by `change`."""
+    """Build `note_today`, which changes daily notes through `change`."""
 
     @NOTE
     def note_today(
         context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]
     ) -> Invocation:
-        """Write a line into today's note. You see the notes of the last days in every prompt."""
+        """Add a line to today's note. Every prompt contains the notes of the last days."""
         words = _entry_line(" ".join(text.split())).removeprefix("- ")
 
         async def work() -> ToolOutput:
@@ -131,7 +129,7 @@ def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: str) -> Prepared:
-    """Plan to put other words in the place of an entry, or nothing, wherever it stands."""
+    """Plan to replace or remove an entry, in whichever file it is."""
     new = _entry_line(text).removeprefix("- ") if text.strip() else ""
     entries = _entries(context, replaces)
     edits = edits_of(entries, new)
@@ -151,10 +149,8 @@ def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: st
 
 
 def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
-    """The entries that say these words, or else the one that contains them, of those that the turn may change.
-
-    Raises ToolError when there is none, or which one is meant is not clear.
-    """
+    """Return the entries with these words, or the single entry that contains them, among those that the turn may
+    change. Raises ToolError if none matches or several do."""
     try:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)
     except OSError as error:

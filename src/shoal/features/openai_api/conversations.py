@@ -1,4 +1,4 @@
-"""The settings that tell which thread a client's conversation is in, and when they are forgotten."""
+"""Settings that map a client's conversation to a thread, and their expiry."""
 
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 SCOPE = "openai"
 CONVERSATIONS = Walk("conversations", ("",), is_by_time=False)
-"""Forgets those whose threads were not active for long."""
+"""Deletes the mappings of threads that have long been inactive."""
 
 
 def attach(services: "Services") -> None:
-    """Let old conversations be forgotten."""
+    """Delete old mappings while Shoal runs."""
     services[Store].bookkeeping.walks.append(CONVERSATIONS)

@@ -1,8 +1,8 @@
-"""Messages as OpenAI's clients send them: text, images, files and recordings, in the forms of both calls.
+"""Messages as OpenAI's clients send them: text, images, files and recordings, in the forms of both APIs.
 
-Sizes are OpenAI's own: 50 MB for a file, which is 67 MB as base64. A body is parsed once, and files in it are decoded
-piece by piece out of it, so that a call needs little more memory than its body. What cannot be served is refused with
-its name; fields that change nothing here are ignored.
+Sizes are OpenAI's own: 50 MB for a file, which is 67 MB as base64. A body is parsed once and its files are decoded
+piece by piece, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields that
+have no effect here are ignored.
 """
 
 import mimetypes
@@ -21,7 +21,7 @@ BODY_BYTES_MAX = 83_886_080
 """Largest body: 50 MB as base64, and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
-"""Most files of a conversation."""
+"""Most files in one conversation."""
 _PIECE_CHARS = 262_144
 _HEAD_CHARS = 300
 _WHITE = b" \t\r\n"
@@ -37,21 +37,21 @@ Literal: TypeAlias = "msgspec.Raw | msgspec.UnsetType"
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One message of a conversation: its role and text."""
+    """The role and text of one message."""
 
     role: str
     text: str
 
 
 class InlineFile(msgspec.Struct, frozen=True):
-    """A file in a message: `data` is its base64, a view of the body."""
+    """A file in a message. `data` is its base64, a view of the body."""
 
     name: str
     media_type: str
     data: memoryview
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The content. Raises InvalidInput for what is not base64."""
+        """Yield the decoded content. Raises InvalidInput for invalid base64."""
         rest = b""
         for start in range(0, len(self.data), _PIECE_CHARS):
             text = rest + bytes(self.data[start : start + _PIECE_CHARS]).translate(None, _WHITE)
@@ -69,7 +69,7 @@ class InlineFile(msgspec.Struct, frozen=True):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A file: `file_data` is a data: address or base64."""
+    """A file. `file_data` is a data: URL or base64."""
 
     file_data: Literal = msgspec.UNSET
     filename: str | None = None
@@ -85,16 +85,14 @@ class AudioPart(msgspec.Struct, frozen=True):
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
-    """An image as a data: address."""
+    """An image as a data: URL."""
 
     url: msgspec.Raw
 
 
 class CompatPart(msgspec.Struct, frozen=True):
-    """A part of a message: text, an image (`image_url`, `input_image`), a file (`file`, `input_file`) or `input_audio`.
-
-    In the Responses call the fields of a file are the part's own.
-    """
+    """A part of a message: text, an image (`image_url`, `input_image`), a file (`file`, `input_file`) or
+    `input_audio`. In the Responses API the file's fields belong to the part itself."""
 
     type: str
     text: str | None = None
@@ -109,7 +107,7 @@ class CompatPart(msgspec.Struct, frozen=True):
 
 
 class CompatMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation, or the result of a caller's own tool."""
+    """A message, or the result of a tool that the client ran itself."""
 
     role: str = ""
     content: str | list[CompatPart | str] | None = None
@@ -118,7 +116,6 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> Line:
-        """Its role and text."""
         is_result = self.type == "function_call_output"
         content = self.output if is_result else self.content
         role = "tool" if is_result or self.role == "function" else self.role
@@ -128,7 +125,7 @@ class CompatMessage(msgspec.Struct, frozen=True):
         return Line(role, content or "")
 
     def files(self, where: str, *, hears: bool) -> Iterator[InlineFile]:
-        """What it carries besides text; recordings where it `hears`. Raises InvalidInput for what cannot be served."""
+        """Return its files, and its recordings if it `hears`. Raises InvalidInput for unsupported parts."""
         content = self.content if isinstance(self.content, list) else ()
         for number, part in enumerate(content):
             if isinstance(part, str) or part.type in _TEXT_PARTS:
@@ -151,10 +148,10 @@ def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
     """The messages of a conversation, the caller's instructions too. Raises InvalidInput for other items."""
     messages_kept: list[CompatMessage] = []
     for number, item in enumerate(items):
-        if item.type in ("reasoning", "function_call"):  # of another model
+        if item.type in ("reasoning", "function_call"):  # reasoning of another model
             continue
         if item.type not in ("message", "function_call_output"):
-            raise InvalidInput(f"input[{number}]: an item of type {item.type[:40]!r} is not supported; send messages.")
+            raise InvalidInput(f"input[{number}]: an item of type {item.type[:40]!r} is not supported. Send messages.")
         if item.type == "message" and item.role not in _ROLES:
             named = f"an unknown `role` {item.role[:40]!r}" if item.role else "no `role`"
             raise InvalidInput(f"messages[{number}] has {named}. Roles: {', '.join(_ROLES)}.")
@@ -167,12 +164,10 @@ def _image(part: CompatPart, place: str) -> InlineFile:
     if url and bytes(memoryview(url)[:1]) == b"{":
         url = _struct(url, place).url
     if part.file_id:
-        raise InvalidInput(f"{place}: `file_id` is not supported; send the image as a data: address.")
+        raise InvalidInput(f"{place}: `file_id` is not supported. Send the image as a data: URL.")
     media_type, data = _data_of(url, place)
     if not media_type:
-        raise InvalidInput(
-            f"{place}: send images as data: addresses with base64; Shoal does not fetch other addresses here."
-        )
+        raise InvalidInput(f"{place}: send images as base64 data: URLs. Shoal does not fetch other URLs here.")
     media_type = media_type if "/" in media_type else "image/png"
     extension = media_type.rpartition("/")[2].partition("+")[0]
     return InlineFile(f"image.{extension}"[:255], media_type, data)
@@ -188,7 +183,7 @@ def _struct(raw: msgspec.Raw, place: str) -> ImageUrl:
 def _file(part: FilePart, place: str) -> InlineFile:
     for name, value in (("file_id", part.file_id), ("file_url", part.file_url)):
         if value:
-            raise InvalidInput(f"{place}: `{name}` is not supported; send the file itself as `file_data`.")
+            raise InvalidInput(f"{place}: `{name}` is not supported. Send the file itself as `file_data`.")
     media_type, data = _data_of(part.file_data, place, plain=True)
     guessed = mimetypes.guess_type(part.filename or "", strict=False)[0] or ""
     media_type = media_type if "/" in media_type else guessed or "application/octet-stream"
@@ -206,7 +201,8 @@ def _recording(part: AudioPart, place: str) -> InlineFile:
 
 
 def _data_of(raw: Literal, place: str, *, plain: bool = False) -> tuple[str, memoryview]:
-    """The media type of a data: address (`-` if it names none), and its base64; with `plain` also of bare base64."""
+    """Return the media type of a data: URL (`-` if it has none) and its base64. With `plain`, accept bare base64
+    too."""
     literal = memoryview(raw or b"")
     if bytes(literal[:1]) != b'"' or len(literal) < 3:
         raise InvalidInput(f"{place} has no data.")
@@ -221,6 +217,6 @@ def _data_of(raw: Literal, place: str, *, plain: bool = False) -> tuple[str, mem
         return media_type[:127] or "-", inner[len(head) + 1 :]
     if not plain or head[:5].lower() == b"data:" or b":" in head:
         if plain:
-            raise InvalidInput(f"{place}: send the data as base64, or as a data: address with base64.")
+            raise InvalidInput(f"{place}: send the data as base64 or as a base64 data: URL.")
         return "", inner
     return "-", inner

@@ -1,8 +1,8 @@
-"""The OpenAI-compatible calls: models, chat completions and responses. Each agent is a model.
+"""The OpenAI-compatible API: models, chat completions and responses. Each agent is a model.
 
-Clients of these APIs send the whole conversation with every call, but a thread has its history already. So only the
-last message goes to the thread. A conversation that begins gets a thread of its own; when its answer is complete, its
-beginning (up to that answer) is remembered, so that the next call, which repeats it, finds the thread.
+Clients send the whole conversation with every call, but a thread already has its history, so only the last message goes
+to the thread. A new conversation gets a new thread. After the answer, a hash of the conversation so far is stored, so
+that the next call, which repeats it, finds the thread.
 """
 
 import hashlib
@@ -61,16 +61,16 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 routes = Routes()
 
 DEFAULT_MODEL = "shoal"
-"""The model name that means the default agent."""
-NO_TOOLS = "`tools` must be left out: the agent uses its own tools."
-NO_RESPONSE = "`previous_response_id` is not the id of a response of this server to this token."
+"""Model name of the default agent."""
+NO_TOOLS = "`tools` is not supported: the agent uses its own tools."
+NO_RESPONSE = "`previous_response_id` is not the id of a response that this token received from this server."
 
 _NO_RETRY = {"X-Should-Retry": "false"}
-"""OpenAI's clients retry failed calls on their own; that must not run a failed turn again."""
+"""Prevents OpenAI's clients from retrying a failed turn on their own."""
 
 
 class Conversations(msgspec.Struct, frozen=True, eq=False):
-    """What these calls need of Shoal."""
+    """The services that these calls use."""
 
     store: Store
     home: Home
@@ -100,8 +100,8 @@ class Conversations(msgspec.Struct, frozen=True, eq=False):
 
 
 class ClientConversation(msgspec.Struct, frozen=True):
-    """What a caller brings. `thread` is empty unless they chose one; `files` belong to the last message, `earlier` to
-    those before, which a new thread gets too."""
+    """A caller's conversation. `thread` is empty unless they chose one. `files` belong to the last message;
+    `earlier` files are added only to a new thread."""
 
     by: Principal
     agent: str
@@ -113,7 +113,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
     @property
     def opening(self) -> str:
-        """The first message of a new thread: the caller's instructions and what was said elsewhere come before it."""
+        """Return the first message of a new thread, after the caller's instructions and the earlier messages."""
         *earlier, last = self.lines
         parts = [f"[Instructions of the calling program]\n{self.instructions}"] if self.instructions else []
         if earlier:
@@ -123,7 +123,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """A message that was sent: its reply is in the thread's events after `after`."""
+    """A message that was sent. Its reply is among the thread's events after `after`."""
 
     thread: ThreadId
     message_id: str
@@ -133,15 +133,13 @@ class PendingReply(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an answer's head tells: the thread, percent-encoded."""
+        """Response header with the thread id, percent-encoded."""
         return {"X-Shoal-Thread": quote(self.thread, safe=":")}
 
 
 def chosen_thread(by: Principal, metadata: Mapping[str, str] | None, user: str | None) -> str:
-    """The thread that `metadata.thread` or `user` names: a thread id, or any name for one of the caller's channel.
-
-    For a chat token a thread of anybody else's is merely a name like any other.
-    """
+    """Return the thread named by `metadata.thread` or `user`: a thread id, or any name within the caller's channel.
+    A chat token cannot reach other people's threads; their ids are ordinary names for it."""
     name = (metadata or {}).get("thread") or user or ""
     if not name:
         return ""
@@ -160,27 +158,27 @@ def _channel_of(by: Principal) -> str:
 
 
 def models_of(api: Conversations, by: Principal) -> Sequence[str]:
-    """The agents that a caller may talk to."""
+    """Return the agents that a caller may talk to."""
     return [name for name in api.agents.names() if by.token.agent in ("", name)]
 
 
 def agent_of(api: Conversations, by: Principal, model: str) -> str:
-    """The agent that a model name means. Raises ApiError 404 naming those that exist."""
+    """Return the agent of a model name. Raises ApiError 404 with the names that exist."""
     if model == DEFAULT_MODEL:
         return by.token.agent
     if model in models_of(api, by):
         return model
     known = ", ".join((DEFAULT_MODEL, *models_of(api, by)))
-    raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. As `model`, give one of: {known}.")
+    raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. Set `model` to one of: {known}.")
 
 
 def response_id(fresh_id: str, thread: ThreadId) -> str:
-    """An id for a response that tells the thread again."""
+    """Return a response id that encodes the thread."""
     return f"resp_{fresh_id}_{urlsafe_b64encode(thread.encode()).decode().rstrip('=')}"
 
 
 def thread_of_response(by: Principal, text: str) -> ThreadId:
-    """Invert `response_id`. Raises InvalidInput, for a response that was another's too."""
+    """Invert `response_id`. Raises InvalidInput, also for another caller's response."""
     coded = text.partition("_")[2].partition("_")[2]
     try:
         thread = parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
@@ -197,10 +195,10 @@ def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
 
 
 async def begin(api: Conversations, request: Request, conversation: ClientConversation) -> PendingReply:
-    """Send the last message to the conversation's thread. Raises ApiError 429 when its mailbox is full."""
+    """Send the last message to the conversation's thread. Raises ApiError 429 if its mailbox is full."""
     by, agent, lines = conversation.by, conversation.agent, conversation.lines
     if not lines or lines[-1].role != "user":
-        raise InvalidInput("The last message must be the user's: it is what the agent answers.")
+        raise InvalidInput("The last message must have the role user.")
     last = lines[-1].text
     if not conversation.files or "\0" in last:
         checked_text(last, "content")
@@ -234,16 +232,16 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
 
 
 def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
-    """The key under which the beginning of a conversation is remembered; each person has their own."""
+    """Return the key of a conversation's beginning, separate for each person."""
     by = conversation.by
     return _digest(conversation.agent, lines, by.person if by.token.scope == "chat" else "")
 
 
 class GrowingReply:
-    """The text of a turn as it can be sent on: what was sent is never taken back.
+    """The text of a turn as it can be streamed, because sent text cannot be withdrawn.
 
-    Each step's text follows the one before after a blank line. When a model call is tried again, and after a gap in its
-    text, nothing is sent until its answer is whole; then what is new in it.
+    Steps are separated by a blank line. After a retried model call or a gap in its text, nothing is sent until the
+    answer is complete; then the new part follows.
     """
 
     def __init__(self) -> None:
@@ -254,7 +252,7 @@ class GrowingReply:
         self._glue = ""
 
     def stream(self, text: str, step: int, offset: int) -> str:
-        """Text as the model writes it; returns what to send on."""
+        """Add text from the model; return the part to send."""
         if step != self._step:
             if self._of_step:
                 return ""
@@ -266,7 +264,7 @@ class GrowingReply:
         return self._send(piece)
 
     def finish_step(self, said: AssistantSaid) -> str:
-        """The step's whole text; returns what of it was not sent yet."""
+        """Add a step's complete text; return the part not sent yet."""
         text, had, glue = said.text, self._of_step, self._glue
         continues = said.stop == "max_tokens" and not said.tool_calls
         self._reply = self._reply + text if not glue else text
@@ -278,7 +276,7 @@ class GrowingReply:
         return self._send((glue or ("\n\n" if had else "")) + text) if text else ""
 
     def finish_turn(self, reply: str) -> str:
-        """The turn's reply; returns it when it was not what the last step said."""
+        """Add the turn's reply; return it if it differs from the last step's text."""
         if not reply or reply == self._reply:
             return ""
         return self._send(f"\n\n{reply}" if self.sent else reply)
@@ -291,10 +289,8 @@ class GrowingReply:
 async def reply_pieces(
     api: Conversations, begun: PendingReply, growing: GrowingReply
 ) -> AsyncGenerator[str | TurnFinished, None]:
-    """The reply as it grows, empty pieces now and then while nothing happens, then how the turn ended.
-
-    Raises ApiError when the message was taken out of the queue, the model is away, or the server stops.
-    """
+    """Yield the reply as it grows, empty strings as keep-alives, then how the turn ended. Raises ApiError if the
+    message left the queue, the model is unavailable, or the server stops."""
     turn: TurnId | None = None
     seen, did_anything = begun.after, False
     async with aclosing(thread_items(api.streams, begun.thread, begun.after)) as items:
@@ -325,16 +321,14 @@ async def reply_pieces(
                     return
                 case _:
                     pass
-    raise ApiError(503, "stopping", "Shoal is stopping; the agent continues at the next start.", _NO_RETRY)
+    raise ApiError(503, "stopping", "Shoal is stopping. The agent continues at the next start.", _NO_RETRY)
 
 
 async def _model_away(
     api: Conversations, begun: PendingReply, turn: TurnId, retry: RetryScheduled, *, may_repeat: bool
 ) -> ApiError:
-    """End a turn that no model answers: these clients do not wait, and send their message again on their own.
-
-    They are told not to if the turn has already called tools.
-    """
+    """End a turn whose model is unavailable, because these clients do not wait and send their message again. Tells
+    them not to if the turn has already called tools."""
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
     headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
@@ -342,7 +336,7 @@ async def _model_away(
 
 
 async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
-    """Wait for the turn's end. Raises ApiError when there is no answer, or the token ended meanwhile."""
+    """Wait for the turn to end. Raises ApiError if there is no answer or the token has ended meanwhile."""
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
@@ -357,14 +351,16 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
     if failure is not None:
         raise failure
     if finished is None:
-        raise ApiError(401, "unauthorized", "The token ended before the answer came; ask for another one.", _NO_RETRY)
+        raise ApiError(
+            401, "unauthorized", "The token ended before the answer was ready. Ask for a new token.", _NO_RETRY
+        )
     _check_outcome(finished)
     await _remember(api, begun, finished.reply)
     return finished
 
 
 async def _remember(api: Conversations, begun: PendingReply, reply: str) -> None:
-    """Remember the thread under the beginning that the conversation's next call repeats."""
+    """Store the thread under the beginning that the conversation's next call will repeat."""
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
         await api.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
@@ -437,7 +433,7 @@ async def _frames(
 def _conversation(
     api: Conversations, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
 ) -> ClientConversation:
-    """What the caller brings. Raises InvalidInput, ApiError 404 for an unknown model."""
+    """Parse the caller's conversation. Raises InvalidInput, ApiError 404 for an unknown model."""
     messages = spoken(items)
     system = [item.line.text for item in messages if item.role in ("system", "developer")]
     lines: list[Line] = []
@@ -447,7 +443,9 @@ def _conversation(
         if item.role in ("system", "developer"):
             continue
         line = item.line
-        if lines and line.role == lines[-1].role == "user":  # several in a row are one, so that none is lost
+        if (
+            lines and line.role == lines[-1].role == "user"
+        ):  # consecutive user messages are joined, so that none is lost
             lines[-1] = Line("user", f"{lines[-1].text}\n\n{line.text}".strip())
             files[-1] += found
         else:
@@ -467,13 +465,13 @@ def _conversation(
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """The form of the answer: only `text`."""
+    """The format of the answer: only `text`."""
 
     type: str = "text"
 
 
 def _refuse(reasons: Mapping[str, bool]) -> None:
-    """Raise InvalidInput for the first that holds."""
+    """Raise InvalidInput for the first condition that holds."""
     if why := next((why for why, holds in reasons.items() if holds), None):
         raise InvalidInput(why)
 
@@ -486,13 +484,13 @@ def _not_text(form: ResponseFormat | None) -> bool:
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """With `include_usage` the tokens used come as the last chunk."""
+    """With `include_usage`, the last chunk has the token counts."""
 
     include_usage: bool | None = False
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """A chat completion. What is not listed is ignored: the agent's own settings count."""
+    """A chat completion. Other fields are ignored; the agent's own settings apply."""
 
     model: str
     messages: Annotated[list[CompatMessage], msgspec.Meta(min_length=1)]
@@ -522,10 +520,10 @@ async def chat(api: Conversations, request: Request, by: Principal, body: ChatRe
         {
             "`n` must be 1: an agent gives one answer.": body.n not in (None, 1),
             NO_TOOLS: bool(body.tools),
-            "`functions` must be left out: the agent uses its own tools.": bool(body.functions),
-            "`logprobs` is not supported: an agent has none.": bool(body.logprobs),
-            "`response_format` must be text: an agent answers in words.": _not_text(body.response_format),
-            "`modalities` must be text: an agent answers in words.": set(body.modalities or ["text"]) != {"text"},
+            "`functions` is not supported: the agent uses its own tools.": bool(body.functions),
+            "`logprobs` is not supported.": bool(body.logprobs),
+            "`response_format` must be text.": _not_text(body.response_format),
+            "`modalities` must be text.": set(body.modalities or ["text"]) != {"text"},
         }
     )
     thread = chosen_thread(by, body.metadata, body.user)
@@ -539,7 +537,7 @@ async def chat(api: Conversations, request: Request, by: Principal, body: ChatRe
 
 
 class _ChatForm:
-    """A chat completion: `whole`, or as a stream of chunks from `opening` on, which ends with `closing` or `failed`."""
+    """A chat completion: `whole`, or a stream of chunks from `opening` to `closing` or `failed`."""
 
     def __init__(self, api: Conversations, model: str, *, with_usage: bool) -> None:
         created = int(api.clock.now().timestamp())
@@ -592,13 +590,13 @@ class ResponseConversation(msgspec.Struct, frozen=True):
 
 
 class ResponseText(msgspec.Struct, frozen=True):
-    """What the text of a response is like."""
+    """Format of a response's text."""
 
     format: ResponseFormat | None = None
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True):
-    """A response. What is not listed is ignored: the agent's own settings count."""
+    """A response. Other fields are ignored; the agent's own settings apply."""
 
     model: str
     input: str | list[CompatMessage]
@@ -622,10 +620,10 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
     _refuse(
         {
             NO_TOOLS: bool(body.tools),
-            "`text.format` must be text: an agent answers in words.": _not_text(body.text and body.text.format),
-            "`background` is not supported: take the answer as a stream.": bool(body.background),
-            "`prompt` is not supported: write the agent's persona instead.": body.prompt is not None,
-            "`top_logprobs` is not supported: an agent has none.": bool(body.top_logprobs),
+            "`text.format` must be text.": _not_text(body.text and body.text.format),
+            "`background` is not supported. Stream the answer instead.": bool(body.background),
+            "`prompt` is not supported. Write the agent's persona instead.": body.prompt is not None,
+            "`top_logprobs` is not supported.": bool(body.top_logprobs),
         }
     )
     items = [CompatMessage("user", body.input)] if isinstance(body.input, str) else body.input
@@ -642,7 +640,7 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
 
 
 class _ResponseForm:
-    """A response, whole or as events, which are numbered."""
+    """A response: whole, or a stream of numbered events."""
 
     def __init__(self, api: Conversations, begun: PendingReply, body: ResponsesRequest) -> None:
         fresh_id = api.clock.new_id()

@@ -1,4 +1,4 @@
-"""Registers processes where the core runs, lists and ends things."""
+"""Register processes with the core: services, lists and departures."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Run processes while Shoal runs, list them, and end those of people who have no access any more."""
+    """Run processes while Shoal runs, list them, and kill those of people who lost access."""
     processes = services[ProcessService]
     services[Backend].add_service(processes.run)
     activity = Activity("Processes you started", processes.for_prompt, processes.for_people)

@@ -18,8 +18,8 @@ processes = click.Group(
 
 
 @command(processes, "list", example="shoal processes list --running")
-@agent_option("Only those of this agent.")
-@click.option("--running", is_flag=True, help="Only running ones.")
+@agent_option("Only processes of this agent.")
+@click.option("--running", is_flag=True, help="Only running processes.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
     """List the processes, newest first."""
@@ -42,10 +42,10 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 
 @command(processes, example="shoal processes logs 7 --tail 20")
 @click.option("--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="Number of last lines.")
-@click.option("--offset", default=-1, help="Start at this byte instead.")
-@click.option("--grep", default="", help="Only lines that contain this.")
+@click.option("--offset", default=-1, help="Start at this byte of the output instead.")
+@click.option("--grep", default="", help="Only lines that contain this text.")
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
-    """Show what a process of this home directory has written."""
+    """Print the output of a process of this home directory."""
     piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
     lines = tuple(map(context.redactor().redact, piece.lines))
     if as_json:
@@ -59,4 +59,4 @@ def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as
 def kill(context: CommandContext, id: str) -> None:
     """Kill a process and all its children."""
     call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
-    print("It is being killed.")
+    print("Killing it.")

@@ -1,4 +1,4 @@
-"""Hooks: looks for lines that fire them, and writes the prompts that they send."""
+"""Hooks: match output lines and build the prompts to send."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,14 +12,14 @@ from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
 
 LINE_BYTES_MAX = 4096
-"""Of a longer line, only the beginning is looked at."""
+"""Of a longer line, only the beginning is matched."""
 
 
 class LineMatcher:
-    """Cuts output into lines and tells which patterns, by number, are found somewhere in each."""
+    """Splits output into lines and reports, for each, the numbers of the patterns that match."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        """Raises InvalidInput naming a pattern that cannot be used."""
+        """Raises InvalidInput with the first invalid pattern."""
         self._automaton = Automaton()
         for pattern in patterns:
             try:
@@ -30,7 +30,7 @@ class LineMatcher:
         self._begun = b""
 
     def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
-        """The lines that are complete now and match: the patterns' numbers, and the line."""
+        """Yield the lines completed by this output that match, with their patterns' numbers."""
         *whole, rest = data.split(b"\n")
         for piece in whole:
             line, self._begun = self._begun + piece, b""
@@ -38,7 +38,7 @@ class LineMatcher:
         self._begun = (self._begun + rest)[:LINE_BYTES_MAX]
 
     def end(self) -> Iterator[tuple[tuple[int, ...], str]]:
-        """The last line, should it not be complete."""
+        """Yield the last line if it matches, even without a newline."""
         line, self._begun = self._begun, b""
         if line:
             yield from self._matched(line)
@@ -54,15 +54,15 @@ COMMAND_CHARS_MAX = 500
 
 
 def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str, clock: Clock) -> Prompt:
-    """The message that a hook sends. `what` makes its key, so that the same firing is one message however often it is
-    sent; `said` is what happened; `output` is marked as not to be trusted."""
+    """Build the message that a hook sends. `what` forms its key, so a firing that is sent again is still one
+    message. `said` describes the event. `output` is wrapped as untrusted."""
     spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
     lines = [f"[The process {spec.title!r} ({process.id}) {said}.]", f"Its command: {spec.command[:COMMAND_CHARS_MAX]}"]
     if hook.note:
-        lines.append(f"You noted for this: {hook.note}")
+        lines.append(f"Your note for this: {hook.note}")
     if output:
         lines.append(untrusted_block(f"output of process {process.id}", output))
-    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a model chose the title
+    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # the model chose the title
     return Prompt(
         spec.chat,
         key,
@@ -77,7 +77,7 @@ def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str,
 
 
 def fits(hook: Hook, process: Process) -> bool:
-    """Whether a hook is about this end. A lost process ends no other way, so every hook for ends is told."""
+    """Whether a hook is about this end. A lost process has no other end, so every end hook fires."""
     if hook.on != "exit":
         return False
     return process.state == "lost" or not hook.codes or process.exit_code in hook.codes

@@ -1,4 +1,4 @@
-"""A process that runs in this Shoal."""
+"""A process running in this Shoal."""
 
 import asyncio
 from collections import deque
@@ -10,11 +10,11 @@ from shoal.features.processes.records import Hook, Process
 from shoal.kernel.errors import SandboxError
 
 MATCHES_MAX = 32
-"""Most matches that wait to be told; further ones are dropped, as each hook fires only so often."""
+"""Most matches waiting to be sent. More are dropped, since each hook fires only a limited number of times."""
 
 
 class LiveProcess:
-    """Implements `kernel.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
+    """Implements `kernel.agents.Watch`. `limit` is why it was ended. `changed` is set whenever there is news."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class LiveProcess:
         identity_of: Callable[[int], str],
         sources: Callable[[], Awaitable[str]],
     ) -> None:
-        """`sources` tells what taints what it may read now. Raises InvalidInput for a pattern that cannot be used."""
+        """`sources` returns what taints the content it can read now. Raises InvalidInput for an invalid pattern."""
         self.process = process
         self.sources = sources
         self.identity = ""
@@ -33,9 +33,9 @@ class LiveProcess:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
-        """The hooks, by number, that a line was written for, and the line."""
+        """Matched lines to send, with their hooks' numbers."""
         self.fired: dict[int, tuple[int, float]] = {}
-        """How often each hook has fired, and when last."""
+        """Number of firings of each hook, and the time of its last."""
         self.error: SandboxError | None = None
         self._log = log
         self._identity_of = identity_of
@@ -52,13 +52,13 @@ class LiveProcess:
         self.begun.set()
 
     def output(self, data: bytes) -> None:
-        """Log it, and look for what the hooks wait for."""
+        """Log output and match it against the hooks."""
         self._log.write(data)
         if self._matcher is not None:
             self._note(self._matcher.take(data))
 
     def close(self) -> None:
-        """It has ended: look at the last line too, and close the log."""
+        """Match the last line and close the log, after the process has ended."""
         if self._matcher is not None:
             self._note(self._matcher.end())
         self._log.close()
@@ -66,7 +66,7 @@ class LiveProcess:
             event.set()
 
     def end(self, by: str) -> None:
-        """Have it killed, once; never waits."""
+        """Request its end, once. Never waits."""
         self.killed_by = self.killed_by or by
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())

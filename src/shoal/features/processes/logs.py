@@ -1,4 +1,4 @@
-"""The log files of processes: bounded, rotated, and read from any place."""
+"""Log files of processes: bounded, rotated and readable from any offset."""
 
 import os
 from contextlib import suppress
@@ -15,15 +15,13 @@ from shoal.tools.terminal import last_state
 
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
-"""A process keeps this many files of FILE_BYTES_MAX each; the oldest output goes."""
+"""Each process keeps this many files of FILE_BYTES_MAX. The oldest output is deleted."""
 FOLDER = "processes"
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """Lines of a log: where the next ones begin, how much there was in all, and how much of the beginning is gone.
-
-    Offsets count bytes from the process's start.
-    """
+    """Part of a log: its lines, the offset of the next ones, the total size and the size of the deleted beginning.
+    Offsets count bytes from the start of the process."""
 
     lines: tuple[str, ...]
     next_offset: int
@@ -32,7 +30,7 @@ class LogPiece(msgspec.Struct, frozen=True):
 
 
 class ProcessLog:
-    """Writes one process's log. Every call blocks for a moment; a disk that fails ends the log, not the process."""
+    """Writes one process's log. Every call blocks briefly. A failing disk ends the log, not the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +39,7 @@ class ProcessLog:
         self._failed = False
 
     def write(self, data: bytes) -> None:
-        """Append output; a full file becomes `.1`, that one `.2`, and so on."""
+        """Append output. A full file becomes `.1`, that one `.2`, and so on."""
         if self._failed:
             return
         try:
@@ -63,7 +61,7 @@ class ProcessLog:
             self._file = -1
 
     def _turn(self) -> None:
-        """Begin a file; a full one is renamed, and what goes for good is counted."""
+        """Rotate the files and count the deleted bytes."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._file >= 0:
             self.close()
@@ -79,15 +77,13 @@ class ProcessLog:
 
 
 def log_of(home: Home, process: Process) -> Path:
-    """Where a process's log is; rotated files lie beside it."""
+    """Return the path of a process's log. Rotated files are next to it."""
     return home.thread(process.spec.thread) / FOLDER / f"{process.id}.log"
 
 
 def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-    """The last lines of a log, or those from `offset` on; only those that contain a text, where one is given.
-
-    A log that was not written yet reads as empty. Blocks; raises OSError.
-    """
+    """Read the last lines of a log, or those from `offset` on, optionally only those that contain a text. A missing
+    log is empty. Blocks; raises OSError."""
     lost, content = _gone(path), b""
     for file in reversed(_files(path)):
         with suppress(FileNotFoundError):
@@ -107,7 +103,7 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
 
 
 def tail(path: Path, lines_max: int, chars_max: int) -> str:
-    """The end of a log as a text; empty where there is none or it cannot be read."""
+    """Return the end of a log as text; empty if it is missing or unreadable."""
     try:
         text = "\n".join(read_log(path, lines_max=lines_max).lines)
     except OSError:
@@ -132,5 +128,5 @@ def _marker(path: Path) -> Path:
 
 
 def _files(path: Path) -> list[Path]:
-    """A log's files, the newest first."""
+    """Return a log's files, newest first."""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, FILES_MAX))]

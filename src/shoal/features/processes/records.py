@@ -1,4 +1,4 @@
-"""Processes that agents start, and the hooks by which they start turns."""
+"""Processes that agents start, and hooks that start turns."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -9,15 +9,15 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
-"""`failed` never started; `lost` ended with the Shoal that ran it."""
+"""`failed` never started; `lost` ended together with its Shoal process."""
 
 PROCESS_KEY = "process:"
-"""How the keys and message ids of prompts begin that a process sends: `process:ID:WHAT`."""
+"""Prefix of the keys and message ids of a process's prompts: `process:ID:WHAT`."""
 
 
 class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a process starts a turn: at its end (with one of `codes`, empty: any), at a line that matches `pattern`, or
-    when it still runs after `after_seconds`. `note` tells the agent what to do then."""
+    """When a process starts a turn: at its end (with one of `codes`, empty: any), at a line that matches `pattern`,
+    or if it still runs after `after_seconds`. `note` tells the agent what to do then."""
 
     on: Literal["exit", "output", "timeout"]
     note: str = ""
@@ -29,11 +29,9 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to run, for whom, and what it starts. `depth` counts the hooks whose turns led to it.
-
-    `author` asked the turn that started it, and `tainted_by` names the untrusted content behind its command: the turns
-    of its hooks are trusted no more than that.
-    """
+    """A process to start, and for whom. `depth` counts the hooks that led to its turn. `author` asked for that turn,
+    and `tainted_by` names the untrusted content behind the command. The turns of its hooks are trusted no more than
+    these."""
 
     agent: str
     thread: ThreadId
@@ -56,8 +54,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A stored process. `owner` is the Shoal process that runs it; `identity` is its number and start on that machine,
-    empty where that is not known. `killed_by` asked for its end; `told`: its hooks know of that end."""
+    """A stored process. `owner` is the Shoal process that runs it. `identity` is its pid and start time on that
+    machine, empty if unknown. `killed_by` asked for its end. `told`: its hooks have been told of the end."""
 
     id: str
     spec: ProcessSpec
@@ -74,13 +72,13 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def pid(self) -> int:
-        """Its number on its machine; 0 where that is not known."""
+        """Its process id, or 0 if unknown."""
         first = self.identity.partition(" ")[0]
         return int(first) if first.isdigit() else 0
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
-    """How a process ended; `told` when nobody waits to hear of it, so that no hook ever does."""
+    """How a process ended. `told` is true if no hook should report it."""
 
     state: ProcessState
     exit_code: int | None = None

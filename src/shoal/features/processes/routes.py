@@ -1,4 +1,4 @@
-"""Calls about processes that agents have started: list them, read their output, kill them."""
+"""API endpoints for agents' processes: list, read output, kill."""
 
 from datetime import datetime
 from typing import Annotated
@@ -18,7 +18,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class ProcessView(msgspec.Struct, frozen=True):
-    """A process; `pid` is 0 when unknown, `exit_code` null unless it exited on its own."""
+    """A process. `pid` is 0 if unknown; `exit_code` is null unless it exited by itself."""
 
     id: str
     name: str

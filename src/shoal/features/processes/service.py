@@ -1,17 +1,17 @@
-"""Runs the processes that agents start, fires their hooks, and accounts for those a crash left behind.
+"""Run the processes that agents start, fire their hooks, and account for those a crash left behind.
 
 what happens                        row                   what starts a turn
 ---------------------------------   -------------------   --------------------------------------------------------
 it is about to start                running               nothing; durable before anything runs
-a line matches, time has passed     running               prompts process:ID:match:HOOK:COUNT, …:timeout:HOOK
+a line matches, or time is up running prompts process:ID:match:HOOK:COUNT, …:timeout:HOOK
 it ends by itself                   exited, exit_code     a prompt process:ID:exit:HOOK, then `told`
-somebody kills it                   killed                nothing: whoever did knows
+somebody kills it                   killed                nothing: that person knows
 it runs longer than LIFE_SECONDS    killed                the prompts for its end
 the Shoal that runs it stops        lost                  the prompts for its end, at the next start
-that one is killed                  lost                  the same; what is left of the process is killed first
+that Shoal is killed lost the same; the rest of the process is killed first
 
-A process never outlives the Shoal that runs it: the sandbox ends with it, and what an unsandboxed command left is ended
-at the next start. Keys are unique in the mailbox, so a firing that is sent again after a crash is one message.
+A process never outlives the Shoal that runs it: its sandbox ends with it, and the next start kills what an unsandboxed
+command left. Keys are unique in the mailbox, so a firing that is sent again after a crash is one message.
 """
 
 import asyncio
@@ -56,42 +56,43 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 BEAT_SECONDS = 2.0
-"""How often whoever runs processes shows that it lives, and looks whether one is to be killed."""
+"""Interval at which a server records that it is alive and looks for processes to kill."""
 RETRY_SECONDS = 30.0
-"""A mailbox that was full for a firing is tried again after this."""
+"""Pause before a prompt to a full mailbox is retried."""
 STALE_SECONDS = 60.0
 """Silence after which the processes of another machine count as lost."""
 RUNNING_MAX = 8
-"""Most processes of one agent at the same time for one channel: no channel is told what others leave of a bound."""
+"""Most running processes of one agent for one channel. The limit is per channel, so that no channel learns about
+others."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
-"""How long the row and the log of an ended process are kept."""
+"""How long rows and logs of ended processes are kept."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 LEFT_MAX = 10_000
-"""Most running processes that are looked at for people who have no access any more."""
+"""Running processes checked per pass for people who lost access."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
-STOPPED = "Shoal stopped while it ran"
-DIED = "the Shoal that ran it has died"
+STOPPED = "Shoal stopped while it was running"
+DIED = "its Shoal process died"
 
 log = logging.getLogger(__name__)
 
 Send = Callable[[Inbound], Awaitable[Receipt]]
 HasLeft = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Whether the author of something in a thread has no access any more."""
+"""Whether the author of something in a thread has lost access."""
 
 
 class ProcessTable(NamedTuple):
     identity_of: Callable[[int], str]
-    """What a process is known again by; empty when there is none."""
+    """Return the identity of a process, or an empty string if it does not exist."""
     is_alive: Callable[[str], bool]
-    """Whether the process of an identity still runs."""
+    """Whether a process with this identity is running."""
     kill_leftovers: Callable[[str], None]
-    """Kills what is left of it, and of all commands whose server has died. Blocks for a moment."""
+    """Kill the rest of a process, and of all commands whose server has died. Blocks briefly."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
-    """`owner` is this Shoal, `HOST IDENTITY`. `alone`: no other one works on this store."""
+    """`owner` is this Shoal, as `HOST IDENTITY`. `alone`: no other process uses this store."""
 
     owner: str
     alone: bool = True
@@ -103,7 +104,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class ProcessService:
-    """The processes of this Shoal, and what is known of those of others."""
+    """The processes of this Shoal, and the rows of others' processes."""
 
     rows: ProcessStore
     home: Home
@@ -138,31 +139,31 @@ class ProcessService:
         self._is_pending = False
         self._forgets_at = 0.0
         self._seen: dict[str, tuple[datetime, float]] = {}
-        """When others' processes were shown last, and since when that has not changed, by the monotonic clock."""
+        """Last signs of life of others, and when they last changed by the monotonic clock."""
 
-    # ---- what tools and people ask for ----
+    # ---- for tools and people ----
 
     async def start(
         self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
     ) -> Process:
-        """Start one and return once it runs; `sources` tells what taints what it may read by then. Raises InvalidInput
-        for hooks that cannot be, SandboxError, StoreError; ContentChanged when what it runs is not what was allowed any
-        more.
+        """Start a process and return once it runs.
 
-        Cancelled before it runs, it is killed.
+        `sources` returns what taints the content it can read by then. Raises InvalidInput for invalid hooks,
+        SandboxError, StoreError, and ContentChanged if the approved content has changed. If cancelled before it runs,
+        it is killed.
         """
         if self._tasks is None:
-            raise InvalidInput("Processes cannot be started here now: Shoal is starting or stopping.")
+            raise InvalidInput("Processes cannot be started while Shoal is starting or stopping. Try again shortly.")
         if spec.hooks and spec.depth > DEPTH_MAX:
-            raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
+            raise InvalidInput(f"Hooks can be nested at most {DEPTH_MAX} deep. Start this process without hooks.")
         now = self.clock.now()
         process = Process(self.clock.new_id(), spec, "running", self.settings.owner, "", now, now)
         live = LiveProcess(process, ProcessLog(log_of(self.home, process)), self.table.identity_of, sources)
-        self._live[process.id] = live  # before its row is seen by a look, which would take it for one that was left
+        self._live[process.id] = live  # register first, or the next pass would take its row for a lost process
         try:
             if not await self.rows.add(process, RUNNING_MAX):
                 raise InvalidInput(
-                    f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
+                    f"{RUNNING_MAX} processes are already running for this channel, which is the limit. Kill one first."
                 )
         except BaseException:
             del self._live[process.id]
@@ -180,7 +181,7 @@ class ProcessService:
         return msgspec.structs.replace(process, identity=live.identity)
 
     async def kill(self, process: str, by: str) -> Process:
-        """Have it ended, here or on the machine that runs it. Raises NotFound when there is none that runs."""
+        """Have a process killed, here or on the machine that runs it. Raises NotFound if it is not running."""
         if not await self.rows.kill(process, by):
             raise NotFound(f"There is no running process {process[:80]}.")
         live = self._live.get(process)
@@ -196,52 +197,51 @@ class ProcessService:
         return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-        """A piece of its log; empty where this machine does not have it. Raises OSError."""
+        """Read part of its log; empty if it is on another machine. Raises OSError."""
         path = log_of(self.home, process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
     async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
-        """Those of an agent for the conversations whose ids begin with `within`, newest first."""
+        """Return an agent's processes for conversations whose ids start with `within`, newest first."""
         return await self.rows.search(agent=agent, running=running, limit=limit, within=within)
 
     def check(self, hooks: tuple[Hook, ...]) -> None:
-        """Raises InvalidInput for a pattern that cannot be used."""
+        """Raise InvalidInput for an invalid pattern."""
         LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
 
-    # ---- what agents and people are shown ----
+    # ---- for display ----
 
     async def for_prompt(self, agent: str, within: str, limit: int) -> list[str]:
-        """Those that run on all machines. A name that a tainted turn chose is left out."""
+        """List running processes on all machines. Omits names chosen by a tainted turn."""
         running, now = await self.of_agent(agent, within, running=True, limit=limit), self.clock.now()
         return [line_of(process, now, is_named=not process.spec.tainted_by) for process in running]
 
     async def for_people(self, agent: str, within: str) -> list[str]:
-        """Those that run on all machines."""
+        """List running processes on all machines."""
         running, now = await self.of_agent(agent, within, running=True), self.clock.now()
         return [f"process {line_of(process, now)}" for process in running]
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Kill those of people who have no access any more. Yields who had left each, and its name."""
+        """Kill the processes of people who lost access. Yields each person and the process's name."""
         for process in await self.rows.search(running=True, limit=LEFT_MAX):
             author = process.spec.author
             if await has_left(process.spec.chat, author):
-                with suppress(NotFound):  # it has just ended
+                with suppress(NotFound):  # it ended meanwhile
                     await self.kill(process.id, by)
                     yield author, f"the process “{short_line(process.spec.title, 60)}”"
 
     # ---- life ----
 
     async def run(self) -> None:
-        """Serve until cancelled; then all processes are ended. Asleep while there is nothing to look after."""
+        """Serve until cancelled, then end all processes. Sleeps while there is nothing to do."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                for process in await self.rows.search(running=True, limit=1000):  # what a Shoal that died has left
+                for process in await self.rows.search(running=True, limit=1000):  # leftovers of a Shoal that died
                     if process.id not in self._live and self._has_died(process):
                         await self._lose(process)
                 while True:
                     await self._look()
-                    # Until there is news; now and then while something runs here or waits to be told, else only to see
-                    # what others run.
+                    # Wait for news. Poll rarely if nothing runs or waits here.
                     if self._live or self._is_pending:
                         await self.clock.wait(self._news, BEAT_SECONDS)
                     elif self.settings.alone:
@@ -253,18 +253,18 @@ class ProcessService:
             self._tasks = None
 
     async def _look(self) -> None:
-        """Show that this Shoal lives, end what is to be ended, tell what has ended, and forget what is old."""
+        """Record a sign of life, end processes on request, report ends and delete old rows."""
         self._is_pending = False
         try:
             mine = {process.id: process for process in await self.rows.beat(self.settings.owner)}
             for id, live in list(self._live.items()):
-                stored = mine.get(id) or await self.rows.get(id)  # one that was begun since is not among them
+                stored = mine.get(id) or await self.rows.get(id)  # does not contain processes started since
                 if stored is not None and stored.state != "running":
-                    live.end("somebody who took it for lost")
+                    live.end("another server, which took it for lost")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
             if not self.settings.alone:
-                # What nobody shows any more ends by our own watch: clocks of machines differ, and are set.
+                # Silence is measured with our own clock, because machines' clocks differ and get set.
                 now, before = self.clock.monotonic(), self._seen
                 self._seen = {}
                 for process in await self.rows.search(running=True, limit=1000):
@@ -276,11 +276,11 @@ class ProcessService:
                         await self._lose(process)
             for process in await self.rows.untold():
                 fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
-                # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
+                # What a lost process read is unknown; `process_logs` looks for taint marks.
                 output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
                 for number, hook in fitting:
                     prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self.clock)
-                    if not await self._sent(prompt):  # a full mailbox is tried again with the next look
+                    if not await self._sent(prompt):  # a full mailbox is retried on the next pass
                         self._is_pending = True
                         break
                 else:
@@ -289,11 +289,13 @@ class ProcessService:
                 for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
                     try:
                         await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
-                    except OSError as error:  # it goes with its thread
-                        log.warning("an old log stays", extra={"process_id": process.id, "why": str(error)})
+                    except OSError as error:  # deleted with its thread
+                        log.warning(
+                            "an old process log cannot be deleted", extra={"process_id": process.id, "why": str(error)}
+                        )
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
-            log.warning("processes run on while the database takes nothing", extra={"why": str(error)})
+            log.warning("processes continue while the database is unavailable", extra={"why": str(error)})
             self._is_pending = True
 
     def _has_died(self, process: Process) -> bool:
@@ -330,8 +332,8 @@ class ProcessService:
             log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Note how it ended, for the next look to tell, however long the database takes nothing. What cannot be noted
-        before a stop the next start accounts for."""
+        """Record how a process ended, retrying while the database is unavailable. The next start accounts for ends
+        that could not be recorded before a stop."""
         while True:
             with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
                 await self._as_tainted(live)
@@ -370,17 +372,17 @@ class ProcessService:
     # ---- hooks ----
 
     async def _sent(self, prompt: Prompt) -> bool:
-        """Send it; False when the mailbox is full. One that can never be taken is logged and dropped."""
+        """Send a prompt; False if the mailbox is full. A prompt that can never be accepted is logged and dropped."""
         try:
             return (await self.send(prompt)).status != "busy"
         except StoreError:
             raise
         except ShoalError as error:
-            log.warning("a hook of a process cannot be told", extra={"key": prompt.key, "why": str(error)})
+            log.warning("a process hook could not be delivered", extra={"key": prompt.key, "why": str(error)})
             return True
 
     async def _as_tainted(self, live: LiveProcess) -> Process:
-        """The process with what taints it by now, which is noted for good."""
+        """Add what taints the process by now, and store it."""
         if not live.process.spec.tainted_by and (source := await live.sources()):
             spec = msgspec.structs.replace(live.process.spec, tainted_by=source)
             live.process = msgspec.structs.replace(live.process, spec=spec)
@@ -388,7 +390,7 @@ class ProcessService:
         return live.process
 
     async def _fire(self, live: LiveProcess, hook: Hook, what: str, said: str, output: str) -> None:
-        """Send what happened while a process runs; waits for a full mailbox and a database that is away."""
+        """Send prompts while a process runs. Waits for a full mailbox or an unavailable database."""
         while True:
             with suppress(StoreUnavailable):
                 process = await self._as_tainted(live)
@@ -405,7 +407,7 @@ class ProcessService:
             await self._fire(live, hook, f"timeout:{number}", reason, output)
 
     async def _tell_matches(self, live: LiveProcess) -> None:
-        """Tell matches as they come, each hook so many times and not more often than its interval."""
+        """Send matches as they arrive, within each hook's limits of number and interval."""
         while not live.ended.is_set():
             await live.changed.wait()
             live.changed.clear()

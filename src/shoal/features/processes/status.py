@@ -1,4 +1,4 @@
-"""The state of a process in words, for agents and people."""
+"""The state of a process as text, for agents and people."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from shoal.features.processes.records import Process
 
 
 def ending_of(process: Process) -> str:
-    """How it ended, to complete a sentence."""
+    """Complete the sentence "The process …" with how it ended."""
     after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
     match process.state:
         case "exited":
@@ -18,7 +18,7 @@ def ending_of(process: Process) -> str:
         case "failed":
             return f"could not be started: {process.reason}"
         case "running":
-            return f"runs since {process.started_at:%Y-%m-%d %H:%M} UTC"
+            return f"running since {process.started_at:%Y-%m-%d %H:%M} UTC"
 
 
 def lasted(process: Process, until: datetime | None) -> str:
@@ -29,6 +29,6 @@ def lasted(process: Process, until: datetime | None) -> str:
 
 
 def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
-    """A process in a line, for the agent and for people; without its name, which the model chose, unless `is_named`."""
+    """Describe a process in one line. Without `is_named`, leaves out its name, which the model chose."""
     since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
     return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"

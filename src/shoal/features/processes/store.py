@@ -14,11 +14,11 @@ _process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
 
 
 class ProcessStore(StorePart):
-    """The rows of processes that agents started."""
+    """Reads and writes the rows of processes."""
 
     @writes
     def add(self, process: Process, running_max: int) -> Script[bool]:
-        """Store one that is about to start; False when its agent has `running_max` running for its channel."""
+        """Store a process that is about to start; False if its agent has `running_max` running for its channel."""
         spec = process.spec
         yield from query("agent_lock", agent=spec.agent)
         within = channel_of(spec.chat)
@@ -30,33 +30,33 @@ class ProcessStore(StorePart):
         return True
 
     async def identify(self, process: str, identity: str) -> None:
-        """Note which process of its machine it is."""
+        """Record its identity on its machine."""
         await self._write("process_identify", id=process, identity=identity)
 
     async def taint(self, process: Process) -> None:
-        """Note what taints it, as its spec says."""
+        """Record what taints it."""
         await self._write("process_taint", id=process.id, spec=dump(process.spec))
 
     async def end(self, process: str, ending: ProcessEnd) -> Process | None:
-        """Note how it ended, once; None when it was not running any more."""
+        """Record how it ended, once. Returns None if it was not running."""
         ended = msgspec.structs.asdict(ending)
         rows = await self._write("process_end", id=process, **ended, now=self._clock.now())
         return _process(rows[0]) if rows else None
 
     async def kill(self, process: str, by: str) -> bool:
-        """Ask whoever runs it to end it; False when it does not run."""
+        """Ask the server that runs it to end it; False if it is not running."""
         return bool(await self._write("process_kill", id=process, by=by))
 
     async def beat(self, owner: str) -> list[Process]:
-        """Note that `owner` lives, and return what it is taken to run."""
+        """Record that `owner` is alive, and return the processes it should be running."""
         return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
     async def tell(self, process: str) -> None:
-        """Note that its hooks know of its end."""
+        """Record that its hooks were told of its end."""
         await self._write("process_tell", id=process)
 
     async def untold(self, limit: int = 100) -> list[Process]:
-        """Those that ended and whose hooks do not know it yet, oldest first."""
+        """Return ended processes whose hooks have not been told, oldest first."""
         return readable(_process, await self._read("processes_untold", limit=limit))
 
     async def get(self, process: str) -> Process | None:
@@ -65,14 +65,14 @@ class ProcessStore(StorePart):
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
     ) -> list[Process]:
-        """Those of an agent (empty: all) for conversations whose ids begin with `within`, newest first."""
+        """Return processes of an agent (empty: all) for conversations whose ids start with `within`, newest first."""
         which = "processes_running" if running else "processes_recent"
         rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
         return readable(_process, rows)
 
     @reads
     def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
-        """How many hooks led to a turn: 0 unless a process started it."""
+        """Return the number of hooks that led to a turn; 0 unless a process started it."""
         found = yield from query("process_cause", thread=thread, turn=turn)
         cause = user_said(found[0][0]) if found else None
         if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):
@@ -81,5 +81,5 @@ class ProcessStore(StorePart):
         return _process(rows[0]).spec.depth + 1 if rows else 1
 
     async def forget(self, before: datetime) -> Sequence[Process]:
-        """Drop the rows of those that ended before, and return them."""
+        """Delete the rows of processes that ended before this time, and return them."""
         return readable(_process, await self._write("processes_forget", before=before))

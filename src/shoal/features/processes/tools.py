@@ -29,7 +29,7 @@ HOOKS_MAX = 8
 LINE_CHARS_MAX = 2000
 
 TaintSources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
-"""What of a command with these actions others had a hand in; empty when nothing."""
+"""Returns the untrusted origin of a command with these actions; empty if none."""
 ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
 
 
@@ -40,13 +40,13 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["exit", "output", "timeout"],
         Meta(description="exit: it ended. output: a line matches. timeout: it still runs after some time."),
     ]
-    note: Annotated[str, Meta(description="What you should do then; you get it back.", max_length=2000)] = ""
+    note: Annotated[str, Meta(description="What to do then. It is returned to you.", max_length=2000)] = ""
     codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
     pattern: Annotated[
         str, Meta(description="output: a regular expression, looked for in each line.", max_length=500)
     ] = ""
     after_seconds: Annotated[float, Meta(description="timeout: after this many seconds.", ge=0, le=604_800)] = 0.0
-    fires_max: Annotated[int, Meta(description="output: fire at most this often.", ge=1, le=20)] = 1
+    fires_max: Annotated[int, Meta(description="output: fire at most this many times.", ge=1, le=20)] = 1
     interval_seconds: Annotated[
         float, Meta(description="output: fire again no sooner than after this many seconds.", ge=1, le=86_400)
     ] = 10.0
@@ -94,27 +94,27 @@ def tools(services: "Services") -> tuple[Tool, Tool, Tool, Tool]:
 def process_tools(
     processes: ProcessService, shell_actions: ShellActions, sources: TaintSources
 ) -> tuple[Tool, Tool, Tool, Tool]:
-    """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
+    """Build the four tools. With `sources`, a process that reads marked content while running is tainted too."""
 
     @PROCESS_START
     def process_start(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash in the workspace."],
-        name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
+        name: Annotated[str, Meta(description="A short name shown in lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
-            Meta(description="When the process starts a turn of yours in this conversation.", max_length=HOOKS_MAX),
+            Meta(description="When to start a turn of yours in this conversation.", max_length=HOOKS_MAX),
         ] = (),
     ) -> Invocation:
-        """Start a long-running command (a build, a server, a watcher) in the sandbox. It runs on when your turn is
-        over, and ends when Shoal stops. Its output goes to a log that process_logs reads. With hooks you are told, by a
-        turn in this conversation, when it ends, writes something or takes too long; so do not wait for it."""
+        """Start a long-running command (a build, a server, a watcher) in the sandbox. It continues after your turn
+        and ends when Shoal stops. Read its output with process_logs. Hooks start a turn in this conversation when it
+        ends, prints something or takes too long, so do not wait for it."""
         text, checked = checked_command(command), _checked(hooks, processes)
         env = command_environment(context.agent.name)
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """The command's actions, and views of it by which rules that deny it to `bash` deny it here too."""
+            """Return the actions of the command, with views by which rules that deny it to `bash` deny it here too."""
             as_bash = shell_actions("bash", text, context)
             views = (
                 Action(f"tool:process_start:{text}", whole=True, also=(action.text, *action.also)) for action in as_bash
@@ -148,7 +148,7 @@ def process_tools(
         return PreparedCommand(reads(), shown, effect, run, work)
 
     @PROCESS_LIST
-    def process_list(context: ToolContext, running: Annotated[bool, "Only running ones."] = False) -> Invocation:
+    def process_list(context: ToolContext, running: Annotated[bool, "Only running processes."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
 
@@ -167,11 +167,11 @@ def process_tools(
         process: ProcessId,
         tail: Annotated[int, Meta(description="Number of last lines.", ge=1, le=1000)] = 100,
         offset: Annotated[
-            int, Meta(description="Read on from this byte instead; the answer tells where the next begins.", ge=-1)
+            int, Meta(description="Start at this byte instead; the result gives the next offset.", ge=-1)
         ] = -1,
         grep: Annotated[str, Meta(description="Only lines that contain this text.", max_length=200)] = "",
     ) -> Invocation:
-        """Read the output of a process you have started: its end, or on from an offset."""
+        """Read the output of a process you have started: its end, or from an offset."""
 
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)
@@ -193,7 +193,7 @@ def process_tools(
 
     @PROCESS_KILL
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
-        """End a process you have started, with all its children. Its hooks do not fire then."""
+        """Kill a process you have started, with all its children. Its hooks do not fire."""
 
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)
@@ -212,7 +212,7 @@ def process_tools(
 
 
 def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tuple[Hook, ...]:
-    """Raises ToolError for a hook that says too little, or whose pattern cannot be used."""
+    """Raise ToolError for an incomplete hook or an invalid pattern."""
     hooks = msgspec.convert(msgspec.to_builtins(given), tuple[Hook, ...])
     for hook in hooks:
         if hook.on == "output" and not hook.pattern:
@@ -236,9 +236,10 @@ def _shown_hook(hook: Hook) -> str:
 
 
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
-    """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
+    """Return the agent's process with this id. Raises the same ToolError for an unknown process and for somebody
+    else's."""
     with suppress(NotFound):
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
             return process
-    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")
+    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows yours.")

@@ -1,4 +1,4 @@
-"""Calls about notifications of the caller's browsers."""
+"""API endpoints for notifications of the caller's browsers."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ routes = Routes()
 
 
 class PushView(msgspec.Struct, frozen=True):
-    """Whether browsers can be told, else why not, and the public key that they subscribe with."""
+    """Whether notifications work, otherwise why not, and the public key to subscribe with."""
 
     on: bool
     why_off: str
@@ -21,11 +21,11 @@ class PushView(msgspec.Struct, frozen=True):
 
 
 class NewSubscription(Browser, frozen=True, forbid_unknown_fields=True):
-    """Where a push service takes messages for a browser, with the browser's keys, as its subscription has them."""
+    """The address and keys of a browser's push subscription."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
-    """The browser is told from now on."""
+    """The browser is subscribed."""
 
     subscribed: bool
 

@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCOPE = "push"
-"""The settings' scope of the browsers that are told."""
+"""Settings scope of the subscribed browsers."""
 BROWSERS_MAX = 200
-"""How many browsers are told, of all people together."""
+"""Most subscribed browsers, for all people together."""
 TEXT_CHARS_MAX = 500
 NOTIFIED_CHARS_MAX = 100
-"""How much every system shows of a notification; a command that is longer is allowed on the page."""
+"""Text that every system shows of a notification. Longer commands are approved on the page."""
 ANSWER_SECONDS = 86_400
-"""How long a push service keeps an answer for a phone that is off; a request for approval until it expires."""
+"""How long a push service stores an answer for a phone that is off. Approval requests are stored until they expire."""
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600
 KEY_BYTES_MAX = 65_536
@@ -67,8 +67,8 @@ Text = Annotated[str, msgspec.Meta(max_length=2_000)]
 
 
 class Browser(msgspec.Struct, frozen=True):
-    """Where a push service takes messages for a browser, and the browser's keys in base64url without padding: `p256dh`
-    is a point of P-256 (65 bytes), `auth` 16 random bytes."""
+    """A push service address and the browser's keys in base64url without padding: `p256dh` is a point of P-256 (65
+    bytes), `auth` 16 random bytes."""
 
     endpoint: Text
     p256dh: Text
@@ -76,7 +76,7 @@ class Browser(msgspec.Struct, frozen=True):
 
 
 class NotifiedBrowser(Browser, frozen=True, kw_only=True):
-    """A browser, and the token that whoever sits there had signed in with. `origin` is the page's address."""
+    """A browser with the token it was signed in with. `origin` is the page's address."""
 
     person: str
     token: str
@@ -85,8 +85,8 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A notification for a browser. `approval` is the request or card that it can answer; empty for a reply.
-    `is_cut`: not all that would run is shown there, so it can be denied and not allowed."""
+    """A notification for a browser. `approval` is the request or card to decide; empty for a reply. `is_cut`: the
+    text is incomplete, so it can only be denied."""
 
     kind: Kind
     thread: ThreadId
@@ -136,7 +136,7 @@ class WebPush:
 
     @property
     def why_off(self) -> str:
-        """A sentence that says why notifications are off, or an empty string if they are on."""
+        """Return why notifications are off, or an empty string if they are on."""
         if not self.settings.push:
             return "Notifications are switched off: web.push is false."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
@@ -166,14 +166,14 @@ class WebPush:
             keys = _bytes(browser.p256dh), _bytes(browser.auth)
             await asyncio.to_thread(check_point, keys[0])
         except (FetchError, ValueError) as error:
-            raise InvalidInput(f"This is no browser's subscription: {error}") from error
+            raise InvalidInput(f"This is not a browser subscription: {error}") from error
         if address.scheme != "https" and not self._is_own(browser.endpoint):
-            raise InvalidInput("A push service is reached by https.")
+            raise InvalidInput("The address of a push service must use https.")
         if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
-            raise InvalidInput("The keys p256dh and auth are not those of a browser.")
+            raise InvalidInput("The keys p256dh and auth are invalid.")
         key = _name(browser.endpoint)
         if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
-            raise Conflict(f"{BROWSERS_MAX} browsers are told already; switch notifications off in one of them.")
+            raise Conflict(f"{BROWSERS_MAX} browsers are already subscribed. Switch notifications off in one of them.")
         given, digest = msgspec.structs.asdict(browser), await self._digest(by)
         told = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
         await self.store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
@@ -248,7 +248,7 @@ class WebPush:
         try:
             token = self.settings.token.reveal() or await asyncio.to_thread(read_token, self.home)
         except (ConfigError, OSError) as error:
-            raise InvalidInput("The token of the page cannot be read. `shoal doctor` says more.") from error
+            raise InvalidInput("The token of the page cannot be read. `shoal doctor` shows more.") from error
         return hashlib.sha256(token.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
@@ -377,7 +377,9 @@ def _key(home: Home) -> bytes:
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError if it has a passphrase
         raise InvalidInput(f"The key for notifications in {path} cannot be used: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise InvalidInput(f"The key for notifications in {path} is none of P-256. Remove it; a new one is made.")
+        raise InvalidInput(
+            f"The key for notifications in {path} is not a P-256 key. Remove it, and Shoal will create a new one."
+        )
     return pem
 
 

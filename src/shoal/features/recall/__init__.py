@@ -1,4 +1,4 @@
-"""Recall: what agents remember, have noted, were given and have said, found by meaning or by words."""
+"""Recall: search memory, notes, documents and conversations by meaning or by words."""
 
 from shoal.feature import Feature
 

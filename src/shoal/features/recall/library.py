@@ -1,21 +1,21 @@
-"""What can be recalled: memory, daily notes, documents, files of conversations, and what was said; read in pieces, and
-embedded where a model for that is set up.
+"""What can be recalled: memory, daily notes, documents, files of conversations and messages. Texts are split into
+pieces and embedded if an embedding model is set.
 
 source                                         who may see its pieces
 --------------------------------------------   ------------------------------------------------------------------------
-data/MEMORY.md, data/memory/…                  everybody, but lines that are for one person alone only that person
-data/PLATFORM/[CHANNEL/]MEMORY.md              those of the platform, of the channel
-agents/NAME/docs/…                             whoever speaks with the agent
+data/MEMORY.md, data/memory/…                  everyone; private lines only their person
+data/PLATFORM/[CHANNEL/]MEMORY.md              people of the platform or channel
+agents/NAME/docs/…                             everyone who talks to the agent
 data/PLATFORM/CHANNEL/THREAD/attachments/…     the thread
 said:THREAD                                    the turns that may see the thread (docs/security.md)
 
-A call looks at its own files first, so that what changed, or was forgotten, counts at once; it waits for that a few
-seconds at most. Vectors are made in the background, at a bounded pace, of pieces that have none: that state is all in
-the database, so a process that is killed loses nothing, and a piece that moves within its file keeps its vector.
+A call first updates its own files, for a few seconds at most, so changed and forgotten text counts at once. Vectors are
+made in the background at a limited rate. All state is in the database, so a killed process loses nothing. A piece that
+moves within its file keeps its vector.
 
-All vectors that may be seen are compared: first by the signs of their numbers, a bit each, then the best of these by
-the numbers themselves, in eight bits (docs/decisions/028-recall.md has the measurements). What is no closer to a
-question than any sentence is to any other is not found.
+A question is compared with all visible vectors: first by the signs of their numbers (one bit each), then the best by
+the numbers in eight bits (measured in docs/decisions/028-recall.md). Results no closer than unrelated sentences are
+dropped.
 """
 
 import asyncio
@@ -55,21 +55,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS_MAX = 10.0
-"""How long a call reads what changed, before it goes on with what is known."""
+"""Longest time a call spends on changed files before it searches what is known."""
 POLL_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
-"""How long the background rests after a model for embeddings failed."""
+"""Pause after the embedding model failed."""
 BATCH_TEXTS = 32
 MESSAGE_CHARS_MIN = 12
 """Shorter messages ("ok", "thanks") are not embedded."""
 SAID_CHARS_MAX = 2_000
-"""Of a longer message the beginning is embedded."""
+"""Of a longer message, only the beginning is embedded."""
 RESCORED = 96
 """Pieces whose vectors are compared exactly."""
 HELD_MAX = 250_000
-"""Vectors of messages that a process keeps at hand, about 30 MB; what is said beyond is found by words."""
+"""Message vectors held in memory, about 30 MB. Older messages are found by words only."""
 RACY_NS = 50_000_000
-"""A file that was changed this shortly before it was looked at may change again within one tick of its clock."""
+"""A file changed this recently may change again within the same tick of its clock."""
 SAID = "said:"
 SCOPE = "recall"
 _MARGIN = timedelta(minutes=5)
@@ -77,7 +77,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Refreshed(NamedTuple):
-    """The sources of a call: their files, why some cannot be read, and which are still to be read."""
+    """The sources of a call: their files, the errors of unreadable ones, and those still to be read."""
 
     files: Mapping[str, Path]
     problems: Mapping[str, str]
@@ -91,7 +91,7 @@ class _Signs(NamedTuple):
 
 
 class Library:
-    """Keeps the pieces up to date and finds them. Without `embeddings` it is only searched for words."""
+    """Keeps the pieces up to date and searches them. Without `embeddings`, searches by words only."""
 
     def __init__(
         self, home: Home, store: Store, clock: Clock, settings: RecallSettings, embeddings: Embeddings | None
@@ -112,7 +112,7 @@ class Library:
 
     @classmethod
     def of(cls, services: "Services") -> "Library":
-        """Raises ConfigError where recall.model names no model for embeddings."""
+        """Raises ConfigError if recall.model is not an embedding model."""
         settings, embeddings = services[LiveConfig].current.section(RecallSettings), None
         if settings.model:
             embeddings = build_embeddings(
@@ -123,7 +123,7 @@ class Library:
     # ---- files ----
 
     async def refresh(self, context: ToolContext) -> Refreshed:
-        """Bring what a call may see of files up to date."""
+        """Update the files that a call may see."""
         home, root = self._home, self._home.root
         memory = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES]
         folders = [home.data / "memory", context.agent.home / "docs", home.attachments(context.thread)]
@@ -131,8 +131,8 @@ class Library:
         return await self._refresh(beginnings, REFRESH_SECONDS_MAX)
 
     async def look(self, folder: Path) -> dict[Path, str]:
-        """Bring what is below a folder of the home up to date. Return the files that were read, each with what of it is
-        not searched."""
+        """Update what is below a folder of the home directory. Returns the files read, each with what is not
+        searched."""
         known = await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
         return {
             path: known.problems.get(source, "") for source, path in known.files.items() if source not in known.late
@@ -163,7 +163,7 @@ class Library:
         return Refreshed({source: path for source, (path, _) in listed.items()}, problems, late)
 
     async def _read(self, source: str, path: Path, stamp: str) -> str:
-        """Read a file in; what is wrong with it. Whoever wants it meanwhile waits for this."""
+        """Read a file, and return what is wrong with it. Concurrent callers wait for the same read."""
         reading = self._reading[source] = asyncio.Event()
         try:
             problem, pieces = await self._pieces_of(path)
@@ -195,7 +195,7 @@ class Library:
         return problem, pieces
 
     async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
-        """The pieces of these sources with all of these words."""
+        """Return the pieces of these sources that contain all these words."""
         words = [word.casefold() for word in _WORD.findall(query)]
         pieces = await self.pieces.pieces(sources) if words else []
 
@@ -208,11 +208,8 @@ class Library:
     # ---- meaning ----
 
     async def nearest(self, query: str, may_see: Callable[[str], bool], person: str, limit: int) -> list[Passage]:
-        """The pieces that mean most nearly the same, the nearest first, of sources that may be seen; none where
-        nothing is like the question.
-
-        Raises ProviderError.
-        """
+        """Return the pieces closest in meaning, nearest first, among sources that may be seen. Empty if nothing is
+        close enough. Raises ProviderError."""
         assert self.embeddings is not None
         (vector,) = await self.embeddings.embed([query])
         if self._floor is None or self._floor.numbers != len(vector):
@@ -245,7 +242,7 @@ class Library:
         return [piece for cosine, piece in scored[:limit] if cosine > floor]
 
     async def _load(self) -> None:
-        """Read the vectors that came since the last time."""
+        """Load the vectors added since the last call."""
         async with self._loading:
             while rows := await self.pieces.vectors(self._seen):
                 self._seen = rows[-1].number
@@ -267,7 +264,7 @@ class Library:
     # ---- the background ----
 
     async def run(self) -> None:
-        """Read what changed and embed what has no vector, for ever. Raises StoreError."""
+        """Read what changed and embed it, until cancelled. Raises StoreError."""
         await self.begin()
         problem = ""
         while True:
@@ -282,14 +279,14 @@ class Library:
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
-        """Have everything embedded anew where the model is another one than the last time."""
+        """Discard all vectors if the model has changed since the last run."""
         assert self.embeddings is not None
         if await self._marks.get(SCOPE, "model") != self.embeddings.name:
             await self.pieces.reset()
             await self._marks.put(SCOPE, "model", self.embeddings.name)
 
     async def catch_up(self) -> None:
-        """Read what changed and embed it. Raises ProviderError, StoreError."""
+        """Read and embed what changed. Raises ProviderError, StoreError."""
         data, root = self._home.data, self._home.root
 
         def everywhere() -> list[str]:
@@ -322,7 +319,7 @@ class Library:
             await self._marks.put(SCOPE, "said", str(to_micros(newest - _MARGIN)))
 
     async def read_thread(self, thread: ThreadId, last_seq: int) -> None:
-        """Note the new messages of a thread, and read the files they brought."""
+        """Store the new messages of a thread, and read their files."""
         source, brought = f"{SAID}{thread}", False
         after = int(await self.pieces.stamp(source) or 0)
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
@@ -335,7 +332,7 @@ class Library:
             await self._refresh([f"{_source(folder, self._home.root)}/"], float("inf"))
 
     async def embed_some(self) -> int:
-        """Embed the newest pieces without a vector; returns how many were looked at."""
+        """Embed the newest pieces without a vector; return how many were considered."""
         assert self.embeddings is not None
         waiting, wanted, empty = await self.pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
         for piece in waiting:
@@ -351,7 +348,7 @@ class Library:
         if wanted:
             vectors = await self._vectors([text for _, text in wanted])
             numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
-            if before != numbers:  # another model by the same name, with whose vectors none can be compared
+            if before != numbers:  # another model of the same name, whose vectors are not comparable
                 if before is not None:
                     await self.pieces.reset()
                 await self._marks.put(SCOPE, "numbers", numbers)
@@ -360,10 +357,8 @@ class Library:
         return len(waiting)
 
     async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """The texts' vectors; of a text that the model refuses while it takes others, all 0, which is like nothing.
-
-        Raises ProviderError.
-        """
+        """Return the vectors of texts. A text that the model rejects while it accepts others gets all zeros, which
+        match nothing. Raises ProviderError."""
         assert self.embeddings is not None
         try:
             return await self.embeddings.embed(texts)
@@ -379,14 +374,14 @@ class Library:
         return vectors
 
     async def said(self, piece: Passage) -> Event | None:
-        """The message that a piece of a conversation stands for."""
+        """Return the message that a piece of a conversation comes from."""
         seq = int(piece.place)
         events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
         return events[0] if events and events[0].seq == seq else None
 
 
 def said_in(event: Event) -> str:
-    """What a person or the agent says in an event of the journal."""
+    """Return what a person or the agent says in an event."""
     return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 
 
@@ -398,7 +393,7 @@ def _source(path: Path, root: Path) -> str:
 
 
 def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
-    """The files there are, with what tells that one has changed."""
+    """List the files, with a stamp that changes with each."""
     found: dict[str, tuple[Path, str]] = {}
     for beginning in beginnings:
         path = home.root / beginning

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_library(services: "Services") -> AsyncGenerator[None]:
-    """Embed what changes in the background, where a model for that is set up. Raises ConfigError."""
+    """Embed changes in the background if an embedding model is set. Raises ConfigError."""
     library = services[Library]
     services[DocumentStates].append(library.look)
     if library.embeddings is None:

@@ -1,4 +1,4 @@
-"""What can be recalled: pieces of files and messages, with the vectors of those that were embedded."""
+"""Pieces of files and messages for recall, with their vectors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,21 +21,21 @@ from shoal.store.driver import (
 )
 
 PIECES_MAX = 2_000
-"""Of one source; what goes beyond is not searched."""
+"""Most pieces of one source. The rest is not searched."""
 SOURCES_MAX = 5_000
 PAGE_ROWS = 1_000
 
 
 class Known(NamedTuple):
-    """What is known of a source: how it was when it was read, and why it could not be."""
+    """A known source: its stamp when it was read, and its error if it could not be."""
 
     stamp: str
     problem: str
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """A passage of a source: where it stands, and whose alone it is (empty: all who may see the source). A message has
-    no text here; its place is its number in its thread."""
+    """A passage of a source: its position, and its owner if private (empty: everyone who may see the source). A
+    message's text is not stored here; its position is its number in its thread."""
 
     id: int
     source: str
@@ -62,7 +62,7 @@ class StoredVector(NamedTuple):
 
 
 class RecallStore(StorePart):
-    """The rows of recall. Sources are paths below the home directory, and threads."""
+    """The rows of recall. Sources are paths below the home directory, or threads."""
 
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
@@ -76,13 +76,13 @@ class RecallStore(StorePart):
         return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in results for row in rows}
 
     async def stamp(self, source: str) -> str:
-        """How a source was when it was read; empty for one that is not known."""
+        """Return a source's stamp when it was read, or an empty string."""
         rows = await self._read("recall_source", source=source)
         return text(rows[0][0]) if rows else ""
 
     @writes
     def put(self, source: str, known: Known, pieces: Sequence[NewPassage]) -> Script[None]:
-        """Note what a source holds now. A passage that was there before keeps its vector, wherever it stands now."""
+        """Store a source's current passages. Unchanged passages keep their vectors."""
         rows = yield from query("recall_pieces_of", source=source, limit=PIECES_MAX)
         left: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
@@ -112,7 +112,7 @@ class RecallStore(StorePart):
 
     @writes
     def drop_pieces(self, ids: Sequence[int]) -> Script[None]:
-        """Forget pieces of which nothing can be found."""
+        """Delete these pieces."""
         for id in ids:
             yield from query("recall_vector_delete", id=id)
             yield from query("recall_delete", id=id)
@@ -136,31 +136,31 @@ class RecallStore(StorePart):
         return [(_passage(row[:5]), text(row[5])) for rows in results for row in rows]
 
     async def waiting(self, limit: int) -> list[Passage]:
-        """Pieces without a vector, the newest first."""
+        """Return pieces without a vector, newest first."""
         return [_passage(row) for row in await self._read("recall_waiting", limit=limit)]
 
     @writes
     def embed(self, vectors: Sequence[tuple[int, str]]) -> Script[None]:
-        """Keep the vectors of pieces; those that are gone meanwhile get none."""
+        """Store the vectors of pieces; skip deleted ones."""
         for id, vector in vectors:
             if (yield from query("recall_embedded", id=id)):
                 yield from query("recall_vector_delete", id=id)
                 yield from query("recall_vector_insert", id=id, vector=vector)
 
     async def vectors(self, after: int, limit: int = PAGE_ROWS) -> list[StoredVector]:
-        """The vectors that came after this number, the oldest first."""
+        """Return the vectors with numbers above this one, oldest first."""
         rows = await self._read("recall_vectors", after=after, limit=limit)
         return [StoredVector(number(row[0]), number(row[1]), text(row[2]), text(row[3]), text(row[4])) for row in rows]
 
     async def reset(self) -> None:
-        """Drop all vectors, a page at a time."""
+        """Delete all vectors, a page at a time."""
         after = 0
         while (after := await self.reset_page(after)) > 0:
             pass
 
     @writes
     def reset_page(self, after: int) -> Script[int]:
-        """Drop the vectors of the next pieces; returns the last of these, 0 where there are no more."""
+        """Delete the vectors of the next pieces; return the last piece's number, or 0 at the end."""
         rows = yield from query("recall_reset", after=after, limit=PAGE_ROWS)
         for row in rows:
             yield from query("recall_vector_delete", id=number(row[0]))

@@ -1,5 +1,5 @@
-"""The tool `recall`: what an agent remembers, has noted, was given and has said, by meaning or by words, each passage
-with its source. What untrusted content had a hand in taints the turn that recalls it."""
+"""The tool `recall`: search memory, notes, documents and conversations by meaning or by words. Each passage names
+its source. Passages influenced by untrusted content taint the turn."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
 _RANK = 60
-"""How little the first places of a list count more than the next ones, where lists are put together."""
+"""Weight constant of reciprocal rank fusion: how little the first places count more than the next."""
 
 
 RECALL = tool(LOOKUP, name="recall")
@@ -42,13 +42,13 @@ def recall_tools(services: "Services") -> list[Tool]:
 def recall_tool(
     library: Library, search: SearchIndex, marked: MarkedFiles, described: ToolDecorator = RECALL
 ) -> FunctionTool[Invocation]:
-    """`recall`, also by another name."""
+    """Build `recall`, optionally under another name."""
     name = described.name
 
     async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
-        """The pieces that mean the same, of these files and of conversations; and why there are none."""
+        """Return the pieces closest in meaning among these files and conversations, or why there are none."""
         if library.embeddings is None:
-            return [], "Found by words alone; recall by meaning is not set up."
+            return [], "Found by words only: recall by meaning is not set up."
         within, person = context.within, context.purpose.audience.person
 
         def may_see(source: str) -> bool:
@@ -60,10 +60,10 @@ def recall_tool(
         try:
             return await library.nearest(query, may_see, person, limit), ""
         except ProviderError as error:
-            return [], f"Found by words alone: {error}"
+            return [], f"Found by words only: {error}"
 
     async def found(query: str, context: ToolContext, limit: int) -> list[tuple[str, str]]:
-        """The lines of the answer, each with what untrusted content had a hand in it."""
+        """Return the lines of the answer, each with its untrusted source, if any."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
         near, note = await meant(query, context, known.files.keys(), 2 * limit)
@@ -121,12 +121,14 @@ def recall_tool(
     @described
     def recall(
         context: ToolContext,
-        query: Annotated[str, Meta(description="What you look for, in a few words.", max_length=500)] = "",
-        day: Annotated[str, Meta(description="YYYY-MM-DD: read that day's whole note instead.", max_length=10)] = "",
-        limit: Annotated[int, Meta(ge=1, le=30, description="How many passages.")] = 8,
+        query: Annotated[str, Meta(description="What to look for, in a few words.", max_length=500)] = "",
+        day: Annotated[
+            str, Meta(description="YYYY-MM-DD: return the whole note of that day instead.", max_length=10)
+        ] = "",
+        limit: Annotated[int, Meta(ge=1, le=30, description="Number of passages.")] = 8,
     ) -> Invocation:
-        """Look up what you remember, the notes of all days, your documents, files sent to this conversation, and
-        earlier conversations, as far as the person you talk with may see them. Each passage names its source."""
+        """Search your memory, all daily notes, your documents, files sent to this conversation, and earlier
+        conversations that the person you talk with may see. Each passage names its source."""
         if day:
             return note_of(day, context)
         within, words = context.within, words_of(query)
@@ -142,7 +144,7 @@ def recall_tool(
 
 
 def _together(near: Sequence[Passage], exact: Sequence[Passage], said: Sequence[Passage]) -> list[Passage]:
-    """The lists put together by their ranks (Cormack and others, 2009); a passage of two lists comes before others."""
+    """Merge lists by rank (Cormack and others, 2009). A passage in two lists ranks before others."""
     scores: dict[tuple[str, ...], float] = {}
     pieces: dict[tuple[str, ...], Passage] = {}
     for ranking in (near, exact, said):

@@ -1,9 +1,9 @@
-"""Vectors of texts: how they are kept, how close two are, and from where on closeness means anything.
+"""Vectors of texts: storage, similarity, and the threshold above which similarity is meaningful.
 
-How close texts are that have nothing to do with each other depends on the model (cosines of 0.05 with one, 0.7 with
-another), and on the text. So a question is compared with a cohort of sentences that have nothing to do with each
-other either: what is no closer to it than they are is no answer. (Score normalisation with a cohort, as Auckenthaler
-and others, 2000, have it for voices; docs/decisions/028-recall.md has the measurements.)
+The similarity of unrelated texts depends on the model (cosines of 0.05 with one, 0.7 with another) and on the text. So
+a question is also compared with a cohort of unrelated sentences, and only passages clearly closer than the cohort count
+as answers. (Score normalisation with a cohort, as Auckenthaler and others, 2000, use it for voices;
+docs/decisions/028-recall.md has the measurements.)
 """
 
 from collections.abc import Sequence
@@ -44,16 +44,16 @@ COHORT = (
     "Philosophers have argued about free will for ages.",
     "The factory makes screws and bolts.",
 )
-"""Sentences unlike each other; no more than one batch of texts."""
+"""Unrelated sentences; at most one batch of texts."""
 DEVIATIONS = 3.75
-"""How many standard deviations closer than the cohort an answer is at least."""
+"""Standard deviations above the cohort's mean that an answer must reach."""
 SMALLEST = 1e-300
-"""Numbers below this are as good as 0."""
+"""Numbers below this count as 0."""
 _SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
 
 
 class Floor:
-    """How close to a question what answers it is at least, by the cohort's vectors; takes some milliseconds to make."""
+    """The least similarity of an answer to a question, computed from the cohort's vectors in a few milliseconds."""
 
     def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
         self.numbers = len(cohort[0])
@@ -63,25 +63,26 @@ class Floor:
         self._deviation = pstdev(closeness(first, other) for first, other in combinations(self._codes, 2))
 
     def of(self, question: bytes) -> float:
-        """The closeness that an answer exceeds."""
+        """Return the similarity that an answer must exceed."""
         from statistics import fmean
 
         return fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
 
 
 def code_of(vector: Sequence[float]) -> bytes:
-    """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
+    """Quantize a vector to eight bits per number, the largest as 127. The error is smaller than the differences
+    between models."""
     scale = 127 / max(*map(abs, vector), SMALLEST)
     return bytes([round(number * scale) & 255 for number in vector])
 
 
 def bits_of(code: bytes) -> int:
-    """The signs of a vector's numbers, a bit each."""
+    """Return the signs of a vector's numbers, one bit each."""
     return int(code.translate(_SIGNS), 2)
 
 
 def closeness(one: bytes, other: bytes) -> float:
-    """The cosine of the angle between two vectors; -1 where they cannot be compared."""
+    """Return the cosine of the angle between two vectors, or -1 if they cannot be compared."""
     if len(one) != len(other):
         return -1.0
     left, right = memoryview(one).cast("b"), memoryview(other).cast("b")

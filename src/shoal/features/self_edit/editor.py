@@ -1,7 +1,5 @@
-"""What agents change of themselves: settings, persona files, documents, skills, and SYSTEM.md, which all agents share.
-
-Each change is planned, shown as a diff, and made when it may be.
-"""
+"""Changes that agents make to themselves: settings, persona files, documents, skills, and SYSTEM.md, which all
+agents share. Each change is planned, shown as a diff, and made if allowed."""
 
 import difflib
 import shutil
@@ -42,7 +40,7 @@ _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 
 class PlannedEdit(NamedTuple):
-    """A planned change of one file of the agent's directory: its name there, the content before and after, the diff."""
+    """A planned change of one file in the agent's directory: its name, the content before and after, and the diff."""
 
     name: str
     old: bytes | None
@@ -51,8 +49,11 @@ class PlannedEdit(NamedTuple):
 
 
 class SelfEditor(msgspec.Struct, eq=False):
-    """Plans and makes the changes. They name models, profiles and tools that `checks` know, no tool that the agent's
-    profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that."""
+    """Plans and makes the changes.
+
+    Models, profiles and tools must be known to `checks`, and no tool may be one that the agent's profile always denies.
+    Only people who `may_widen` can extend what the agent may do.
+    """
 
     store: Store
     checks: Checks
@@ -72,7 +73,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         )
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of agent.toml. Raises ToolError for a value that cannot be."""
+        """Plan a change of agent.toml. Raises ToolError for an invalid value."""
         try:
             self.checks.check(key, value)
             if key == "profile":
@@ -80,8 +81,8 @@ class SelfEditor(msgspec.Struct, eq=False):
                 stricter = then == "locked" or _STRICTNESS.get(then, -1) >= _STRICTNESS.get(now, len(_STRICTNESS))
                 if not stricter and not self.may_widen(context.asker):
                     raise ToolError(
-                        f"The profile {then!r} may allow more than {now!r}, and who asks may not grant that. The owner "
-                        "or an approver has to ask for it."
+                        f"The profile {then!r} may allow more than {now!r}, and the person who asks cannot grant "
+                        "that. The owner or an approver must ask for it."
                     )
             with tempfile.TemporaryDirectory(prefix="shoal-edit-") as name:
                 there = Path(name)
@@ -95,37 +96,36 @@ class SelfEditor(msgspec.Struct, eq=False):
             raise ToolError(str(error)) from error
 
     def tools(self, names: Sequence[str], context: ToolContext) -> PlannedEdit:
-        """Plan another list of tools, none for all there are. Raises ToolError for one that there is not or that the
-        profile denies, and for more than the agent has where who asks may not grant that."""
+        """Plan a new list of tools; None for all. Raises ToolError for an unknown or denied tool, and for additional
+        tools if the person who asks cannot grant them."""
         try:
             for name in names:
                 self.checks.tool(name)
                 if self.is_denied(context.agent, context.asker, name):
                     raise ToolError(
-                        f"Your profile {context.agent.profile!r} denies {name}: naming it would not give it."
+                        f"Your profile {context.agent.profile!r} denies {name}, so listing it has no effect."
                     )
         except InvalidInput as error:
             raise ToolError(str(error)) from error
         has = context.agent.tools
         if has and (not names or set(names) - set(has)) and not self.may_widen(context.asker):
             raise ToolError(
-                "That would be more tools than you have, and who asks may not grant that. The owner or an approver has "
-                "to ask for it."
+                "The person who asks cannot give you additional tools. The owner or an approver must ask for it."
             )
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of a file that says who the agent is, or of SYSTEM.md. Raises ToolError for the latter where
-        who asks may not."""
+        """Plan a change of a persona file or of SYSTEM.md. Raises ToolError for SYSTEM.md if the person who asks may
+        not change it."""
         if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
-                f"{SYSTEM_FILE} stands in the prompts of all agents, and who asks may not change it. The owner or an "
-                "approver has to ask for it."
+                f"{SYSTEM_FILE} is part of every agent's prompt, and the person who asks cannot change it. The owner "
+                "or an approver must ask for it."
             )
         return self._edit(context, SYSTEM if file == SYSTEM_FILE else file, text.encode() or None)
 
     async def settings(self, context: ToolContext) -> str:
-        """The agent's own settings, a line each; of its channels those that this turn may know of."""
+        """Return the agent's settings, one per line, with only those channels that this turn may see."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
         places = [binding.place for binding in await self.store.registry.bindings() if binding.agent == agent.name]
         if not context.purpose.audience.everywhere:
@@ -137,7 +137,7 @@ class SelfEditor(msgspec.Struct, eq=False):
             "fallback": ", ".join(agent.fallback) or "none",
             "profile": agent.profile,
             "tools": ", ".join(spec.name for spec in context.tools()) or "none",
-            "budget": ", ".join(f"{name} = {value:,}" for name, value in budget.items()) or "no ceilings of its own",
+            "budget": ", ".join(f"{name} = {value:,}" for name, value in budget.items()) or "no limits of its own",
             "bound channels": ", ".join(places) or "none that you may know of here",
             "max_output_tokens": agent.max_output_tokens,
             "temperature": "the provider's own" if agent.temperature is None else agent.temperature,
@@ -148,10 +148,12 @@ class SelfEditor(msgspec.Struct, eq=False):
         return "\n".join(f"{name}: {value}" for name, value in lines.items())
 
     def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> PlannedEdit:
-        """Plan a change of a file below docs/. Raises ToolError for a path outside."""
+        """Plan a change of a file below docs/. Raises ToolError for any other path."""
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(PART.fullmatch(part) for part in parts):
-            raise ToolError(f"{path[:200]!r} is no path below docs/: use names of letters, digits, spaces, . _ and -.")
+            raise ToolError(
+                f"{path[:200]!r} is not a path below docs/. Use letters, digits, spaces, . _ and - in names."
+            )
         name = "/".join(("docs", *parts))
         old = self._read(context, name)
         with quoting(context.agent.home / name):
@@ -159,10 +161,11 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, name, None if new is None else new.encode())
 
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
-        """Plan a new, changed or (None) deleted skill of the agent. Raises ToolError for one that could not be used."""
+        """Plan a new, changed or (None) deleted skill of the agent. Raises ToolError for an invalid one."""
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
-                f"{name[:80]!r} is no name for a skill: lower-case letters and digits with hyphens between."
+                f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens "
+                "between."
             )
         file = f"skills/{name}/SKILL.md"
         if text is not None:
@@ -176,13 +179,13 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, file, None if text is None else text.encode())
 
     def prepared(self, name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
-        """The call that makes a planned change, bound to the bytes before and after it; its diff is what people see."""
+        """Build the call that makes a planned change, bound to the content before and after. People see its diff."""
         what = f"{name} {detail}".strip()
 
         async def work() -> ToolOutput:
             await self.apply(edit, what, context)
-            done = "It counts from your next turn on, and `/agent undo` takes it back."
-            return ToolOutput(f"{edit.name} is changed. {done}")
+            done = "It takes effect on your next turn. `/agent undo` restores the old version."
+            return ToolOutput(f"{edit.name} has been changed. {done}")
 
         old, new = (None if content is None else content.hex() for content in (edit.old, edit.new))
         effect = canonical(name, file=edit.name, old=old, new=new)
@@ -193,14 +196,14 @@ class SelfEditor(msgspec.Struct, eq=False):
         return Prepared((Action(f"tool:{name}:{detail}"),), f"{what}\n\n{edit.diff}", effect, work, advice)
 
     async def _advice(self, edit: PlannedEdit, context: ToolContext) -> str:
-        """Run the checks on a planned change, which is made to a copy of the agent's files."""
+        """Run the checks on a copy of the agent's files with the planned change."""
         agent = context.agent
         checks = [check for check in self.versions.edit_checks if check.applies(agent.home)]
         if not checks:
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
-            """Put the new SYSTEM.md into the instructions: it lies outside of the agent's directory."""
+            """Return the instructions with the new SYSTEM.md, which is outside the agent's directory."""
             heading, text = f"# {SYSTEM_TITLE}\n", enclosed((edit.new or b"").decode("utf-8", "replace"), 1)
             return assemble(
                 msgspec.structs.replace(section, text=f"{heading}{text}" if text else "")
@@ -226,7 +229,7 @@ class SelfEditor(msgspec.Struct, eq=False):
             return "\n".join([await check.run(spec, agent.home, context.asker, change) for check in checks]).strip()
 
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
-        """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
+        """Make a planned change, commit and audit it. Raises ToolError if the file has changed meanwhile."""
         asked = await self.store.approvals.search(pending=False, thread=context.thread)
         mine = [approval for approval in asked if approval.turn == context.turn and approval.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
@@ -240,11 +243,11 @@ class SelfEditor(msgspec.Struct, eq=False):
         await self.versions.audit(str(context.thread), what, user, agent.name, edit.old, edit.new, context.turn)
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:
-        """A file of the agent's directory. Raises ToolError for one that leads elsewhere or is too large."""
+        """Read a file of the agent's directory. Raises ToolError for a link or a file that is too large."""
         home = context.agent.home.resolve()
         path = place_of(home, name)
         if path.resolve() != path:
-            raise ToolError(f"{name} is a link, which is not followed.")
+            raise ToolError(f"{name} is a link. Links are not followed.")
         if path.is_dir():
             raise ToolError(f"{name} is a directory.")
         content = read_file(path)
@@ -254,18 +257,18 @@ class SelfEditor(msgspec.Struct, eq=False):
 
     def _edit(self, context: ToolContext, name: str, new: bytes | None) -> PlannedEdit:
         if new and not new.endswith(b"\n"):
-            new += b"\n"  # so that no two contents have one diff
+            new += b"\n"  # so that different contents have different diffs
         if new is not None and len(new) > TEXT_BYTES_MAX:
             raise ToolError(f"{name} would be larger than {TEXT_BYTES_MAX:,} bytes.")
         old = self._read(context, name)
         if old == new:
-            raise ToolError(f"{name} says that already, so there is nothing to change.")
+            raise ToolError(f"{name} already has this content.")
         diff = "\n".join(difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}", lineterm=""))
         return PlannedEdit(name, old, new, diff)
 
 
 def _copy_files(folder: Path, there: Path) -> None:
-    """Copy what stands in an agent's prompt; links are left out."""
+    """Copy the files that are part of an agent's prompt, except links."""
     files = (*folder.glob("*.toml"), *folder.glob("*.md"), *folder.glob("docs/**/*"), *folder.glob("skills/**/*"))
     there.mkdir()
     for path in files:

@@ -1,4 +1,4 @@
-"""The tools by which an agent sees what it is, and changes itself."""
+"""Tools by which an agent sees and changes its own settings, persona, documents and skills."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 Text = Annotated[str, Meta(description="The whole new text.", max_length=200_000)]
 DocPath = Annotated[str, Meta(description="Path below your docs/, e.g. guides/tides.md.", min_length=1)]
-SkillName = Annotated[
-    str, Meta(description="Name of the skill: lower-case letters and digits with hyphens.", min_length=1)
-]
+SkillName = Annotated[str, Meta(description="Name of the skill: lower-case letters, digits and hyphens.", min_length=1)]
 
 
 _EDIT = Traits(
@@ -55,7 +53,7 @@ def self_edit_tools(services: "Services") -> tuple[Tool, ...]:
 
 
 def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Those that change settings and persona files, and the one that shows the settings."""
+    """Build the tools that show and change settings and persona files."""
 
     @SET_SYSTEM_PROMPT
     def set_system_prompt(
@@ -69,9 +67,9 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     @SET_MODEL
     def set_model(
         context: ToolContext,
-        model: Annotated[str, Meta(description="PROVIDER/MODEL, one that is configured.", min_length=1)],
+        model: Annotated[str, Meta(description="PROVIDER/MODEL of a configured provider.", min_length=1)],
     ) -> Invocation:
-        """Change the model that you run on, for all your conversations."""
+        """Change the model you run on, for all your conversations."""
         return editor.prepared("set_model", editor.setting("model", model, context), model, context)
 
     @SET_PERMISSIONS
@@ -81,7 +79,8 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
             str, Meta(description="Name of a permission profile, e.g. standard or locked.", min_length=1)
         ],
     ) -> Invocation:
-        """Change your own permission profile. It can get wider only when the owner or an approver asks you to."""
+        """Change your own permission profile. A wider profile is possible only if the owner or an approver asks you
+        to."""
         return editor.prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
 
     @SET_TOOLS
@@ -89,11 +88,11 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         context: ToolContext,
         tools: Annotated[
             tuple[str, ...],
-            Meta(description="Names of all the tools you are to have; none for all that there are.", max_length=200),
+            Meta(description="Names of all tools you should have; empty for every tool.", max_length=200),
         ],
     ) -> Invocation:
-        """Change which tools you have, for all your conversations. They can get more only when the owner or an approver
-        asks you to, and never any that your profile denies."""
+        """Change which tools you have, for all your conversations. More tools are possible only if the owner or an
+        approver asks you to, and never any that your profile denies."""
         return editor.prepared("set_tools", editor.tools(tools, context), " ".join(tools) or "all", context)
 
     @SET_PERSONA
@@ -103,17 +102,17 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
             Literal["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md", "SYSTEM.md"],
             Meta(
                 description="IDENTITY.md says who you are, SOUL.md your character, AGENTS.md how you work, USER.md "
-                "whom you work for; SYSTEM.md, for all agents, what was changed in this environment."
+                "whom you work for; SYSTEM.md, shared by all agents, what was changed in this environment."
             ),
         ],
         text: Annotated[str, Meta(description="The whole new text; empty deletes the file.", max_length=32_768)],
     ) -> Invocation:
-        """Write one of the files that say who you are, which are part of every prompt of yours."""
+        """Write one of your persona files, which are part of your every prompt."""
         return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
 
     @MY_SETTINGS
     def my_settings(context: ToolContext) -> Invocation:
-        """See your own settings: model, profile, tools, budget, bound channels."""
+        """Show your own settings: model, profile, tools, budget, bound channels."""
 
         async def work() -> ToolOutput:
             return ToolOutput(await editor.settings(context), is_piece=True)
@@ -124,7 +123,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
 
 def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Those that change documents and skills."""
+    """Build the tools that change documents and skills."""
 
     def document(name: str, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Prepared:
         edit = editor.document(path, change, context)
@@ -132,17 +131,17 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
     @WRITE_DOC
     def write_doc(context: ToolContext, path: DocPath, text: Text) -> Invocation:
-        """Write one of your documents in docs/, which are part of every prompt of yours."""
+        """Write one of your documents in docs/, which are part of your every prompt."""
         return document("write_doc", path, lambda _: text, context)
 
     @EDIT_DOC
     def edit_doc(
         context: ToolContext,
         path: DocPath,
-        old_string: Annotated[str, Meta(description="The text to replace, exactly as it stands there, once.")],
-        new_string: Annotated[str, Meta(description="What takes its place.")],
+        old_string: Annotated[str, Meta(description="The exact text to replace; must occur once.")],
+        new_string: Annotated[str, Meta(description="The new text.")],
     ) -> Invocation:
-        """Replace a text in one of your documents in docs/."""
+        """Replace text in one of your documents in docs/."""
 
         def change(old: str | None) -> str:
             if old is None:
@@ -161,10 +160,10 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         context: ToolContext,
         name: SkillName,
         text: Annotated[
-            str, Meta(description="The whole SKILL.md: front matter with name and description, then what to do.")
+            str, Meta(description="The whole SKILL.md: front matter with name and description, then the instructions.")
         ],
     ) -> Invocation:
-        """Write down how to do something as a skill of yours, for later conversations."""
+        """Save how to do something as a skill for later conversations."""
         return editor.prepared("write_skill", editor.skill(name, text, context), name, context)
 
     @DELETE_SKILL

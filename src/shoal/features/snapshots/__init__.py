@@ -1,6 +1,6 @@
-"""Snapshots: conversations saved with a description and brought back; idle ones are saved and cleared.
+"""Snapshots: save conversations with a description and restore them; idle ones are saved and cleared.
 
-Where a thread's window is and its clearing stay in the core, and so do copies of threads (`threads/forks.py`).
+A thread's window, its clearing and copies of threads (`threads/forks.py`) are in the core.
 """
 
 from shoal.feature import CliCommand, Feature

@@ -26,7 +26,7 @@ def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(snapshot, example="shoal threads snapshot save terminal:local:main")
-@click.option("--description", default="", help="What it is about. By default the model says.")
+@click.option("--description", default="", help="A description. [default: written by the model]")
 def save(context: CommandContext, id: str, description: str) -> None:
     """Save what the model sees now. Nothing is cleared."""
     saved = call_api(context, "POST", f"{_path(id)}/snapshots", {"description": description}, into=Snapshot)

@@ -1,4 +1,4 @@
-"""/new keeps what was said, and /context saves it, lists what was saved and brings it back."""
+"""/new saves and clears the conversation; /context saves, lists and restores conversations."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
-    """Add words to commands of the core."""
+    """Extend commands of the core."""
     commands = services[CommandRouter]
     saved = SavedConversations(commands, services[ConversationSnapshots])
     commands.begin_anew = saved.begin_anew
@@ -26,16 +26,16 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class SavedConversations:
-    """Answers."""
+    """Answers /new and /context."""
 
     def __init__(self, commands: CommandRouter, snapshots: ConversationSnapshots) -> None:
         self._commands = commands
         self._snapshots = snapshots
 
     async def begin_anew(self, thread: ThreadId, by: str) -> str:
-        """Save the conversation and clear it; returns how to bring it back."""
+        """Save the conversation and clear it; return how to restore it."""
         saved = await self._snapshots.archive(thread, by)
-        return f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back." if saved else ""
+        return f"The conversation so far is saved. `/context restore {saved.id[-6:]}` restores it." if saved else ""
 
     async def save(self, asked: CommandRequest) -> str:
         saved = await self._snapshots.save(asked.thread, _rest(asked))
@@ -49,14 +49,14 @@ class SavedConversations:
         ]
         if len(lines) > LINES_MAX:
             lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]
-        return "\n".join(lines) or "Nothing was saved in this channel."
+        return "\n".join(lines) or "Nothing is saved in this channel."
 
     async def restore(self, asked: CommandRequest) -> str:
         name = _rest(asked)
         if not name:
             return f"Usage: {self._commands.context_usage()}."
         restored = await self._snapshots.restore(asked.thread, name, asked.author.id)
-        return f"Restored, and in view again: {restored.description}"
+        return f"Restored: {restored.description}"
 
 
 def _rest(asked: CommandRequest) -> str:

@@ -1,7 +1,7 @@
-"""Save and clear the conversations of a channel in which nothing happened for a while.
+"""Save and clear conversations of channels that have been idle for a while.
 
 Activity in other channels does not count, so a saved window never reveals whether someone writes elsewhere. Heartbeats
-do not count either: they keep nothing awake and are never saved.
+do not count either, and are never saved.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 SAVED = (
-    "It has been quiet here for {minutes:g} minutes, so I saved {what} and start afresh: {description}\n"
+    "It has been quiet here for {minutes:g} minutes, so I saved {what} and cleared the conversation: {description}\n"
     "`/context restore {id}` brings it back."
 )
 

@@ -1,4 +1,4 @@
-"""Calls about saved conversations."""
+"""API endpoints for saved conversations."""
 
 from typing import Annotated
 
@@ -14,13 +14,13 @@ routes = Routes()
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to save a conversation under; the model describes it when this is empty."""
+    """Description of the saved conversation; written by the model if empty."""
 
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class BegunAnew(msgspec.Struct, frozen=True):
-    """The window is clear; `snapshot` holds what was in it, null when it was empty."""
+    """The window was cleared; `snapshot` is its saved content, null if it was empty."""
 
     cleared: bool
     snapshot: Snapshot | None

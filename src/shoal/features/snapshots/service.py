@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 20_000
-"""A window longer than this is saved from its end."""
+"""Of a longer window, only the end is saved."""
 DESCRIBED_CHARS_MAX = 24_000
-"""Of a conversation, the model that describes it sees no more."""
+"""Longest text given to the model that describes a conversation."""
 DESCRIPTION_CHARS_MAX = 500
 DESCRIBE_SECONDS_MAX = 60.0
 _SYSTEM = (
@@ -67,14 +67,14 @@ _SYSTEM = (
 
 
 class SavedEvent(msgspec.Struct, frozen=True):
-    """A message of the window as the file holds it."""
+    """A message of the window as stored in the file."""
 
     type: str
     data: msgspec.Raw
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):
-    """What a file below `sessions/` holds."""
+    """Content of a file below `sessions/`."""
 
     id: str
     thread: str
@@ -164,7 +164,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             fitting = saved[int(named) - 1 : int(named)] if int(named) else []
         if len(fitting) != 1:
             which = "several snapshots" if fitting else "no snapshot"
-            raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists those it has.")
+            raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists them.")
         (found,) = fitting
         path = _path(await self.agents.resolve(found.agent, thread), found)
 
@@ -209,7 +209,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
     async def _save(self, window: ContextWindow, description: str) -> Snapshot:
         events = await self._window(window)
         if not events:
-            raise InvalidInput("There is nothing to save: the conversation is empty since it was last cleared.")
+            raise InvalidInput("There is nothing to save: the conversation is empty.")
         agent = await self._agent(window.thread)
         words = " ".join(description.split()) or await self._describe(agent, window.thread, events)
         snapshot = Snapshot(
@@ -248,7 +248,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
                 done = await self.spending.ask(charge, route, request)
         except (InvalidInput, TimeoutError) as error:
-            log.info("a snapshot is described plainly", extra={"why": str(error)})
+            log.info("the model gave no description of a snapshot", extra={"why": str(error)})
             return plain_description(events)
         summary = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
         return summary or plain_description(events)
@@ -296,7 +296,7 @@ def plain_description(events: Sequence[EventData]) -> str:
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:
-    """Render messages and tool results as lines. Marks the text of untrusted authors and what was done for them."""
+    """Render messages and tool results as lines. Marks the text of untrusted authors and the actions taken for them."""
     asked_by = ""
     for data in events:
         source = line = ""

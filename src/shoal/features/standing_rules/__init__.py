@@ -1,4 +1,5 @@
-"""Rules that the owner makes on the card that asks: they are written where `shoal permissions add` writes."""
+"""Rules that the owner makes from an approval card. They are written to the same place as by `shoal permissions
+add`."""
 
 from shoal.feature import Feature
 

@@ -1,4 +1,4 @@
-"""Writes to shoal.toml what the owner always allows, and takes it out again."""
+"""Write "always allow" rules to shoal.toml, and remove them."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
-"""Subagents: an agent gives tasks to others, each with a thread of its own.
+"""Subagents: agents give tasks to other agents, each in a thread of its own.
 
-How a thread's work ends for the one that called it stays in the core: it is part of the turn's last transaction
+Reporting a thread's result to its caller is in the core, because it is part of the turn's last transaction
 (`kernel.agents.report_of`, `store.inbox`).
 """
 

@@ -1,14 +1,14 @@
-"""Subagents: threads that a tool call starts, that work within its limits, and whose result it receives.
+"""Subagents: threads that a tool call starts. They work within its limits, and it receives their result.
 
     the call                      its thread                            its end
     ---------------------------   -----------------------------------   ---------------------------------------------
-    began, as often as it runs    one, by an id made of turn and call   journaled with what it does to the parent, in
+    starts, even repeatedly       one, with an id of turn and call      journaled with its effect on the parent, in
                                                                         one transaction: wake it, note, or prompt
     waits: its turn is parked     advanced by any worker                the woken turn runs the call again, which finds
                                                                         the result in the child's journal
     its turn is stopped           stopped, before that is journaled     -
 
-The two journals hold all the state. After a crash at any point, the call runs again.
+The two journals contain all the state. After a crash at any point, the call runs again.
 """
 
 from typing import TYPE_CHECKING, Literal, Self
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Children(msgspec.Struct, eq=False):
-    """Begins, finds and stops them."""
+    """Starts, finds and stops the children of threads."""
 
     store: Store
     engine: Engine
@@ -53,7 +53,7 @@ class Children(msgspec.Struct, eq=False):
 
     @classmethod
     def of(cls, services: "Services") -> Self:
-        """Make the service of others."""
+        """Create the service from the others."""
         return cls(
             services[Store],
             services[Backend].engine,
@@ -66,7 +66,7 @@ class Children(msgspec.Struct, eq=False):
     def check(self, task: Task, context: ToolContext) -> None:
         """Check a task. Raises ToolError for an unknown agent or model, or if subagents are nested too deep."""
         if task.agent and task.agent not in self.agents.names():
-            raise ToolError(f"There is no agent {task.agent!r}. The agents are: {', '.join(self.agents.names())}.")
+            raise ToolError(f"There is no agent {task.agent!r}. Agents: {', '.join(self.agents.names())}.")
         if task.model:
             try:
                 self.models.route(task.model)
@@ -74,7 +74,7 @@ class Children(msgspec.Struct, eq=False):
                 raise ToolError(str(error)) from error
         caller = context.purpose.caller
         if (caller.depth if caller is not None else 0) >= self.limits.depth_max:
-            raise ToolError(f"Subagents may be nested {self.limits.depth_max} deep at most. Do it yourself.")
+            raise ToolError(f"Subagents can be nested at most {self.limits.depth_max} deep. Do the task yourself.")
         if caller is not None and task.mode == "wake":
             raise ToolError("Only a conversation with people can be woken; as a subagent, wait for the result instead.")
 
@@ -113,7 +113,9 @@ class Children(msgspec.Struct, eq=False):
         receipt = await self.store.children.begin(prompt, self.limits.running_max)
         if receipt.status == "busy":
             most = self.limits.running_max
-            raise ToolError(f"{most} subagents of this conversation are at work, the most there may be. Wait for one.")
+            raise ToolError(
+                f"{most} subagents of this conversation are running, which is the limit. Wait for one to finish."
+            )
         if receipt.status == "dropped":
             raise ToolError("The turn is being stopped, so no subagent was started.")
         await self.engine.woken(thread)

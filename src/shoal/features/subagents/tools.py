@@ -20,11 +20,11 @@ TASK_CHARS_MAX = 50_000
 
 Wording = Annotated[
     str,
-    "All that the other one needs to know: it sees nothing of this conversation.",
+    "Everything the subagent needs to know; it does not see this conversation.",
     Meta(min_length=1, max_length=TASK_CHARS_MAX),
 ]
-AgentName = Annotated[str, "Name of another agent that shall do it, with its own workspace."]
-ModelName = Annotated[str, "Another model for it; leave it out for the usual one."]
+AgentName = Annotated[str, "Name of another agent to do it, with its own workspace."]
+ModelName = Annotated[str, "A different model; omit for the default."]
 
 
 _TASK = Traits(
@@ -55,14 +55,14 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:
         if not task.text.strip():
-            raise ToolError("There is nothing to do: the text is empty.")
+            raise ToolError("The task is empty. Describe what to do.")
         children.check(task, context)
 
         async def work() -> ToolOutput:
             thread = await children.begin(task, context)
             if task.mode == "wait":
                 return await children.result(thread)
-            then = "You are woken when it has finished." if task.mode == "wake" else "Its result will be noted here."
+            then = "A turn starts when it has finished." if task.mode == "wake" else "Its result will be noted here."
             return ToolOutput(f"Started the subagent {thread}. {then}")
 
         # The call itself and, where another agent is asked, that too: its workspace and memory are separate.
@@ -75,8 +75,8 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
 
     @SUBAGENT
     def subagent(context: ToolContext, task: Wording, agent: AgentName = "", model: ModelName = "") -> Invocation:
-        """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message work
-        side by side. It has your tools and permissions at most, and cannot ask you back."""
+        """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message run
+        in parallel. It has at most your tools and permissions, and cannot ask you questions."""
         return prepared("subagent", Task(task, agent, model), context)
 
     @SPAWN
@@ -86,17 +86,17 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
         agent: AgentName = "",
         model: ModelName = "",
         wake: Annotated[
-            bool, "Whether its result starts a turn of this conversation; else it is only noted here."
+            bool, "Whether its result starts a turn of this conversation; otherwise it is only recorded here."
         ] = False,
     ) -> Invocation:
-        """Start a subagent in the background and go on at once. Nobody reads its answer as it stands: it tells people
-        what they should know with the tool `message`, and its result is noted in this conversation."""
+        """Start a subagent in the background and continue at once. Its answer is not sent to people: it uses the
+        tool `message` for that. Its result is recorded in this conversation."""
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 
     @ASK_AGENT
     def ask_agent(
         context: ToolContext,
-        agent: Annotated[str, Meta(description="Name of the agent that is asked.", min_length=1)],
+        agent: Annotated[str, Meta(description="Name of the agent to ask.", min_length=1)],
         question: Wording,
     ) -> Invocation:
         """Ask another agent a question and wait for its answer. It has its own instructions, memory and workspace, but

@@ -1,18 +1,17 @@
-"""OpenTelemetry: what the journal tells, as traces, metrics and logs after the conventions for generative AI.
+"""Export the journal's events as OpenTelemetry traces, metrics and logs, following the conventions for generative AI.
 
 span                  from, to                                  beside its attributes
 -------------------   ---------------------------------------   -------------------------------------------------------
 invoke_agent AGENT    the turn's first event, `turn_finished`   approvals, waits, retries, limits and errors as events;
-                                                                a subagent's is linked to the call that asked for it
-chat MODEL            what came before, `assistant_message`     tokens, why the model stopped
-execute_tool TOOL     `tool_started`, `tool_result`             for one that did not run: its result alone
+                                                                a subagent's span links to the call that started it
+chat MODEL            what came before, `assistant_message`     tokens, stop reason
+execute_tool TOOL     `tool_started`, `tool_result`             only a result if it did not run
 
-A trace is a turn, and its ids are digests of what they stand for: a turn that another process goes on with after a
-crash is still one trace, and a link needs to know nothing but names. What people and models say is left out unless
-`telemetry.content` asks for it; secrets are taken out of all texts.
+Each turn is a trace. Ids are digests of names, so a turn that another process continues after a crash is still one
+trace. Texts of people and models are included only with `telemetry.content`; secrets are removed from all texts.
 
-Spans are queued, and sent by a thread of the SDK: a collector that is away costs the spans that do not fit the queue.
-Nothing of this is imported while it is off.
+A thread of the SDK sends queued spans. If the collector is unavailable, spans that do not fit the queue are lost.
+Nothing is imported while telemetry is off.
 """
 
 import asyncio
@@ -73,15 +72,15 @@ except ModuleNotFoundError as error:
     raise ConfigError([f"telemetry is on, and needs the extra `otel`. {how_to_add('otel')}"]) from error
 
 log = logging.getLogger("shoal.terminal.telemetry")
-"""Its messages are shown by `shoal ask`, too."""
+"""Its messages are also shown by `shoal ask`."""
 
 TURNS_MAX = 10_000
-"""Turns whose spans are open at once; the ones that have said nothing for longest are let go."""
+"""Most turns with open spans. Those silent for longest are dropped."""
 CONTENT_CHARS_MAX = 8_000
 SHUTDOWN_SECONDS = 3.0
-"""How long a stop waits for what is still queued."""
+"""How long a stop waits for queued data."""
 PROVIDER_NAMES = {"gemini": "gcp.gemini", "openai-responses": "openai"}
-"""What the conventions call our kinds of providers, where the names differ."""
+"""The conventions' names for providers, where they differ from ours."""
 _SEVERITIES = {
     "DEBUG": SeverityNumber.DEBUG,
     "INFO": SeverityNumber.INFO,
@@ -96,7 +95,7 @@ _Value: TypeAlias = str | int | list[str]
 
 
 class _Ids(IdGenerator):
-    """Gives the next span the ids that were set for it."""
+    """Gives the next span predetermined ids."""
 
     trace_id = span_id = 0
 
@@ -108,7 +107,7 @@ class _Ids(IdGenerator):
 
 
 class _OpenTurn:
-    """A turn whose spans are not all over. `last_ns` is when it last said something."""
+    """A turn with open spans. `last_ns` is the time of its last event."""
 
     def __init__(self, span: Span, at_ns: int) -> None:
         self.span = span
@@ -119,7 +118,7 @@ class _OpenTurn:
 
 
 class Journalist:
-    """Makes spans and figures of the events of this process."""
+    """Turns the events of this process into spans and metrics."""
 
     def __init__(
         self,
@@ -135,16 +134,16 @@ class Journalist:
         self._ids = ids
         meter = figures.get_meter("shoal")
         self._seconds = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", "How long calls of models and tools, and turns, took."
+            "gen_ai.client.operation.duration", "s", "Duration of model calls, tool calls and turns."
         )
-        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "Tokens of calls of models.")
+        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "Tokens of model calls.")
         self._redact = redact
         self._kinds = kinds
         self._with_content = with_content
         self._open: OrderedDict[TurnId, _OpenTurn] = OrderedDict()
 
     def tell(self, event: Event) -> None:
-        """Take in an event of the journal; neither waits nor fails."""
+        """Record an event of the journal. Never waits and never fails."""
         if not event.turn:
             return
         at = to_micros(event.at) * 1000
@@ -211,7 +210,7 @@ class Journalist:
         turn.last_ns = at
 
     def _begin(self, event: Event, name: str, parent: Span, about: Mapping[str, _Value], at: int, *ids: str) -> Span:
-        """Begin a span of the event's turn, whose own id is a digest of the turn's and these."""
+        """Begin a span of the event's turn. Its id is a digest of the turn's id and these names."""
         self._ids.trace_id, self._ids.span_id = _id(16, event.turn), _id(8, event.turn, *ids)
         kind = SpanKind.CLIENT if about["gen_ai.operation.name"] == "chat" else SpanKind.INTERNAL
         about = {"gen_ai.conversation.id": event.thread, **about}
@@ -281,7 +280,7 @@ class Journalist:
         return self._redact(text)[:CONTENT_CHARS_MAX]
 
     def _messages(self, messages: list[dict[str, str]]) -> str:
-        """In the form of the conventions: roles with parts."""
+        """Convert messages to the conventions' form: roles with parts."""
         said = [
             {"role": message["role"], "parts": [{"type": "text", "content": self._text(message["content"])}]}
             for message in messages
@@ -290,7 +289,7 @@ class Journalist:
 
 
 class _LogHandler(logging.Handler):
-    """Hands the log on, without secrets."""
+    """Exports log records without secrets."""
 
     def __init__(self, provider: LoggerProvider, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -298,8 +297,8 @@ class _LogHandler(logging.Handler):
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A record's message as the body, its fields as attributes, its traceback as the conventions want it."""
-        if record.name.startswith("opentelemetry"):  # what cannot be sent is not told to the same address
+        """Export a record: message as body, fields as attributes, traceback in the conventions' form."""
+        if record.name.startswith("opentelemetry"):  # do not export errors about exporting
             return
         fields = {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
         attributes = {name: self._redact(str(value)) for name, value in fields.items()}
@@ -318,7 +317,7 @@ class _LogHandler(logging.Handler):
 
 
 class _Trouble(logging.Handler):
-    """Tells once what the SDK cannot send, and `gave_up` of each try that failed, with the exporter's name."""
+    """Reports each SDK error once, and calls `gave_up` with the exporter's name for each failed attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,22 +341,22 @@ class _Trouble(logging.Handler):
 async def telemetry(
     providers: Mapping[str, ProviderSettings], hub: Hub, redact: Callable[[str], str], *, with_content: bool
 ) -> AsyncGenerator[None]:
-    """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS, and of each
-    only until a try fails.
+    """Export traces, metrics and logs while the block runs.
 
-    Where to, and how, is what the OTEL_* variables say; by default a collector on this machine. A signal whose
-    exporter they name `none` is not sent.
+    On exit, send the queued data for at most SHUTDOWN_SECONDS, each signal until its first failure. The OTEL_*
+    variables configure the destination, by default a collector on this machine. A signal whose exporter is `none` is
+    not sent.
     """
     sent = {name for name in ("TRACES", "METRICS", "LOGS") if os.environ.get(f"OTEL_{name}_EXPORTER") != "none"}
     for name in ("", "TRACES_", "METRICS_", "LOGS_"):
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", "http/protobuf")
         if protocol != "http/protobuf":
             log.warning(
-                "Telemetry is sent as http/protobuf, all that Shoal speaks, although %s is %s.",
+                "Telemetry is sent as http/protobuf, the only supported protocol, although %s is %s.",
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": VERSION})
-    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable says it
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable sets it
         resource = resource.merge(Resource({"service.name": "shoal"}))
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
@@ -374,7 +373,7 @@ async def telemetry(
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)
     sdk, trouble = logging.getLogger("opentelemetry"), _Trouble()
-    sdk.handlers, sdk.propagate = [trouble], False  # for good: its threads may outlive this
+    sdk.handlers, sdk.propagate = [trouble], False  # permanently: its threads may outlive this block
     try:
         yield
     finally:
@@ -384,7 +383,7 @@ async def telemetry(
 
         def end(exporter: str) -> None:
             is_over = ended.get(exporter.rpartition(".")[2])
-            with contextlib.suppress(RuntimeError):  # nobody waits any more
+            with contextlib.suppress(RuntimeError):  # nothing waits for it any more
                 if is_over is not None:
                     loop.call_soon_threadsafe(is_over.set)
 

@@ -1,4 +1,4 @@
-"""Sends telemetry while Shoal runs, where that is on. Nothing else imports the SDK, which takes half a second."""
+"""Export telemetry while Shoal runs, if it is on. Nothing else imports the SDK, which takes half a second."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_telemetry(services: "Services") -> AsyncGenerator[None]:
-    """Raises ConfigError where the extra is missing."""
+    """Start exporting. Raises ConfigError if the extra is missing."""
     settings = services[LiveConfig].current.section(TelemetrySettings)
     if not settings.is_on(os.environ) or services[Runtime].state == "stopped":
         yield

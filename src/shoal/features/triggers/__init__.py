@@ -1,4 +1,4 @@
-"""Triggers: turns that start by the clock, by files, by a heartbeat and by webhooks; and the brief every morning."""
+"""Triggers: turns started by the clock, files, the heartbeat and webhooks, and the morning brief."""
 
 from shoal.feature import CliCommand, Feature
 

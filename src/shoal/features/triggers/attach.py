@@ -1,4 +1,4 @@
-"""Registers triggers where the core runs, lists and ends things."""
+"""Register triggers with the core: services, lists and departures."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 FILES_AFTER_SECONDS = 1.0
-"""Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
+"""Delay of event files and the heartbeat, so that `shoal ask` does not pay for them."""
 
 
 def attach(services: "Services") -> None:
-    """Start turns while Shoal runs, and let the core know how late they may come and what is scheduled."""
+    """Start turns while Shoal runs, and report catch-up times and schedules to the core."""
     triggers, store, backend = services[TriggerService], services[Store], services[Backend]
     settings = services[LiveConfig].current.section(TriggersSettings)
     store.causes.append(triggers.triggers)
@@ -56,7 +56,7 @@ def attach(services: "Services") -> None:
 
 
 async def _watch_files(services: "Services", triggers: TriggerService, minutes: float) -> None:
-    """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
+    """Start turns from event files and every `minutes` from HEARTBEAT.md (0: never)."""
     await triggers.clock.sleep(FILES_AFTER_SECONDS)
     from shoal.features.triggers.event_files import EventFiles
     from shoal.features.triggers.heartbeat import HEARTBEAT_FILE, Heartbeat

@@ -36,31 +36,30 @@ triggers = click.Group(
 @command(example="shoal brief 8:30 --working-days")
 @click.argument("at", metavar="AT")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
-@click.option("--working-days", is_flag=True, help="From Monday to Friday.")
+@click.option("--working-days", is_flag=True, help="Only from Monday to Friday.")
 @click.option("--thread", default="", help="Where it is sent.  [default: your own chat with the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
-    "--agent", default="", help="Who sends it. The template 'brief' is made for it.  [default: the default agent]"
+    "--agent", default="", help="Who sends it. The template 'brief' is made for this.  [default: the default agent]"
 )
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Send a brief every morning AT an hour such as 8 or 8:30, or turn it off.
-
-    It reports what was done and spent, what waits for you, and what is scheduled. A day without news sends nothing.
+    """Send a brief every morning AT a time such as 8 or 8:30, or turn it off. It reports what was done and spent,
+    what waits for you, and what is scheduled. Nothing is sent on a day without news.
     """
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
-        print("The brief is off." if removed else "There was no brief.")
+        print("The brief is turned off." if removed else "The brief was already off.")
         return
     days = "working" if working_days else "all"
     body = {"at": at, "timezone": timezone, "days": days, **given}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
-        tell(f"A brief comes on the page, first at {_local(added)}.")
-        tell("To get it in a chat, write to the agent there as its owner, then run the same command again.")
+        tell(f"You will get a brief on the page, first at {_local(added)}.")
+        tell("To get it in a chat, write to the agent there as its owner, then run this command again.")
     else:
         where = added.thread or f"{added.platform}:{added.channel}"
-        tell(f"A brief comes in {where}, first at {_local(added)}.")
+        tell(f"You will get a brief in {where}, first at {_local(added)}.")
     if find_server(context) is None:
         tell("Triggers fire only while `shoal run` is running.")
 
@@ -86,12 +85,12 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
 @click.argument("when_", metavar="WHEN")
-@click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
+@click.option("--thread", help=f"The thread of its turns. [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
-@agent_option("Who answers; without it the thread's or channel's agent.")
-@click.option("--name", default="", help="A name for lists.")
+@agent_option("Agent that answers. [default: that of the thread or channel]")
+@click.option("--name", default="", help="A name shown in lists.")
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
     """Have the agent do TEXT at a time.
 
@@ -103,7 +102,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    tell(f"Added; it fires first at {_local(added)}. `shoal triggers list` shows it.")
+    tell(f"Added. It fires first at {_local(added)}. `shoal triggers list` shows it.")
     if find_server(context) is None:
         tell("Triggers fire only while `shoal run` is running.")
 
@@ -144,12 +143,12 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
 
 
 def _local(trigger: TriggerView) -> str:
-    """When it fires next, by its own time zone."""
+    """Format the next time in the trigger's time zone."""
     return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
 
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
-    """When it fires, in order; what is due already first."""
+    """Return the next times in order, with times already due first."""
     at = trigger.next_at
     while at is not None:
         yield TriggerTime(at, trigger.id, trigger.name, trigger.text)

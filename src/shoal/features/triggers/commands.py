@@ -1,4 +1,4 @@
-"""/remind: what an agent does later in a conversation."""
+"""/remind: schedule what an agent does later in a conversation."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 REMINDERS_MAX = 50
-"""Most triggers of a conversation that /remind adds to."""
+"""Most triggers that /remind adds to a conversation."""
 REMIND = CommandSpec(
     "remind",
     "schedule a reminder or a repeated task",
@@ -38,15 +38,16 @@ class RemindCommand:
         self._triggers = triggers
 
     async def remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
-        """/remind beside all threads of a channel: what is scheduled in all of it, or a reminder of that place."""
+        """Answer /remind in a channel, outside its threads: list everything scheduled there, or add a reminder for
+        the channel."""
         if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
             return await self.remind(asked, channel_of(asked.thread))
         return await self.remind(asked) if latest is None else None
 
     async def remind(self, asked: CommandRequest, channel: str = "") -> str:
-        """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
-        Conflict with what to tell."""
-        from shoal.features.triggers.when import REMIND_USAGE, parse_reminder  # 2 ms of a start
+        """Answer /remind. With `channel`, list and cancel cover the whole channel. Raises InvalidInput, NotFound and
+        Conflict with a message for the person."""
+        from shoal.features.triggers.when import REMIND_USAGE, parse_reminder  # saves 2 ms at start
 
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
@@ -70,13 +71,15 @@ class RemindCommand:
             end = rest.strip()
             fitting = [trigger for trigger in scheduled if end and trigger.id.lower().endswith(end.lower())]
             if len(fitting) != 1:
-                raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
+                raise NotFound(
+                    f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what is scheduled."
+                )
             await self._triggers.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
         wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
-                f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
+                f"{REMINDERS_MAX} things are already scheduled here. Cancel some: `/remind list` shows them."
             )
         spec = NewTrigger(
             kind=wanted.when.kind,

@@ -1,15 +1,15 @@
-"""Event files: JSON files put into `data/events/` that start turns, now, at a time, or again and again.
+"""Event files: JSON files in `data/events/` that start turns now, at a time, or repeatedly.
 
 type        what becomes of the file                         what starts the turn
 ----------  -----------------------------------------------  ------------------------------------------------------
-immediate   moves to done/ once the message is accepted, in  the scan that finds it; a full queue is tried again
+immediate moves to done/ once the message is accepted, in the scan that finds it; a full queue is retried
             a channel once it is posted
 one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
 periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
 any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
 
-A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times,
-and as often anew while it changes.
+A changed file replaces its trigger. A file that is not JSON may be half written: it is read again three times, and
+three more times after each change.
 """
 
 import asyncio
@@ -42,30 +42,32 @@ from shoal.kernel.zones import zone_named
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""How often the directory is listed; unlike the kernel's notices this also sees what another machine puts there."""
+"""Interval of directory listings, which also find files written on other machines, unlike the kernel's
+notifications."""
 LOOKS_A_SCAN = 20
-"""After so many looks it is scanned even if nothing has changed."""
+"""Listings after which the directory is scanned even without changes."""
 RETRY_SECONDS = (0.1, 0.2, 0.4)
 FILE_BYTES_MAX = 65_536
 FILES_MAX = 1000
-"""Most files of the directory that are looked at, and most that done/ and failed/ keep; the oldest go."""
+"""Most files read from the directory, and most kept in done/ and failed/. The oldest are deleted."""
 
 _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
-"""Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
+"""Event files act for the owner, because anyone who can write to the directory has full access. Files influenced by
+untrusted content are marked."""
 _NAME_BYTES_MAX = 255
 _WRITTEN_MAX = 4e9
-"""Latest time at which a file counts as written, in seconds since 1970; file systems may name later ones."""
+"""Latest modification time accepted, in seconds since 1970; file systems can name later ones."""
 _EventFileStamp: TypeAlias = tuple[int, int, int]
-"""By which a change of a file is seen: when it was written (in nanoseconds), its size and its inode."""
+"""A file's modification time (in nanoseconds), size and inode, which show that it has changed."""
 
 
 class _HalfWrittenError(InvalidInput):
-    """A file is no JSON, or not yet."""
+    """A file is not JSON, or not yet."""
 
 
 class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The format of a file, as the documents have it."""
+    """The format of an event file."""
 
     type: Literal["immediate", "one-shot", "periodic"]
     text: str
@@ -81,7 +83,7 @@ _decoder = msgspec.json.Decoder(_EventFile)
 
 
 ZoneOf = Callable[[str, ThreadId | None], Awaitable[str]]
-"""The time zone of the named agent, or of the one that answers in a place. Raises StoreError."""
+"""Returns the time zone of the named agent, or of the agent that answers in a place. Raises StoreError."""
 
 
 async def in_utc(agent: str, place: ThreadId | None) -> str:
@@ -103,14 +105,12 @@ class EventFiles:
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
-        """Scan, then scan again whenever something changes, until cancelled. Makes the directories.
-
-        While they cannot be read, as on a disk that was taken away, nothing is taken in and nothing forgotten.
-        """
+        """Scan, and scan again after each change, until cancelled. Creates the directories. While they are
+        unreadable, for example because a disk was removed, triggers stay as they are."""
         is_made, is_readable = False, True
         while True:
             try:
-                if not is_made:  # made anew, they would count as emptied
+                if not is_made:  # recreated, they would count as emptied
                     for path in (self.directory, self.directory / "done", self.directory / "failed"):
                         path.mkdir(parents=True, exist_ok=True)
                     is_made = True
@@ -123,12 +123,13 @@ class EventFiles:
                         break
             except OSError as error:
                 if is_readable:
-                    log.warning("event files cannot be read; put their directory back", extra={"why": str(error)})
+                    log.warning("event files cannot be read; restore their directory", extra={"why": str(error)})
                 is_readable = False
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def scan(self) -> None:
-        """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
+        """Import new and changed files, drop the triggers of deleted ones, and move finished files. Raises
+        StoreError."""
         present = self._present()
         stored: dict[str, list[Trigger]] = {}
         for trigger in sorted(await self.triggers.all(), key=lambda trigger: trigger.id):
@@ -138,7 +139,7 @@ class EventFiles:
             for trigger in stored.pop(name):
                 put_away = (self.directory / folder / name for folder in ("done", "failed"))
                 if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
-                    continue  # it has come, and may be tried again
+                    continue  # it has fired, and may be retried
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self.triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
@@ -149,13 +150,13 @@ class EventFiles:
                 left = await self._settle({name: present[name] for name in left}, stored)
         now = self._present() if left else {}
         for name, problem in left.items():
-            if now.get(name) == present[name]:  # else it is being written: the next scan looks again
+            if now.get(name) == present[name]:  # otherwise it is being written: the next scan reads it again
                 self._refuse(name, present[name], problem)
 
     async def _settle(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
     ) -> dict[str, "_HalfWrittenError"]:
-        """Do what each file wants; returns those that are to be read again, so that none of them holds up another."""
+        """Process each file. Returns those to read again, so that none delays the others."""
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:
@@ -180,10 +181,10 @@ class EventFiles:
             self._leave(name, stamp, error)
 
     def _leave(self, name: str, stamp: _EventFileStamp, error: OSError) -> None:
-        """Leave a file alone until it changes."""
+        """Ignore a file until it changes."""
         self._known[name] = stamp
         log.warning(
-            "an event file cannot be read or moved; check its directory, and done/ and failed/ in it",
+            "an event file cannot be read or moved; check the rights of its directory",
             extra={"file": name, "why": error.strerror},
         )
 
@@ -192,7 +193,7 @@ class EventFiles:
         for name in sorted(os.listdir(self.directory))[:FILES_MAX]:
             if name.startswith(".") or not name.endswith(".json") or not is_text(name):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # it has just gone
+            with contextlib.suppress(FileNotFoundError):  # just deleted
                 status = os.lstat(self.directory / name)
                 if stat.S_ISREG(status.st_mode):
                     stamps[name] = _stamp(status)
@@ -212,7 +213,7 @@ class EventFiles:
                     if (await self.target.send(prompt)).status != "busy":
                         self._put_away(name, "done")
                     return
-                # The file is put away by the scan that finds how the opening went.
+                # A later scan moves the file, once the outcome of the post is known.
                 fate = await self.target.fate(prompt.key)
                 if fate is None:
                     await self.target.open(Opening(prompt))
@@ -221,14 +222,14 @@ class EventFiles:
                 elif fate.state == "failed":
                     self._put_away(name, "failed", fate.error)
                 return
-            # Exactly one trigger says what the file says; the oldest, should two processes have added one.
+            # Keep exactly one trigger per file; the oldest, in case two processes added one.
             same = [trigger for trigger in stored if trigger.spec == spec]
             for trigger in stored:
                 if trigger not in same[:1]:
                     await self.triggers.remove(trigger.id)
             stored = same[:1]
             if not stored:
-                if spec.kind == "one-shot":  # one that has passed is due at once, and then late or missed
+                if spec.kind == "one-shot":  # a past time is due at once, and then late or missed
                     first_at = single_time(spec.schedule, zone_named(spec.timezone))
                 else:
                     first_at = first_time(spec, self.clock.now())
@@ -243,7 +244,7 @@ class EventFiles:
                 self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
 
     async def _is_on_its_way(self, trigger: Trigger) -> bool:
-        """Whether what a trigger has to say waits for its platform."""
+        """Whether a trigger's post is waiting for its platform."""
         if trigger.spec.thread is not None or trigger.last_at is None:
             return False
         fate = await self.target.fate(key_of(trigger, trigger.last_at))
@@ -254,11 +255,13 @@ class EventFiles:
         target.parent.mkdir(exist_ok=True)
         os.replace(self.directory / name, target)
         if reason:
-            os.utime(target)  # brought back, it is another event
-            ending = ".reason.txt"  # a name that leaves no room for it loses its own end
+            os.utime(target)  # a restored file is a new event
+            ending = ".reason.txt"  # a long name is shortened to make room
             beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
             target.with_name(beside).write_text(f"{reason}\n", "utf-8")
-            log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
+            log.warning(
+                "an event file was moved to failed/; the reason is in the file next to it", extra={"file": name}
+            )
         self._known.pop(name, None)
         names = os.listdir(target.parent)
         if len(names) > FILES_MAX:
@@ -272,26 +275,24 @@ def _stamp(status: os.stat_result) -> _EventFileStamp:
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
-    """What a regular file says, and which it is; a link, a pipe or a device in its place is refused.
-
-    Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError.
-    """
+    """Read and parse a regular file; return it with its identity. Rejects links, pipes and devices. Raises
+    InvalidInput with the error, _HalfWrittenError, OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InvalidInput("An event file has to be a regular file.")
+            raise InvalidInput("An event file must be a regular file.")
         content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
     if len(content) > FILE_BYTES_MAX:
         raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
     try:
         return _decoder.decode(content), _stamp(status)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"The event file does not have the form it needs: {refusal(error, _EventFile)}.") from None
+        raise InvalidInput(f"The event file is invalid: {refusal(error, _EventFile)}.") from None
     except UNREADABLE as error:
         raise _HalfWrittenError(f"The event file cannot be read: {refusal(error)}.") from None
 
 
 def _place_of(event: _EventFile) -> ThreadId | None:
-    """Where the turn takes place; None where the file does not say it. Raises InvalidInput."""
+    """Return where the turn takes place, or None if the file does not say. Raises InvalidInput."""
     try:
         if event.threadId:
             return parse_thread_id(event.threadId)
@@ -301,10 +302,8 @@ def _place_of(event: _EventFile) -> ThreadId | None:
 
 
 def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: datetime) -> NewTrigger:
-    """The file as a trigger; `source` had a hand in it. Words such as "tomorrow" count from when it was written.
-
-    Raises InvalidInput naming what is wrong.
-    """
+    """Convert the file to a trigger that `source` influenced. Relative times such as "tomorrow" count from when the
+    file was written. Raises InvalidInput."""
     from shoal.features.triggers.when import When, parse_schedule
 
     thread = _place_of(event) if event.threadId else None

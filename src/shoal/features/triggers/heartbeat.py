@@ -1,7 +1,5 @@
-"""The heartbeat: every so often the agent reads `data/HEARTBEAT.md` and does what stands there, without any history.
-
-An empty file (or one with nothing but headings and comments) costs no model call.
-"""
+"""The heartbeat: at an interval the agent reads `data/HEARTBEAT.md` and does what it says, without any history. An
+empty file, or one with only headings and comments, costs no model call."""
 
 import re
 from dataclasses import dataclass
@@ -20,16 +18,15 @@ TEXT_BYTES_MAX = 16_384
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ASK = (
-    "This is your heartbeat, not a message of a person. Below is your list of standing tasks. Do what is due now. "
-    "Nobody reads your answer here: tell people with the tools you have for that. If nothing is to be done, answer "
-    "[SILENT].\n\n"
+    "This is your heartbeat, not a message from a person. Below is your list of standing tasks. Do what is due now. "
+    "Nobody reads your answer here: use your tools to reach people. If nothing is due, answer [SILENT].\n\n"
 )
 
 
 @dataclass(eq=False, repr=False)
 class Heartbeat:
-    """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once; which
-    was the last is kept, so that a clock that is set back silences none."""
+    """Sends heartbeats to one thread. Beats are on a fixed grid of times, so that several processes send each one
+    once. The last beat is stored, so that setting the clock back silences none."""
 
     file: Path
     target: TriggerTarget
@@ -39,10 +36,8 @@ class Heartbeat:
     minutes: float
 
     async def run(self) -> None:
-        """Beat until cancelled; ends at once when `minutes` is 0.
-
-        A beat whose time was a moment ago is sent first: it may have been cut off.
-        """
+        """Send beats until cancelled; return at once if `minutes` is 0. A beat that was due a moment ago is sent
+        first, since it may have been interrupted."""
         seconds = self.minutes * 60
         if seconds <= 0:
             return
@@ -53,7 +48,7 @@ class Heartbeat:
             await self.beat()
 
     async def beat(self) -> bool:
-        """Send the file's tasks; False when it has none, or they were sent. Raises StoreError."""
+        """Send the file's tasks; False if it has none or they were already sent. Raises StoreError."""
         text = tasks(self.file)
         if not text:
             return False
@@ -65,7 +60,7 @@ class Heartbeat:
             return False
         number = (int(number) if number.isdecimal() else 0) + 1
         key = f"heartbeat:@{time}.{number}"
-        author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
+        author = Author("shoal", "heartbeat", trusted=True)  # the file is the owner's unless marked
         source = await self.source_of(self.file)
         await self.target.send(
             Prompt(
@@ -85,7 +80,8 @@ class Heartbeat:
 
 
 def tasks(file: Path) -> str:
-    """What a heartbeat file asks for; empty when it is missing or has only headings, comments and empty boxes."""
+    """Return the tasks of a heartbeat file; empty if it is missing or has only headings, comments and empty
+    checkboxes."""
     try:
         text = read_regular(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
     except OSError:

@@ -13,17 +13,15 @@ from shoal.kernel.phrases import short_line
 from shoal.kernel.zones import local_time, zone_named
 
 RETRY_SECONDS = (30.0, 120.0, 600.0)
-"""Pauses after which what a trigger wanted is tried again."""
+"""Pauses before each retry of a trigger's turn."""
 FAILURES_MAX = 5
-"""Failures in a row after which a trigger that comes again and again is switched off."""
+"""Consecutive failures after which a recurring trigger is switched off."""
 
 
 class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
-
-    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
-    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that.
-    """
+    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`. `schedule` is a cron
+    line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and `tainted_by` names the
+    untrusted content behind it; its turns are trusted no more than these."""
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
@@ -40,7 +38,7 @@ class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored trigger. `next_at` is None when it will not come again."""
+    """A stored trigger. `next_at` is None if it will not fire again."""
 
     id: str
     spec: NewTrigger
@@ -53,7 +51,7 @@ class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
+    """One due time of a trigger, claimed by one worker. Its id deduplicates the message it sends."""
 
     trigger: Trigger
     due_at: datetime
@@ -64,23 +62,23 @@ def source_of(spec: NewTrigger) -> str:
     """Return the untrusted source of a trigger's text, or an empty string."""
     if spec.tainted_by or spec.author.trusted:
         return spec.tainted_by
-    return f"a schedule of {spec.author.id or 'somebody unknown'}"
+    return f"a schedule of {spec.author.id or 'an unknown person'}"
 
 
 def title(trigger: Trigger) -> str:
-    """How a trigger is called: its name, else the end of its id."""
+    """Return a trigger's name, or the end of its id."""
     return trigger.spec.name or trigger.id[-6:]
 
 
 def switched_off(trigger: Trigger, problem: str) -> str:
-    """What is said of a trigger that has failed for good."""
-    return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
+    """Return the notice for a trigger that was switched off."""
+    return f"The trigger {title(trigger)} was switched off because it failed: {problem}"
 
 
 def missed(trigger: Trigger, due_at: datetime) -> str:
     """Return the notice of a missed one-time trigger, without text that others may have written."""
     spec = trigger.spec
-    with suppress(InvalidInput):  # the zone may be gone since
+    with suppress(InvalidInput):  # the zone may no longer exist
         due_at = due_at.astimezone(zone_named(spec.timezone))
     what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
     return (

@@ -1,4 +1,4 @@
-"""Calls about triggers: list, plan, add, pause and remove them, the morning brief, and webhooks."""
+"""API endpoints for triggers: list, plan, add, pause and remove them, the morning brief, and webhooks."""
 
 import re
 from collections.abc import Mapping
@@ -40,13 +40,14 @@ from shoal.tools.builtin.overview import BRIEF
 routes = Routes()
 
 DAY_TIMES_MAX = 4
-"""How many times of a trigger a calendar lists for each day."""
+"""Times per trigger and day that a calendar lists."""
 NAME_CHARS_MAX = 120
 BRIEF_TEXT = (
-    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to tell."
+    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to report."
 )
 BRIEF_AGENT: Mapping[str, str] = {
-    "system_prompt": "You send one person a short brief every morning, by the skill daily-brief. You only look.",
+    "system_prompt": "You send one person a short brief every morning, following the skill daily-brief. You only "
+    "read; you change nothing.",
     "profile": "locked",
     "tools": "overview, read, list, search_history, time",
 }
@@ -55,11 +56,9 @@ BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that starts a turn at a time: in `thread`, or in a new thread of `platform` and `channel`.
-
-    `schedule` is an ISO 8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30"; `kind` may
-    say which of the two it has to be. Without `timezone` it is that of whoever asks.
-    """
+    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`. `schedule` is an ISO
+    8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30"; `kind` may require one-shot
+    or periodic. `timezone` defaults to the caller's."""
 
     schedule: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     text: str
@@ -73,8 +72,8 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do. `title` is
-    its thread's in the list of all, empty elsewhere."""
+    """A trigger. `next_at` is null if it will not fire again. `words` describes its cron line. `title` is its
+    thread's in the list of all triggers, empty elsewhere."""
 
     id: str
     name: str
@@ -132,8 +131,8 @@ async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerVie
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):
-    """When an active trigger comes in the days that were asked for: the first times of each day, at most 4. With `more`
-    it comes more often on some of them."""
+    """When an active trigger fires in the requested days: the first times of each day, at most 4. With `more` it
+    fires more often on some of them."""
 
     id: str
     name: str
@@ -205,12 +204,12 @@ async def _wanted(
     by: Principal,
     body: TriggerRequest,
 ) -> NewTrigger:
-    """The trigger that a call asks for. Raises InvalidInput, ApiError."""
+    """Return the trigger that a call requests. Raises InvalidInput, ApiError."""
     if bool(body.thread) == bool(body.platform and body.channel):
-        raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
+        raise InvalidInput("Give either `thread`, or `platform` and `channel`.")
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
         known = ", ".join(sorted(connections.configured)) or "none"
-        raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected are: {known}.")
+        raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected platforms: {known}.")
     from shoal.features.triggers.when import parse_schedule, parse_when
 
     timezone, now = body.timezone or await zone_of(config, timezones, by), clock.now()
@@ -231,10 +230,10 @@ async def _wanted(
 
 
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A brief at an hour of a time zone, by default the caller's.
+    """A brief at a time of day in a time zone, by default the caller's.
 
     It goes to `thread` or to a new thread of `platform` and `channel`. Without these it goes to the owner's latest
-    direct conversation, or to the page if there is none. The agent `brief` is made when it is first named.
+    direct conversation, or to the page if there is none. The agent `brief` is created when it is first named.
     """
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
@@ -264,7 +263,7 @@ async def set_brief(
     agent, thread = body.agent, body.thread
     at = re.fullmatch(r"([01]?\d|2[0-3])(?:[:.]([0-5]\d))?", body.at.strip(), re.ASCII)
     if at is None:
-        raise InvalidInput(f"{body.at!r} is no hour. Write it as 8, 8:00 or 20:30.")
+        raise InvalidInput(f"{body.at!r} is not a time of day. Write 8, 8:00 or 20:30.")
     if not thread and not body.platform:
         thread = await store.settings.get(*OWNER_IN) or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
@@ -272,7 +271,7 @@ async def set_brief(
     asked = TriggerRequest(
         schedule, BRIEF_TEXT.format(timezone=timezone), thread, body.platform, body.channel, timezone, agent, BRIEF
     )
-    if agent == "brief" and agent not in agents.names():  # made only for a brief that can be sent
+    if agent == "brief" and agent not in agents.names():  # created only once the brief is valid
         first_time(
             await _wanted(clock, config, connections, agents, timezones, by, msgspec.structs.replace(asked, agent="")),
             clock.now(),
@@ -307,7 +306,7 @@ async def pause_trigger(triggers: TriggerStore, id: str) -> TriggerView:
     """Pause a trigger."""
     trigger = await _known_trigger(triggers, id)
     if not await triggers.pause(id):
-        raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to pause.")
+        raise Conflict(f"Trigger {id} is {trigger.state} and cannot be paused.")
     return _trigger_view(await _known_trigger(triggers, id))
 
 
@@ -316,7 +315,7 @@ async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock:
     """Resume a trigger that was paused or switched off."""
     trigger = await _known_trigger(triggers, id)
     if not await triggers.resume(id, first_time(trigger.spec, clock.now())):
-        raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
+        raise Conflict(f"Trigger {id} is {trigger.state} and cannot be resumed.")
     service.added.set()
     return _trigger_view(await _known_trigger(triggers, id))
 
@@ -325,7 +324,7 @@ async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock:
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """The call was taken in, now or, a `duplicate`, before. `thread` is empty into a channel: it is to be opened."""
+    """The call was accepted now or, if `duplicate`, before. `thread` is empty if it opens one in a channel."""
 
     accepted: bool
     duplicate: bool
@@ -346,13 +345,13 @@ async def take_hook(
     second turn."""
     hook = hooks.get(name)
     if hook is None:
-        raise NotFound("There is no webhook of this name. [triggers.webhooks.NAME] in shoal.toml makes one.")
+        raise NotFound("There is no webhook of this name. Add [triggers.webhooks.NAME] to shoal.toml.")
     body = await whole_body(request, seconds=options.body_seconds)
     headers = {key.lower(): value for key, value in request.headers.items()}
     now = clock.now()
     proved = proofs(headers, body, hook.secret.reveal(), now)
     if not proved:
-        raise ApiError(401, "unauthorized", "The call does not prove that it knows the secret of this webhook.")
+        raise ApiError(401, "unauthorized", "The call does not authenticate with the secret of this webhook.")
     text = render(hook.template, name, body)
     delivery = await first_delivery(store.settings, proved, f"hook:{name}", now, hook.repeat_seconds)
     if delivery is None:
@@ -373,5 +372,5 @@ async def take_hook(
         return HookAnswer(True, not fresh, "")
     receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
-        raise ApiError(429, "busy", "The conversation's queue is full; send it again later.", {"Retry-After": "30"})
+        raise ApiError(429, "busy", "The conversation's queue is full. Send it again later.", {"Retry-After": "30"})
     return HookAnswer(True, receipt.status == "duplicate", prompt.thread)

@@ -1,7 +1,7 @@
-"""When a trigger comes next: cron lines and single times in a time zone.
+"""Compute when triggers fire: cron lines and single times in a time zone.
 
-Clock changes: a time that does not exist comes at the next instant that does; one that occurs twice comes once, at the
-first. A cron line whose hour is `*` goes by the hours that pass, so it comes in each pass of a repeated hour.
+Clock changes: a skipped time fires at the next instant that exists, and a repeated time fires once, the first time. A
+cron line whose hour is `*` follows elapsed hours, so it fires in both passes of a repeated hour.
 """
 
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 20_000
 
 YEARS_MAX = 50
-"""Further ahead nothing is looked for."""
+"""How many years ahead times are searched."""
 
 MACROS: Mapping[str, str] = {
     "@hourly": "0 * * * *",
@@ -45,10 +45,8 @@ EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
 def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
-    """The first instant of the schedule later than `after`, in UTC; None when there is none.
-
-    Raises InvalidInput when the schedule or the time zone cannot be understood.
-    """
+    """Return the first instant of the schedule after `after`, in UTC, or None. Raises InvalidInput for an invalid
+    schedule or time zone."""
     zone = zone_named(spec.timezone)
     if spec.kind == "one-shot":
         at = single_time(spec.schedule, zone)
@@ -87,29 +85,31 @@ def times_by_day(
 
 
 def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
-    """The first instant of a cron line later than `after`, in UTC; None when there is none. Raises InvalidInput."""
+    """Return the first instant of a cron line after `after`, in UTC, or None. Raises InvalidInput."""
     return next((at for at in cron_times(schedule, zone_named(timezone), after) if at > after), None)
 
 
 def first_time(spec: NewTrigger, now: datetime) -> datetime:
-    """Check a new trigger and give its first instant. Raises InvalidInput saying what is wrong, or that it is past."""
+    """Validate a new trigger and return its first instant. Raises InvalidInput, also for a past time."""
     check(spec)
     at = next_after(spec, now)
     if at is None and spec.kind == "one-shot":
         raise InvalidInput(f"The time {spec.schedule} is past: it is {iso(now)} now. Give a later one.")
     if at is None:
-        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+        raise InvalidInput(f"The cron line {spec.schedule!r} never fires. Check its day and month.")
     return at
 
 
 def check(spec: NewTrigger) -> None:
-    """Raise InvalidInput where text, target, time zone or schedule of a trigger are wrong, whatever the time is."""
+    """Raise InvalidInput for an invalid text, target, time zone or schedule, regardless of the current time."""
     if not spec.text.strip():
-        raise InvalidInput("A trigger needs a text: what the agent is to do.")
+        raise InvalidInput("The trigger's text is empty. Say what the agent should do.")
     if len(spec.text) > TEXT_CHARS_MAX:
-        raise InvalidInput(f"A trigger's text has at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}.")
+        raise InvalidInput(
+            f"A trigger's text may have at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}."
+        )
     if (spec.thread is None) != bool(spec.platform and spec.channel):
-        raise InvalidInput("A trigger goes either into a thread or into a platform's channel: give one of the two.")
+        raise InvalidInput("Give either a thread or a platform's channel for the trigger.")
     if spec.thread is None:
         try:
             unopened(spec.platform, spec.channel)
@@ -123,16 +123,18 @@ def check(spec: NewTrigger) -> None:
 
 
 def single_time(text: str, zone: "ZoneInfo") -> datetime:
-    """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
+    """Parse an ISO 8601 time as an instant in UTC. Without an offset it is local time in `zone`. Raises
+    InvalidInput."""
     try:
         at = datetime.fromisoformat(text.strip())
         return at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{text[:80]!r} is no time. Give an ISO 8601 time such as 2026-05-04T09:00.") from None
+        raise InvalidInput(f"{text[:80]!r} is not a time. Give an ISO 8601 time such as 2026-05-04T09:00.") from None
 
 
 def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
+    """Yield instants of a cron line from about `after` on, never decreasing. The first ones may not be later than
+    `after`."""
     wall = after.astimezone(zone).replace(tzinfo=None)
     simulation = simulation_of(line, wall)
     if simulation.parts[2] == "*":
@@ -141,10 +143,8 @@ def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetim
 
 
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Every minute that passes and whose wall time matches, found day by day; nothing after YEARS_MAX years.
-
-    Not left to the library, which from inside a repeated half hour can skip one, or give an earlier instant.
-    """
+    """Yield every elapsed minute whose local time matches, day by day, for at most YEARS_MAX years. The library is
+    not used because, inside a repeated half hour, it can skip an instant or go back."""
     at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
     end = after + timedelta(days=366 * YEARS_MAX)
     while at < end:
@@ -163,7 +163,9 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
 
     expression = MACROS.get(line.strip().lower(), line)
     if len(line) > SCHEDULE_CHARS_MAX:
-        raise InvalidInput(f"A cron line has at most {SCHEDULE_CHARS_MAX} characters; {line[:40]!r}… has {len(line)}.")
+        raise InvalidInput(
+            f"A cron line may have at most {SCHEDULE_CHARS_MAX} characters; {line[:40]!r}… has {len(line)}."
+        )
     if len(expression.split()) != 5:
         raise InvalidInput(
             f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
@@ -172,7 +174,7 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
         return CronSim(expression, start)
     except (CronSimError, ValueError) as error:  # the latter for a number of thousands of digits
         reason = str(error).lower().removeprefix("bad ") if isinstance(error, CronSimError) else "number"
-        raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
+        raise InvalidInput(f"The cron line {line[:80]!r} has an invalid {reason}.") from None
 
 
 _AT = lazy_re.compile(r"At (?P<times>[\d:]++(?:(?:, | and )[\d:]++)*+)(?P<days> .+)")
@@ -196,12 +198,12 @@ _PLAINER = (
     (r"\bon Monday through Friday\b", "every weekday"),
     (r"\bon Saturday and Sunday\b", "every weekend"),
 )
-"""What the library says in another way than people do."""
+"""Rewrites the library's phrases into everyday English."""
 
 
 @lru_cache(maxsize=WORDS_KEPT)
 def in_words(schedule: str) -> str:
-    """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
+    """Describe a cron line: "every weekday at 9:00". Returns an invalid line unchanged."""
     expression = MACROS.get(schedule.strip().lower(), schedule)
     try:
         text = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
@@ -217,11 +219,11 @@ def in_words(schedule: str) -> str:
 
 
 def instant(wall: datetime, zone: "ZoneInfo") -> datetime:
-    """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
+    """Convert a local time to an instant: the first of two, or the end of the gap if it does not exist."""
     at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == wall:
         return at
-    # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
+    # In a gap. Read with the earlier offset, the local time is as far after the gap's end as it is into the gap.
     before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
     while at - before > timedelta(seconds=1):  # the first instant, to the second, that has the offset after the gap
         middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)

@@ -1,24 +1,25 @@
-"""Starts turns when their triggers are due, each occurrence once over all workers.
+"""Start turns when their triggers are due, each occurrence once across all workers.
 
-what was found                               what happens
+state of the occurrence                      what happens
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
-it was due before this home was restored     recorded as missed: it may have come after the backup was made
-a single time, later than that               recorded as missed, and its thread is told; comes if it was so by a clock
-                                             that was set back since
-a cron line that missed several              one is sent if the last of them is not too late, else all are missed
-to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
+due before this home was restored            recorded as missed: it may have fired after the backup was made
+a single time, later than that               recorded as missed, and its thread gets a notice; fires later if a clock
+                                             that has since been set back missed it
+a cron line that missed several              one is sent if the latest is within the limit, otherwise all are missed
+next time computed by a clock since set      fires at its next time by the current clock, never twice for one time
+back
 claimed, but the process died before         sent again at the next start; the key makes it one message
-the mailbox is full                          tried again after 30 s, 2 min, 10 min, unless it comes again sooner;
+the mailbox is full                          retried after 30 s, 2 min, 10 min, unless it fires again sooner;
                                              a single time every 10 min, for outage_seconds
-it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
-                                             prompt is accepted with that. The outbox notes with the trigger how it
-                                             went. If the trigger comes again while the post waits, that one has failed
-the process died twice while sending it      it has failed for good
-an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
-                                             switched off and somebody is told, but not while a mailbox is full or a
-                                             platform away
-a turn that one has started failed           noted with the end of the turn, see store.py
+for a channel                                "sent" means that the outbox has a post that opens a thread and accepts
+                                             the prompt with it. The outbox records the outcome with the trigger. If
+                                             the trigger fires again while the post waits, that occurrence has failed
+the process died twice while sending it      it has failed permanently
+an occurrence failed permanently             the trigger fires less often for a while; after five in a row it is
+                                             switched off with a notice, but not while a mailbox is full or a platform
+                                             is unavailable
+a turn that it started failed                recorded with the end of the turn, see store.py
 """
 
 import asyncio
@@ -69,39 +70,40 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
-"""Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
+"""Longest sleep, and so the longest delay after another process added a trigger or the machine was suspended."""
 LATE_SECONDS_MIN = 120.0
-"""An occurrence this late is still on time, whatever catch_up_seconds says."""
+"""An occurrence this late counts as on time, whatever catch_up_seconds is."""
 LATE_TOLD_SECONDS = 300.0
-"""From here on the message says that it comes late."""
+"""Lateness from which the message mentions it."""
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
 
 class TriggerTarget(Protocol):
-    """Where messages enter; the orchestrator."""
+    """Where messages enter: the orchestrator."""
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably."""
         ...
 
     async def open(self, opening: Opening) -> bool:
-        """Have a prompt begin a thread in a channel, once for its key; durable. Raises InvalidInput if it cannot be."""
+        """Have a prompt open a thread in a channel, once per key; durable. Raises InvalidInput if it cannot."""
         ...
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """What has become of that; None when it was never asked for."""
+        """Return the state of that prompt, or None if it was never submitted."""
         ...
 
     async def withdraw(self, key: str) -> str | None:
-        """Give that up if it waits for its platform; what has kept it from it, None if it does not wait."""
+        """Withdraw that prompt if it is waiting for its platform. Returns what delayed it, or None if it was not
+        waiting."""
         ...
 
 
 SourceOf = Callable[[Path], Awaitable[str]]
-"""What untrusted content had a hand in a file; empty when none had."""
+"""Returns the untrusted source that influenced a file, or an empty string."""
 Tell = Callable[[Trigger, str], Awaitable[None]]
-"""Says a sentence about a trigger to whoever should know, such as its thread."""
+"""Sends a notice about a trigger to its thread or its owner."""
 
 
 async def _log(trigger: Trigger, text: str) -> None:
@@ -109,7 +111,7 @@ async def _log(trigger: Trigger, text: str) -> None:
 
 
 def told_by(notices: Notices) -> Tell:
-    """Tells of a trigger in its thread, or the owner where each occurrence opens a thread of its own."""
+    """Send a notice to a trigger's thread, or to the owner if each occurrence opens a thread."""
 
     async def tell(trigger: Trigger, text: str) -> None:
         await _log(trigger, text)
@@ -123,8 +125,8 @@ def told_by(notices: Notices) -> Tell:
 
 @dataclass(eq=False, repr=False)
 class TriggerService:
-    """The timer loop over the stored triggers. Whoever adds or changes one sets `added`: that ends the present wait, or
-    the next one."""
+    """The timer loop over the stored triggers. Set `added` after adding or changing a trigger to end the current
+    wait, or the next."""
 
     triggers: TriggerStore
     target: TriggerTarget
@@ -139,7 +141,7 @@ class TriggerService:
     restored_at: datetime | None = None
     _wall_ahead_seconds: float = field(default=0.0, init=False)
     _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
-    """What is to be tried again, by the monotonic clock."""
+    """Occurrences to retry, by the monotonic clock."""
 
     @classmethod
     def of(cls, services: "Services") -> Self:
@@ -160,13 +162,13 @@ class TriggerService:
         self._full_max = timedelta(seconds=max(self.outage_seconds, sum(RETRY_SECONDS)))
 
     async def add(self, spec: NewTrigger) -> Trigger:
-        """Store a trigger, durably. Raises InvalidInput for a schedule that never comes."""
+        """Store a trigger, durably. Raises InvalidInput if its schedule never fires."""
         trigger = await self.triggers.add(spec, first_time(spec, self.clock.now()))
         self.added.set()
         return trigger
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Remove those of people who have no access any more. Yields who had left each, and its name."""
+        """Remove the triggers of people who lost access. Yields each person and the trigger's name."""
         for trigger in await self.triggers.all():
             spec = trigger.spec
             place = spec.thread or unopened(spec.platform, spec.channel)
@@ -175,13 +177,13 @@ class TriggerService:
                 yield spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”"
 
     async def tell_switched_off(self, id: str) -> None:
-        """Tell of a trigger into a channel whose last try has failed, which is noted with it."""
+        """Send the notice of a trigger into a channel whose last try failed, and record that."""
         for trigger in await self.triggers.all():
             if trigger.id == id and trigger.state == "failed":
                 await self.tell(trigger, switched_off(trigger, trigger.error))
 
     async def run(self) -> None:
-        """Serve until cancelled. A store that fails ends it with a StoreError."""
+        """Serve until cancelled. Raises StoreError if the store fails."""
         await self.recover()
         while True:
             ahead, before = wall_ahead(self.clock), self._wall_ahead_seconds
@@ -199,7 +201,7 @@ class TriggerService:
             self.added.clear()
 
     async def recover(self) -> None:
-        """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
+        """Send again what was claimed shortly before the process ended. Duplicates are dropped."""
         now, triggers = self.clock.now(), await self.triggers.all()
         self._wall_ahead_seconds = wall_ahead(self.clock)
         await self._come_sooner(triggers)
@@ -209,15 +211,19 @@ class TriggerService:
             if claimed_at is None or not (is_coming or trigger.state == "done"):
                 continue
             key = key_of(trigger, claimed_at)
-            if claimed_at > now and await self.triggers.was_missed(key):  # by a clock that ran ahead: it is to come
+            if claimed_at > now and await self.triggers.was_missed(
+                key
+            ):  # missed by a clock that ran ahead: it can still fire
                 continue
             if now - claimed_at < self._late_max and (self.restored_at is None or claimed_at > self.restored_at):
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
-        """Have each come as soon as it would if its next time were computed now: that was computed by a clock which may
-        have been set back since. None comes before it was made, and no occurrence is taken again. A single time that
-        was missed by that clock is to come."""
+        """Move triggers forward whose next time was computed by a clock that has since been set back.
+
+        None fires before it was created, and no occurrence is claimed twice. A single time that this clock missed can
+        fire again.
+        """
         now = self.clock.now()
         for trigger in triggers:
             if trigger.state == "missed":
@@ -228,7 +234,7 @@ class TriggerService:
                 continue
             latest: datetime | None = None
             if trigger.spec.kind == "periodic":
-                with contextlib.suppress(InvalidInput):  # told when it is due
+                with contextlib.suppress(InvalidInput):  # reported when it is due
                     latest = next_after(trigger.spec, max(now + _backoff(trigger), trigger.created_at))
             elif trigger.failures or trigger.error:
                 latest = now + timedelta(seconds=RETRY_SECONDS[min(trigger.failures, len(RETRY_SECONDS)) - 1])
@@ -236,7 +242,7 @@ class TriggerService:
                 await self.triggers.sooner(trigger, latest)
 
     async def fire_due(self) -> None:
-        """Claim and send everything that is due now, first what is to be tried again."""
+        """Claim and send everything that is due, retries first."""
         while self._retries and self._retries[0][0] <= self.clock.monotonic():
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
@@ -252,7 +258,7 @@ class TriggerService:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
-                    if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
+                    if is_late and trigger.spec.kind == "periodic":  # unless it has fired on time since
                         latest = next_after(trigger.spec, earliest)
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
@@ -263,15 +269,15 @@ class TriggerService:
                 if occurrence is not None and is_late:
                     log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
                     is_restored = self.restored_at is not None and occurrence.due_at <= self.restored_at
-                    if trigger.spec.kind == "one-shot" and not is_restored:  # after a restore the owner is told once
+                    if trigger.spec.kind == "one-shot" and not is_restored:  # after a restore the owner gets one notice
                         await self.tell(trigger, missed(trigger, occurrence.due_at))
                 elif occurrence is not None:
                     await self._deliver(occurrence, attempt=0)
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self.clock.now(), occurrence.due_at
-        if spec.kind == "one-shot":  # it may have come before
-            with contextlib.suppress(InvalidInput):  # its zone may be gone since
+        if spec.kind == "one-shot":  # it may have fired before
+            with contextlib.suppress(InvalidInput):  # the zone may no longer exist
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
@@ -280,7 +286,7 @@ class TriggerService:
                 asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
                 text = spec.text
                 if late > timedelta(seconds=LATE_TOLD_SECONDS):
-                    text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
+                    text += f"\n\n(This was due at {iso(due_at)} and is late.)"
                 author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
                 prompt = message_of(spec, occurrence.key, text, author, now)
                 if spec.thread is None:
@@ -304,7 +310,7 @@ class TriggerService:
         if is_full and spec.kind == "periodic":
             now, seconds = self.clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             coming: datetime | None = None
-            with contextlib.suppress(InvalidInput):  # told when it is due
+            with contextlib.suppress(InvalidInput):  # reported when it is due
                 coming = next_after(spec, now)
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self.clock.monotonic() + seconds
@@ -318,7 +324,7 @@ class TriggerService:
             await self.tell(trigger, switched_off(trigger, problem))
 
     async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
-        """Have one come less often that cannot get through; a model or a platform may be away for long."""
+        """Make a failing trigger fire less often, since a model or platform may be away for long."""
         if _is_last(trigger):
             return trigger
         await self.triggers.settle(trigger, error=problem)
@@ -326,7 +332,7 @@ class TriggerService:
 
 
 def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: datetime) -> Prompt:
-    """What a trigger says when it comes, once by that key."""
+    """Build the message of an occurrence; its key deduplicates it."""
     place = spec.thread or unopened(spec.platform, spec.channel)
     return Prompt(
         place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
@@ -334,10 +340,10 @@ def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: dateti
 
 
 def _backoff(trigger: Trigger) -> timedelta:
-    """How much later one that failed comes."""
+    """Return the delay of a failing trigger."""
     return timedelta(seconds=min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0)
 
 
 def _is_last(trigger: Trigger) -> bool:
-    """Whether a trigger that fails once more is switched off."""
+    """Whether one more failure switches the trigger off."""
     return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"

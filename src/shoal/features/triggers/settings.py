@@ -42,15 +42,15 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     """Webhooks by name."""
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """What is wrong with webhooks."""
+        """Return errors in the webhooks."""
         for name, hook in self.webhooks.items():
             at = ("webhooks", name)
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-                yield at, "has another name than a path can have; allowed: letters, digits, - and _"
+                yield at, "has an invalid name; allowed: letters, digits, - and _"
             if not hook.secret:
                 yield (*at, "secret"), "is missing; allowed: any text of at least 16 characters that the caller knows"
             if bool(hook.thread) == bool(hook.channel):
-                yield at, "needs a thread, or else a channel; give one of the two"
+                yield at, "needs either a thread or a channel"
             if hook.thread and hook.thread.count(":") != 2:
                 yield (*at, "thread"), f'is "{hook.thread}"; allowed: PLATFORM:CHANNEL:THREAD'
             if hook.channel and hook.channel.count(":") != 1:

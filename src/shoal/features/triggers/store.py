@@ -1,11 +1,11 @@
-"""The triggers' transactions, and what the end of a turn that one has started does to it.
+"""The triggers' transactions, and the effect of a turn's end on the trigger that started it.
 
-the turn has      a trigger that comes once                            one that comes again and again
----------------   --------------------------------------------------   ---------------------------------------------
-been answered     is done                                              starts anew with counting failures
-failed            comes again after each of RETRY_SECONDS, then it     comes at its next time; after FAILURES_MAX in
-                  has failed, and its thread is told                   a row it has failed, and its thread is told
-been stopped      is done                                              comes at its next time
+the turn         a one-time trigger                                   a recurring trigger
+--------------   --------------------------------------------------   ---------------------------------------------
+was answered     is done                                              resets its count of failures
+failed           fires again after each of RETRY_SECONDS, then it     fires at its next time; after FAILURES_MAX in
+                 has failed, and its thread gets a notice             a row it has failed, and its thread gets a notice
+was stopped      is done                                              fires at its next time
 """
 
 import logging
@@ -41,12 +41,12 @@ _trigger = reader(Trigger, spec=msgspec.json.Decoder(NewTrigger).decode)
 
 
 def key_of(trigger: Trigger, due_at: datetime) -> str:
-    """The key of an occurrence."""
+    """Return the key of an occurrence."""
     return f"{trigger.id}@{to_micros(due_at)}"
 
 
 WALKS = (Walk("occurrences", ("",), False), Walk("triggers", ("",), True))
-"""Old rows that go: every occurrence, and triggers that do not come again once what they said was posted."""
+"""Deletes old rows: all occurrences, and triggers that will not fire again and whose message was posted."""
 
 
 class TriggerStore(StorePart, Cause):
@@ -58,7 +58,7 @@ class TriggerStore(StorePart, Cause):
 
     @writes_at
     def add(self, at: datetime, spec: NewTrigger, next_at: datetime, *, rests: bool = False) -> Script[Trigger]:
-        """Store a trigger; one that `rests` comes when it has been resumed."""
+        """Store a trigger. One that `rests` fires only after it is resumed."""
         identity = self._clock.new_id()
         yield from query("trigger_insert", id=identity, spec=dump(spec), next_at=next_at, now=at)
         if rests:
@@ -68,12 +68,13 @@ class TriggerStore(StorePart, Cause):
         return Trigger(identity, spec, "active", next_at, at)
 
     async def all(self) -> list[Trigger]:
-        """All of them that can be read, the next due first."""
+        """Return all readable triggers, next due first."""
         return readable(_trigger, await self._read("triggers_all"))
 
     @writes
     def remove(self, trigger: str) -> Script[bool]:
-        """Delete it, and give up its post that still waits to open a thread; False when there is none."""
+        """Delete a trigger and withdraw its post if it is waiting to open a thread. Returns False if it does not
+        exist."""
         yield from query("trigger_hush", id=trigger)
         return bool((yield from query("trigger_delete", id=trigger)))
 
@@ -81,7 +82,7 @@ class TriggerStore(StorePart, Cause):
         return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
-        """Those whose time has come; one that cannot be read is switched off."""
+        """Return the triggers that are due. Switches off unreadable ones."""
         rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
         triggers = readable(_trigger, rows)
         for id in {text(row[0]) for row in rows} - {trigger.id for trigger in triggers}:
@@ -93,9 +94,8 @@ class TriggerStore(StorePart, Cause):
     def claim(
         self, at: datetime, trigger: Trigger, next_at: datetime | None, *, missed: bool = False
     ) -> Script[Occurrence | None]:
-        """Advance it to `next_at` and take the occurrence that was due, once over all workers; None when another did.
-
-        `missed` records it as missed instead."""
+        """Advance a trigger to `next_at` and claim the due occurrence, once across all workers. Returns None if
+        another worker did. `missed` records it as missed instead."""
         if trigger.next_at is None:
             return None
         due_at = trigger.next_at
@@ -111,23 +111,23 @@ class TriggerStore(StorePart, Cause):
         return bool(await self._read("occurrence_missed", key=key))
 
     async def sooner(self, trigger: Trigger, next_at: datetime) -> None:
-        """Bring it forward to that time."""
+        """Bring a trigger forward to that time."""
         await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
 
     async def again(self, trigger: Trigger, next_at: datetime, *, error: str = "") -> None:
-        """Let a one-time trigger that was claimed or missed come again, unless it was removed."""
+        """Let a one-time trigger that was claimed or missed fire again, unless it was removed."""
         await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:
-        """Let it rest until it is resumed; False when it is not active."""
+        """Pause a trigger until it is resumed; False if it is not active."""
         return bool(await self._write("trigger_pause", id=trigger))
 
     @writes
     def resume(self, trigger: str, next_at: datetime) -> Script[bool]:
-        """Let one that rests or was switched off come again, its failures forgotten; False for any other."""
+        """Resume a trigger that is paused or was switched off, and reset its failures. Returns False for any other."""
         rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
         yield from query("due", what="triggers")
         return bool(rows)

@@ -1,4 +1,4 @@
-"""The tools `remind` and `schedule`: what starts turns of a conversation by the clock."""
+"""The tools `remind` and `schedule`, which start turns of a conversation by the clock."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -31,7 +31,7 @@ WHEN_FORMS = (
 )
 
 AddTrigger = Callable[[NewTrigger], Awaitable[Trigger]]
-"""Stores a trigger. Raises InvalidInput for a schedule that never comes."""
+"""Stores a trigger. Raises InvalidInput if its schedule never fires."""
 
 
 _REMINDER = Traits(
@@ -55,16 +55,16 @@ def trigger_tools(services: "Services") -> list[Tool]:
 
 
 def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """`remind` as one of the tools."""
+    """Build `remind`."""
 
     @REMIND
     def remind(
         context: ToolContext,
         when: Annotated[str, f"When: {WHEN_FORMS}."],
-        text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
+        text: Annotated[str, "The message you receive then in this conversation.", Meta(max_length=4000)],
         timezone: Annotated[str, ZONE] = "",
     ) -> Invocation:
-        """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
+        """Schedule a message to yourself in this conversation, once or repeatedly. You then act on it and answer."""
         return _reminder(add_trigger, "remind", "", when, text, timezone, context)
 
     return remind
@@ -73,10 +73,10 @@ def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
 def _reminder(
     add_trigger: AddTrigger, name: str, does: str, when: str, text: str, timezone: str, context: ToolContext
 ) -> Invocation:
-    """A call that schedules a turn of its conversation. Raises ToolError for what cannot be scheduled."""
+    """Build the call that schedules a turn of its conversation. Raises ToolError for an invalid schedule."""
     text, when, timezone = text.strip(), " ".join(when.split()), timezone or context.timezone
     if not text:
-        raise ToolError("There is nothing to be reminded of: the text is empty.")
+        raise ToolError("The text is empty. Say what to be reminded of.")
 
     def moment() -> "When":
         from shoal.features.triggers.when import parse_when
@@ -109,7 +109,7 @@ def _reminder(
 
 
 def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """`schedule` works on the same rows as `remind`, /remind, the command line, the API and the page."""
+    """Build `schedule`, which works on the same rows as `remind`, /remind, the command line, the API and the page."""
 
     async def own(context: ToolContext) -> list[Trigger]:
         return [trigger for trigger in await triggers.all() if trigger.spec.thread == context.chat]
@@ -123,37 +123,37 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
-        """Cancel, pause or resume the one of this id, or whose id alone ends like that. Raises ToolError."""
+        """Cancel, pause or resume the trigger with this id, or the only one whose id ends with it. Raises ToolError."""
         fitting = [trigger for trigger in await own(context) if trigger.id.endswith(id)]
         if len(fitting) != 1:
-            raise ToolError(f"There is no {id!r} in this conversation; list tells what there is.")
+            raise ToolError(f"There is no {id!r} in this conversation. Use list to see the ids.")
         trigger = fitting[0]
         if do == "cancel":
             await triggers.remove(trigger.id)
             return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=line_source(trigger))
         if do == "pause":
             if not await triggers.pause(trigger.id):
-                raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
-            return ToolOutput(f"Paused {trigger.id}; resume lets it come again.")
+                raise ToolError(f"It is {trigger.state} and cannot be paused.")
+            return ToolOutput(f"Paused {trigger.id}. Use resume to continue it.")
         with as_tool_error(InvalidInput):
             at = first_time(trigger.spec, context.clock.now())
         if not await triggers.resume(trigger.id, at):
-            raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
-        return ToolOutput(f"{trigger.id} comes again, next at {_local(at, context.timezone)}.")
+            raise ToolError(f"It is {trigger.state} and cannot be resumed.")
+        return ToolOutput(f"Resumed {trigger.id}, next at {_local(at, context.timezone)}.")
 
     @SCHEDULE
     def schedule(
         context: ToolContext,
         do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],
-        id: Annotated[str, "cancel, pause, resume: the id that list or create told.", Meta(max_length=64)] = "",
+        id: Annotated[str, "cancel, pause, resume: the id from list or create.", Meta(max_length=64)] = "",
         when: Annotated[str, Meta(description=f"create: {WHEN_FORMS}.", max_length=200)] = "",
         text: Annotated[
-            str, Meta(description="create: what you are told then, as a message in this conversation.", max_length=4000)
+            str, Meta(description="create: the message you receive then in this conversation.", max_length=4000)
         ] = "",
         timezone: Annotated[str, Meta(description=f"create: {ZONE}", max_length=64)] = "",
     ) -> Invocation:
-        """Make, list, pause, resume or cancel what starts a turn of yours in this conversation by the clock: reminders
-        and recurring tasks. To change one, cancel it and create another."""
+        """Create, list, pause, resume or cancel reminders and recurring tasks of this conversation, each of which
+        starts a turn of yours. To change one, cancel it and create another."""
         id = id.strip()
         if do == "create":
             return _reminder(add_trigger, "schedule", "create ", when, text, timezone, context)
@@ -172,14 +172,14 @@ def _local(at: datetime, timezone: str) -> str:
 
 
 def line_source(trigger: Trigger) -> str:
-    """Return the untrusted source of a trigger's line: its text's, or that of an error that a platform or a model
-    wrote; empty where there is none."""
+    """Return the untrusted source of a trigger's line: that of its text, or of an error message from a platform or
+    model. Empty if none."""
     error = f"the error of a schedule ({title(trigger)})" if trigger.error not in ("", QUEUE_FULL) else ""
     return source_of(trigger.spec) or error
 
 
 def trigger_line(trigger: Trigger) -> str:
-    """A trigger in a line: id, state, when, what, and what is wrong with it."""
+    """Describe a trigger in one line: id, state, time, text and error."""
     spec = trigger.spec
     text = " ".join(spec.text.split())
     text = text if len(text) <= TEXT_SHOWN_MAX else f"{text[: TEXT_SHOWN_MAX - 1]}…"

@@ -1,4 +1,4 @@
-"""Webhooks: which there are, and the message that a call makes of its template."""
+"""Webhooks, and the messages that calls render from their templates."""
 
 from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
@@ -17,13 +17,13 @@ Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, 
 
 VALUE_CHARS_MAX = 500
 BODY_CHARS_MAX = 10_000
-"""Of a longer body, `{{ body }}` brings in the beginning."""
+"""Longest body for `{{ body }}`. The rest is cut off."""
 
 _PLACE = lazy_re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 
 
 class Webhooks(dict[str, HookSettings]):
-    """The webhooks by name."""
+    """The configured webhooks by name, and the rendering of their messages."""
 
     @classmethod
     def of(cls, services: "Services") -> Self:
@@ -31,10 +31,10 @@ class Webhooks(dict[str, HookSettings]):
 
 
 def render(template: str, name: str, body: bytes) -> str:
-    """Fill a template: `{{ a.b.0 }}` by the value at that path of the JSON body, `{{ body }}` by all of it.
+    """Fill a template: `{{ a.b.0 }}` with the value at that path of the JSON body, `{{ body }}` with all of it.
 
-    Values come from outside: each is a short text in quotes on one line, the body a block marked untrusted, and neither
-    can end such a block. What is not there reads `(none)`. Without a template, the body alone. Raises InvalidInput when
+    Values are untrusted: each becomes a short quoted text on one line, and the body a block marked untrusted, which no
+    content can close. Missing values read `(none)`. Without a template, the result is the body. Raises InvalidInput if
     the template needs values and the body is not JSON.
     """
     wanted = template.strip() or "{{ body }}"

@@ -172,7 +172,7 @@ def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
 
 
 def _not_understood(text: str) -> str:
-    return f"No time is understood in {text[:80]!r}; write for example {EXAMPLES}."
+    return f"I cannot read a time in {text[:80]!r}. Write for example {EXAMPLES}."
 
 
 class _Clock(NamedTuple):
@@ -263,7 +263,7 @@ class _PhraseReader:
     def _periodic(self, line: str) -> tuple[When, int]:
         timezone = self._zone()
         if next(cron_times(line, zone_named(timezone), self._now), None) is None:
-            raise InvalidInput(f"The cron line {line!r} never comes. Check its day and month.")
+            raise InvalidInput(f"The cron line {line!r} never fires. Check its day and month.")
         return When("periodic", line, timezone), self._at
 
     def _single(self, at_in: "Callable[[ZoneInfo], datetime]") -> tuple[When, int]:

@@ -1,4 +1,4 @@
-"""Undo: what turns did to files, shown and restored."""
+"""Undo: show what turns did to files, and restore them."""
 
 from shoal.feature import CliCommand, Feature
 

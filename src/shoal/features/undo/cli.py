@@ -1,4 +1,4 @@
-"""`shoal threads changes` and `shoal threads undo`: what turns did to files, and restoring them."""
+"""`shoal threads changes` and `shoal threads undo`: show what turns did to files, and restore them."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 
 @command(example="shoal threads undo terminal:local:main")
 @click.argument("turn", default="last")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--keep", "since", flag_value="keep", help="Keep files that have changed since.")
 @click.option("--overwrite", "since", flag_value="overwrite", help="Restore those files too.")
 @as_usage()
@@ -64,7 +64,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         print(f"Not restored: {printable(entry.path)}. {entry.why}")
     if done.not_restored > len(done.left):
         print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
-    tell(f"`shoal threads undo {id} back` takes that back.")
+    tell(f"`shoal threads undo {id} back` reverses this.")
 
 
 def _changes_lines(found: TurnChanges) -> Iterator[str]:

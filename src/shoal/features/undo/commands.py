@@ -1,4 +1,4 @@
-"""/undo: what the last turn did to files, and restoring them."""
+"""/undo: show what the last turn did to files, and restore them."""
 
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ class UndoCommand:
         self._undo = undo
 
     async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
+        """Answer /undo: show the last turn's changes; `last`, a number or an id restores files, `back` reverses the
+        last undo."""
         zone = await self._commands.zone(asked)
         undo, hows = self._undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
@@ -58,7 +59,7 @@ class UndoCommand:
                 left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
                 if done.not_restored > len(left):
                     left.append(f"\n- and {done.not_restored - len(left)} more")
-                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
+                return f"Restored {counted(done.restored, 'file')}. `/undo back` reverses this.{''.join(left)}"
             case _:
                 shows = "`/undo` shows what my last turn did to files"
-                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
+                return f"{shows}; `/undo last` restores them, `/undo back` reverses that."

@@ -24,7 +24,7 @@ from shoal.tools.trees import Trees, entry_of, read_file
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGEABLE = 0o300
-"""What the rights of a folder need for its entries to be changed."""
+"""Permissions that a folder needs while its entries change."""
 
 
 def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Parts, str]:
@@ -119,7 +119,7 @@ def _remove(place: _Place, change: TreeChange) -> None:
 
 def _check_kept(place: _Place, change: TreeChange) -> None:
     if place.found is not None and change.before is not None and change.before.lacks:
-        raise OSError("It is not kept, so it stays.")
+        raise OSError("It is not stored, so it stays.")
 
 
 def _put(place: _Place, change: TreeChange) -> None:
@@ -150,7 +150,7 @@ def _put(place: _Place, change: TreeChange) -> None:
         os.mkfifo(temporary, dir_fd=folder)
         _chmod(folder, temporary, after.mode)
     else:
-        raise OSError("It was not kept.")
+        raise OSError("It was not stored.")
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 

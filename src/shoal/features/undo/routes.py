@@ -1,4 +1,4 @@
-"""The API's calls about what turns did to files."""
+"""API endpoints for what turns did to files."""
 
 import msgspec
 
@@ -16,8 +16,7 @@ routes = Routes()
 
 
 class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of files that are not as the turn left them: nothing is done where there are any, they stay, or they
-    are restored too."""
+    """How to treat files that changed after the turn: stop if there are any, keep them, or restore them too."""
 
     since: ChangedSince = "ask"
 

@@ -1,15 +1,14 @@
-"""What turns did to files: shown, and undone. An undo is undone in the same way.
+"""Show and undo what turns did to files. An undo can itself be undone.
 
     an undo's row says       the workspace is           a crash there
     ----------------------   ------------------------   ----------------------------------------------------------
-    nothing yet              as it was found            nothing happened
+    nothing yet unchanged nothing happened
     begun, no end            somewhere in between       the next start brings it to what the row says, and ends it
     ended                    as it was left             it is done: journaled, audited, and told to the model
 
-What a turn did is what differs between its two checkpoints, in files. Where other turns were at work in the same
-workspace meanwhile and changed the same file, it may be theirs: that is `shared`, and asked about like a file that was
-changed since. A subagent's work counts as its parent's; what it does after the end of its parent's turn is a turn of
-its own in the same conversation.
+A turn's changes are the differences between its two checkpoints. If other turns in the same workspace changed a file at
+the same time, it is `shared` and confirmed like a file that changed since. A subagent's changes count as its parent's;
+after the end of the parent's turn they are a turn of their own in the same conversation.
 """
 
 import logging
@@ -53,24 +52,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_TURN = "last"
-"""Stands for the last turn of a thread whose changes can be undone."""
+"""Names the last turn of a thread whose changes can be undone."""
 LAST_UNDO = "back"
-"""Stands for the last undo of a thread that was not taken back."""
+"""Names the last undo of a thread that was not undone itself."""
 SHOWN_MAX = 200
 DIFF_CHARS_MAX = 200_000
 NAMED_MAX = 20
-"""Most files that the model, a refusal and the journal name."""
+"""Most files listed to the model, in errors and in the journal."""
 BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
-"""Longest number by which a turn is named."""
+"""Longest number that can name a turn."""
 RESTORE_SECONDS_MAX = 900.0
-"""For how long a restoration that is cut by a crash marks what changes."""
+"""How long files changed by an interrupted restoration stay marked."""
 NOT_HERE = (
-    "What this turn found is not on this machine: it is on the one that ran it, unless it was lost there too. "
-    "With [files] url every machine has it."
+    "The files before this turn are not stored on this machine. Undo it on the machine that ran it, or share them "
+    "between machines with [files] url."
 )
-NOT_KEPT = "What this turn found is not kept any more, so it cannot be undone. [checkpoints] days says how long it is."
+NOT_KEPT = (
+    "The files before this turn are no longer stored, so it cannot be undone. [checkpoints] days sets how "
+    "long they are."
+)
 _INSIDE = "/workspace/"
 Since = Literal["", "changed", "restored", "shared"]
 
@@ -185,9 +187,9 @@ class Undo:
                     await self._carry_out(cut, cut.author)
             row = await self._row(thread, row.id)  # another request may have been faster
             if row.ended_at is None:
-                raise Conflict("This is still at work. Wait for its end or stop it, then undo it.")
+                raise Conflict("This turn is still running. Wait for it or stop it, then undo it.")
             if row.undone_by:
-                raise Conflict(f"This was undone already. To take that back, undo `{row.undone_by}`.")
+                raise Conflict(f"This was already undone. To reverse that, undo `{row.undone_by}`.")
             try:
                 now = (await self.checkpoints.take(workspace)).tree
                 planned = [change for change in await self._plan(row, now) if change.since != "restored"]
@@ -197,7 +199,7 @@ class Undo:
                     names = ", ".join(shown_path(change.change.path) for change in changed[:NAMED_MAX])
                     are, them = ("file is", "it") if len(changed) == 1 else ("files are", "them")
                     raise FilesDiffer(
-                        f"{len(changed)} {are} not as this left {them}: {names}. Keep or overwrite {them}?"
+                        f"{len(changed)} {are} different from how this left {them}: {names}. Keep or overwrite {them}?"
                     )
                 chosen = [change for change in able if not change.since or since == "overwrite"]
                 if not chosen:
@@ -266,7 +268,7 @@ class Undo:
             left |= failed
             after = (await self.checkpoints.take(undo.workspace)).tree
         except OSError as error:  # a tree is missing or could not be stored
-            log.warning("an undo could not be carried out whole", extra={"undo": undo.id, "why": str(error)})
+            log.warning("an undo could not be completed", extra={"undo": undo.id, "why": str(error)})
         clean = services.context.clean
         names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
         stayed = [LeftFile(clean(shown_path(path)), why) for path, why in [*left.items()][:SHOWN_MAX]]
@@ -303,7 +305,7 @@ class Undo:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
             if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
                 await self._check_is_no_copy(thread, LAST_TURN)
-                raise NotFound("Nothing was undone here that could be taken back.")
+                raise NotFound("There is no undo here that can be reversed.")
             turn = last.id
         if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
             number = 1 if turn == LAST_TURN else int(turn)
@@ -319,7 +321,7 @@ class Undo:
                 raise NotFound(NOT_KEPT)
             raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files that can still be restored.")
         if not row.before or (row.ended_at is not None and not row.after):
-            raise NotFound("The workspace could not be read or kept when this turn began or ended.")
+            raise NotFound("The workspace could not be read or stored when this turn began or ended.")
         return row
 
     async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
@@ -408,14 +410,14 @@ class Undo:
                 commands += 1
             else:
                 what = actions[0].split(":", 2)[-1] if actions else ""
-                back = "; `/agent undo` takes it back." if tool.undo == "agent" else "" if what else "."
+                back = "; `/agent undo` reverses it." if tool.undo == "agent" else "" if what else "."
                 lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
         if commands:
             ran = "A command ran" if commands == 1 else f"{commands} commands ran"
-            lines.append(f"{ran}: what it did elsewhere, to processes or over the network stays.")
+            lines.append(f"{ran}: its effects elsewhere, on processes or over the network remain.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
-        return notes, (*lines, "Messages stay as they are.")
+        return notes, (*lines, "Messages are not undone.")
 
 
 def attach(services: "Services") -> None:
@@ -428,13 +430,13 @@ def _why_not(error: OSError) -> ShoalError:
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
-        return Conflict(f"This machine's disk refused it: {system_words(error)}. Once that is mended, try again.")
+        return Conflict(f"This machine's disk refused it: {system_words(error)}. Fix that, then try again.")
     return Conflict(str(error))  # damaged, or the object store's own words
 
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
     if asker.trust != "owner" and (asker.trust == "untrusted" or asker.user != row.author):
-        raise Forbidden("Only whoever asked for it, as far as they are trusted, or my owner may undo this.")
+        raise Forbidden("Only the person who asked, or the owner, can undo this.")
 
 
 def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
@@ -445,7 +447,7 @@ def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
 
 
 def _why_left(one: PlannedChange) -> str:
-    return one.why_not or (f"It was {SINCE[one.since]}." if one.since else "Something else is in it by now.")
+    return one.why_not or (f"It was {SINCE[one.since]}." if one.since else "It has other content by now.")
 
 
 def _since(trees: Trees, change: TreeChange, found: TreeEntry | None, shared: set[Parts]) -> Since:

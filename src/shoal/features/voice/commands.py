@@ -37,7 +37,7 @@ class VoiceCommand:
         if mode not in VOICE_MODES:
             return f"Usage: {USAGE}."
         if not asked.author.trusted:
-            raise Forbidden("Only people whom my owner has let in by name may choose that.")
+            raise Forbidden("Only people who were given access by name can choose that.")
         return await self._voice.choose(asked.thread, mode)
 
     async def voice_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:

@@ -62,7 +62,7 @@ TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
 """Least bytes for a second of speech, which limits the length of a recording that does not state it."""
 WORDS_CHARS_MAX = 20_000
-UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
+UNHEARD = "I could not understand {name}: {why} The recording is kept with your message."
 
 ResultT = TypeVar("ResultT")
 
@@ -177,7 +177,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
                 log.warning("a transcript could not be stored", extra={"thread_id": thread, "why": str(error)})
         await self.spending.record(charge, heard.usage, heard.usd)
         if not heard.text:
-            raise ProviderRefused("nothing is said in it.")
+            raise ProviderRefused("it contains no speech.")
         return heard.text
 
     # ---- outgoing ----
@@ -187,7 +187,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
-        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by whoever asks
+        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by the caller
         return mode == "on" or (mode == "auto" and spoken)
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
@@ -201,7 +201,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         if mode == "off":
             return "I answer in writing."
         if self.speaking is None:
-            return "Noted, but no voice is configured yet: my owner sets `speech.speaking`."
+            return "Noted, but no voice is configured yet. My owner can set `speech.speaking`."
         if not self._form(thread):
             return "Noted, but voice messages cannot be played here."
         return "I also answer aloud." if mode == "on" else "I also answer aloud when you speak to me."
@@ -214,7 +214,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         if speaking is None or spoken is None:
             raise ProviderRefused("no voice is configured.")
         if not text:
-            raise ProviderRefused("there is nothing in it that can be read aloud.")
+            raise ProviderRefused("it contains nothing that can be read aloud.")
         digest = _digest_of(row.id)
         asker = self.people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
         charge = Charge(row.id, speaking.name, row.thread, TurnId(""), spoken.agent, asker)

@@ -40,7 +40,10 @@ def build_speech(
     provider = providers.get(name)
     if provider is None:
         raise ConfigError(
-            [f"speech.{key} is {named!r}; write PROVIDER/MODEL, of these providers: {', '.join(providers) or 'none'}."]
+            [
+                f"speech.{key} is {named!r}; write PROVIDER/MODEL with one of these providers: "
+                f"{', '.join(providers) or 'none'}."
+            ]
         )
     address = address_of(provider)
     is_official = address == BASE_URLS.get(provider.kind)
@@ -50,7 +53,7 @@ def build_speech(
         per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
     is_gemini = provider.kind == "gemini"
     if not is_gemini and provider.kind not in ("openai", "openai-responses"):
-        raise ConfigError([f"speech.{key} is {named!r}, and providers of the kind {provider.kind!r} have no speech."])
+        raise ConfigError([f"speech.{key} is {named!r}, but providers of the kind {provider.kind!r} have no speech."])
     kind = GeminiSpeech if is_gemini else OpenAiSpeech
     endpoint = model_endpoint(name, model, provider, clock, environ)
     return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)

@@ -69,7 +69,7 @@ _SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
 _REFUSALS = {
     4004: "Discord refused the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
     4010: "Discord refused the connection of {account!r}: invalid shard.",
-    4011: "Discord wants {account!r} to be sharded: it is in more servers than one connection may serve.",
+    4011: "Discord requires sharding for {account!r}: it is in more servers than one connection may serve.",
     4012: "Discord no longer knows this version of its gateway. Update Shoal.",
     4013: "Discord refused the intents of {account!r}.",
     4014: "Discord refused the intents of {account!r}: switch on Message Content Intent for the bot in the developer "
@@ -187,7 +187,7 @@ class _MessageSnapshot(msgspec.Struct, frozen=True):
 
 
 class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
-    """A message, as far as it is read."""
+    """The used fields of a message."""
 
     channel_id: str
     guild_id: str = ""
@@ -351,7 +351,7 @@ class DiscordApi(PlatformHttp):
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
             if failure.code in PASSING:
-                raise PlatformError(f"Discord accepts nothing for now: {reason} ({failure.code})")
+                raise PlatformError(f"Discord accepts nothing at the moment: {reason} ({failure.code})")
             closed, gone = failure.code in CLOSED, failure.code in GONE
             raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
@@ -442,7 +442,7 @@ class Gateway:
         try:
             hello = await self._frame(socket)
             if hello is None or hello.op != HELLO:
-                raise PlatformError("Discord's gateway did not say hello.")
+                raise PlatformError("Discord's gateway sent no hello.")
             token = self._token()
             if session.id:
                 await self._send(socket, RESUME, {"token": token, "session_id": session.id, "seq": session.seq})
@@ -529,4 +529,4 @@ def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except UNREADABLE as error:
-        raise PlatformError("Discord's gateway sent something other than its frames.") from error
+        raise PlatformError("Discord's gateway sent invalid frames.") from error

@@ -119,7 +119,7 @@ class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """A message, as far as it is read."""
+    """The used fields of a message."""
 
     name: str = ""
     sender: _GoogleUser = _GoogleUser()

@@ -77,7 +77,7 @@ UNREADABLE_ROOM = (
     "Write to me in a room without encryption, or ask the owner to add the extra `matrix`; `shoal doctor` explains how."
 )
 LATE_KEY_SECONDS = 60.0
-"""Time after which the author of an undecryptable message is told. The key is still awaited."""
+"""Time after which the author of an undecryptable message is notified. The key is still awaited."""
 LATE_KEY_DAYS = 7
 UNDECRYPTED_MAX = 500
 """Events whose keys are awaited. Beyond it, the oldest are given up."""

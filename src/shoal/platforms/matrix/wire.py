@@ -561,7 +561,7 @@ def links_of(formatted: str) -> Iterator[tuple[str, str]]:
 
 
 def time_of(event: MatrixEvent) -> datetime:
-    """Return its time by the homeserver. Invalid times count as the earliest."""
+    """Return its time on the homeserver. Invalid times count as the earliest."""
     milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 

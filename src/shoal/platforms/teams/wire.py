@@ -216,7 +216,7 @@ def is_channel(activity: TeamsActivity) -> bool:
 
 
 def is_of_bot(activity: TeamsActivity) -> bool:
-    """Whether a bot, this one or another, did it."""
+    """Whether any bot is the author."""
     sender = activity.sender
     return not sender.id or sender.id == activity.recipient.id or sender.id.startswith("28:") or sender.role == "bot"
 

@@ -131,7 +131,7 @@ class TelegramApi(PlatformHttp):
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
         if code in PASSING_STATUSES or code == 420:
-            raise PlatformError(f"Telegram accepts nothing for now: {answer.description}")
+            raise PlatformError(f"Telegram accepts nothing at the moment: {answer.description}")
         if 400 <= code < 500:
             raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
@@ -293,7 +293,7 @@ class _ExternalReply(_Content):
 
 
 class TelegramMessage(_Content):
-    """A message, as far as it is read."""
+    """The used fields of a message."""
 
     message_id: int
     chat: _Chat
@@ -592,8 +592,8 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
 
 
 def shown_by(message: _Content) -> str:
-    """Return text by others in a message: a bot's game or invoice, a venue, a contact, a poll, or a shared checklist.
-    Empty for none."""
+    """Return text by others in a message: a bot's game or invoice, a venue, a contact, a poll, or a shared
+    checklist. Returns an empty string if there is none."""
     parts: list[str] = []
     if message.venue is not None:
         venue, place = message.venue, message.venue.location

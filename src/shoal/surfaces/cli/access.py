@@ -235,7 +235,7 @@ def add(
 def remove(context: CommandContext, id: str) -> None:
     """Remove the rule with this ID, as 'permissions rules' lists it."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
-    print("It is gone.")
+    print("Removed.")
 
 
 @command(permissions, example="shoal permissions copy standard mine")
@@ -254,7 +254,7 @@ def discard(context: CommandContext, name: str) -> None:
     """Delete NAME, a profile of your own that no agent uses."""
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
-    print("It is gone.")
+    print("Removed.")
 
 
 # ---- pairing ----
@@ -275,7 +275,7 @@ class CodeOrCommand(click.Group):
 pair = CodeOrCommand(
     "pair",
     subcommand_metavar="CODE | list | remove PLATFORM:USER",
-    help="Let in a person who wrote to an agent and got a code: shoal pair CODE.",
+    help="Give access to a person who wrote to an agent and got a code: shoal pair CODE.",
     epilog="Example: shoal pair k5qct379",
 )
 
@@ -306,7 +306,7 @@ def remove_access(context: CommandContext, who: str) -> None:
     """Remove a person who was let in by code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
-        raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who is in.")
+        raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who has access.")
     call_api(context, "DELETE", f"/api/access/{path_part(platform)}/{path_part(user)}")
     print(f"{printable(who)} can no longer talk to your agents.")
 
@@ -316,14 +316,14 @@ def remove_access(context: CommandContext, who: str) -> None:
 
 token = click.Group(
     "token",
-    help="Tokens of limited scope for the page, the API and /v1.",
+    help="Tokens with limited scopes for the page, the API and /v1.",
     epilog="Example: shoal token create openwebui --scope chat",
 )
 
 
 @command(token, "create", example="shoal token create openwebui --scope chat --expires 90d")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
-@agent_option("Confine it to the threads of this agent.")
+@agent_option("Limit it to the threads of this agent.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
 )

@@ -29,7 +29,7 @@ _listen_option = click.option(
     type=click.Choice(LISTENS),
     default="all",
     show_default=True,
-    help="Which messages it answers: all, those that name it, or those and the threads they open.",
+    help="Messages it answers: all, only mentions, or mentions and the threads they open.",
 )
 
 
@@ -61,9 +61,9 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 
 
 @command(agents, example='shoal agents create research --prompt "You compare sources."')
-@click.option("--model", help="PROVIDER/MODEL. By default the default model.")
-@click.option("--profile", help="Permission profile. By default the default one.")
-@click.option("--prompt", "system_prompt", help="What it is for, in a sentence or more.")
+@click.option("--model", help="PROVIDER/MODEL. [default: the default model]")
+@click.option("--profile", help="Permission profile. [default: the default profile]")
+@click.option("--prompt", "system_prompt", help="What it is for, in one or more sentences.")
 @click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for it next to this one.")
 @_listen_option
 def create(
@@ -81,7 +81,7 @@ def create(
     make_home(context.home)
     body = {"name": name, "settings": settings, "beside": beside or "", "listen": listen}
     made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
-    print(f"Made {context.home.agent(name)}. Edit AGENTS.md there to describe how it works.")
+    print(f"Created {context.home.agent(name)}. Edit AGENTS.md there to describe how it works.")
     for place in made.agent.channels:
         print(f"It answers in {place}.")
     if made.note:
@@ -100,13 +100,13 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     """
     _existing(context, name)
     call_api(context, "PATCH", f"/api/agents/{path_part(name)}", {"settings": {key: value}})
-    print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
+    print(f"{name}: {key} is {value or 'the default'} from the next turn on.")
 
 
 @command(agents, example="shoal agents destroy research --keep-files")
 @click.argument("name", shell_complete=complete_agents)
 @click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: stop its turns and give its channels to the default agent. Its conversations stay."""
     folder = _existing(context, name)
@@ -161,5 +161,5 @@ def _existing(context: CommandContext, name: str) -> Path:
     folder = context.home.agent(name)
     if not NAME.fullmatch(name) or not folder.is_dir():
         known = ", ".join(AgentRegistry(context.home, AgentDefaults(context.config().agents.default_agent)).names())
-        raise NotFound(f"There is no agent {name!r}. There are: {known}. `shoal agents create NAME` makes one.")
+        raise NotFound(f"There is no agent {name!r}. Agents: {known}. `shoal agents create NAME` adds one.")
     return folder

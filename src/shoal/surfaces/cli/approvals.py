@@ -9,14 +9,14 @@ from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView, 
 
 approvals = click.Group(
     "approvals",
-    help="Questions that wait for a person: what exactly would run, and your answer.",
+    help="Approval requests: see exactly what would run, and decide.",
     epilog="Example: shoal approvals list",
 )
 
 
 @command(approvals, "list", example="shoal approvals list")
-@click.option("--all", "everything", is_flag=True, help="Include those that were decided.")
-@click.option("--thread", default="", help="Only those of this thread.")
+@click.option("--all", "everything", is_flag=True, help="Include decided requests.")
+@click.option("--thread", default="", help="Only requests of this thread.")
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the open questions, newest first."""
     approvals = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
@@ -58,12 +58,12 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 @command(approvals, example="shoal approvals allow 01K9V3")
 @click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
-@click.option("--always", is_flag=True, help="Also make the rule that `approvals show` names. Only the owner may.")
+@click.option("--always", is_flag=True, help="Also add the rule shown by `approvals show`. Only the owner can.")
 @click.option(
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
 )
 def allow(context: CommandContext, id: str, for_thread: bool, always: bool, calls: tuple[int, ...]) -> None:
-    """Allow what the question shows, once. The ID of a card allows all of its calls."""
+    """Allow the shown call once. The ID of a card allows all of its calls."""
     if for_thread and always:
         raise click.UsageError("Choose one: --thread or --always.")
     scope = "thread" if for_thread else "always" if always else "once"
@@ -79,7 +79,7 @@ def take_back(context: CommandContext, id: str) -> None:
 @command(approvals, example="shoal approvals deny 01K9V3")
 @click.option("--call", "calls", type=int, multiple=True, help="Deny only this call of the card.")
 def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
-    """Deny the calls of a question. The agent is told and continues without them."""
+    """Deny the call. The agent continues without it."""
     _decide(context, id, {"decision": "deny", "calls": calls}, "Denied.")
 
 
@@ -99,4 +99,4 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
         print(f"{done} The turn continues.")
         return
     thread = get(context, path, ApprovalView).thread
-    tell(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")
+    tell(f"{done} Shoal is not running. The turn continues with `shoal run` or `shoal chat --thread {thread}`.")

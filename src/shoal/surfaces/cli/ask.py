@@ -61,7 +61,7 @@ THINKING_CHARS = 500
 """How much of the end of the thinking the status line shows."""
 INPUT_SECONDS = 3.0
 """Delay after which a notice says that standard input is being read."""
-NOTHING_ASKED = "There is nothing to ask: give a text, or pipe one in."
+NOTHING_ASKED = "There is nothing to ask. Give a text, or pipe one in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ class AskResult(msgspec.Struct, frozen=True):
 
 @command(example='git diff | shoal ask "What could go wrong here?"')
 @click.argument("text", nargs=-1)
-@click.option("--thread", help="Continue this thread. By default a new one.")
-@agent_option("Who answers. By default the default agent.")
+@click.option("--thread", help="Continue this thread. [default: a new one]")
+@agent_option("Agent that answers. [default: the default agent]")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. Piped input is added after TEXT, or is the whole question without TEXT.
@@ -122,7 +122,7 @@ def _read_input() -> str:
     """Read all of standard input, with a notice if it does not arrive. Raises InvalidInput if it is too long."""
     with suppress(OSError, ValueError):  # it may not be a regular file
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-            tell("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", sys.stderr)
+            tell("shoal: reading standard input until it ends; `< /dev/null` skips it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
@@ -282,7 +282,7 @@ class _Turn:
             allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
             tell(f"shoal: do it with {allow}, or discard it with {deny}.", sys.stderr)
             return msgspec.structs.replace(done, approvals=waiting)
-        print("\n[y] do all of it, anything else discards it: ", end="", file=sys.stderr, flush=True)
+        print("\n[y] do everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
             tell(await self.link.decide_card(card, allow=does, numbers=()), sys.stderr)

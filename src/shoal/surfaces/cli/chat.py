@@ -65,7 +65,7 @@ THREAD = ThreadId("terminal:local:main")
 
 @command(example="shoal chat --agent main")
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to continue.")
-@agent_option("Who answers in a new conversation. By default the default agent.")
+@agent_option("Agent that answers in a new conversation. [default: the default agent]")
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal. /help lists the commands; y, t and n answer the agent's questions.
 
@@ -109,7 +109,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.quiet.wait()
         tasks.cancel_scope.cancel()
         for approval in conversation.questions:
-            tell(f"shoal: a question waits: `shoal approvals allow {approval}` or deny.", sys.stderr)
+            tell(f"shoal: waiting for approval: `shoal approvals allow {approval}` or deny.", sys.stderr)
         return 1 if conversation.questions else 0
     return 0
 
@@ -122,11 +122,11 @@ OPEN_EVENTS = 200
 
 COMMANDS = {
     "stop": "end the running turn; /stop all drops waiting prompts too",
-    "steer": "TEXT: hand it to the running turn",
-    "new": "start again: the agent forgets this conversation, the journal keeps it",
+    "steer": "TEXT: send it to the running turn",
+    "new": "start over: the agent forgets this conversation, the journal keeps it",
     "status": "show the state of this conversation",
-    "allow": "answer the oldest question; /allow thread, /allow always: for longer; /allow 1 3: two of several",
-    "deny": "answer the oldest question; /deny 2 one of several",
+    "allow": "allow the oldest request; /allow thread, /allow always: for longer; /allow 1 3: two of several",
+    "deny": "deny the oldest request; /deny 2: one of several",
     "thinking": "show the model's last thinking",
     "help": "the commands",
     "quit": "leave",
@@ -310,7 +310,7 @@ class TerminalChat:
             self._sent.clear()
             self._update_state()
 
-    # ---- what is typed ----
+    # ---- input ----
 
     async def _command(self, text: str) -> bool:
         name, _, rest = text.partition(" ")
@@ -342,7 +342,7 @@ class TerminalChat:
                 answer = parse_answer(f"{name} {rest}".strip()) or WrittenDecision("", name == "/allow")
                 await self._decide(_verdict_of(answer), answer.numbers)
             case "/thinking":
-                self.screen.said(self.thinking.last.strip() or "The model has shown no thinking yet.")
+                self.screen.said(self.thinking.last.strip() or "No thinking to show yet.")
             case "/help":
                 own = [f"/{name:<9} {about}" for name, about in COMMANDS.items()]
                 others = [
@@ -366,7 +366,9 @@ class TerminalChat:
         try:
             message_id = await self.link.send(text, self.agent)
             if not message_id:
-                self.screen.line("Busy: too many prompts wait. /stop ends the running turn, /steer TEXT reaches it.")
+                self.screen.line(
+                    "Busy: too many prompts are waiting. /stop ends the running turn, /steer TEXT reaches it."
+                )
             elif message_id not in self._heard:
                 self._sent.add(message_id)
         finally:
@@ -376,7 +378,7 @@ class TerminalChat:
     async def _decide(self, answer: str, numbers: Sequence[int] = (), *, of_set: bool = False) -> None:
         waiting = [item for item in self.questions.items() if item[1].item.staged == of_set]
         if not waiting and not self.questions:
-            self.screen.line("Nothing waits for an answer.")
+            self.screen.line("Nothing is waiting for an answer.")
             return
         approval, request = waiting[0] if waiting else next(iter(self.questions.items()))
         card = request.item.card
@@ -391,7 +393,7 @@ class TerminalChat:
                     return
             elif len(of_card) > 1 or numbers or request.item.staged:
                 if not card:
-                    raise InvalidInput("One call waits here, so there are no numbers to choose from.")
+                    raise InvalidInput("Only one call is waiting, so there are no numbers to choose from.")
                 self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
                 return  # the journal records the outcome of each
             else:
@@ -503,9 +505,9 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows what, and takes it back]")
+                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows and restores them]")
             case FilesRestored(restored=restored, by=by):
-                self.screen.told(f"[{by} took back what a turn did to {counted(restored, 'file')}]")
+                self.screen.told(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:
                 self._lines(event)
 

@@ -58,7 +58,7 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
         if line not in before.splitlines():
             with settings.open("a", encoding="utf-8") as end:
                 end.write(f"{'' if before.endswith(chr(10)) or not before else chr(10)}{line}\n")
-            print(f"{settings} reads it from now on.")
+            print(f"{settings} now loads it.")
     print("It works in every new shell.")
 
 

@@ -127,7 +127,9 @@ class CommandContext:
         if not self.nearest.is_dir():
             raise NotFound(f"{self.nearest} is not a directory. Name another with --home DIR or SHOAL_HOME.")
         if not self.root.is_dir():
-            raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
+            raise NotFound(
+                f"The home directory {self.root} does not exist. `shoal init` creates it; --home names another."
+            )
 
     def _database_url(self) -> str:
         """Return the address of the PostgreSQL database, or "". Raises NotFound without a home directory."""

@@ -57,7 +57,7 @@ FREE_BYTES_MIN = 268_435_456
 """Less free disk space than this is a warning."""
 SOURCES_MAX = 5
 """The number of chats that a finding names."""
-START_OVER = "`shoal docs install` says what is kept."
+START_OVER = "`shoal docs install` lists what is kept."
 
 
 @command(example="shoal doctor")
@@ -97,7 +97,7 @@ def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
         )
     if not is_held(context.home.lock_file):
         return "Next: `shoal run` starts it."
-    return "Next: nothing. Shoal runs; write to it."
+    return "Everything is set up. Write to your agent."
 
 
 async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
@@ -110,7 +110,7 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield fail("config", problem, "Correct it; `shoal docs configuration` lists every key.")
+            yield fail("config", problem, "Correct it. `shoal docs configuration` lists every key.")
         return
     yield ok("config", "every key is known and every value is valid.")
     of_features = (cast(Check, feature.load(feature.doctor)) for feature in features() if feature.doctor)
@@ -132,9 +132,9 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     exposed = [path for path in private if stat.S_IMODE(path.stat().st_mode) & 0o077]
     if exposed:
         names = " ".join(str(path) for path in exposed)
-        yield warn("home", f"others on this machine can read {names}.", f"Run `chmod go= {names}`.")
+        yield warn("home", f"other users of this machine can read {names}.", f"Run `chmod go= {names}`.")
     else:
-        yield ok("home", f"{root} is closed to others.")
+        yield ok("home", f"{root} is private.")
     try:
         with tempfile.TemporaryFile(dir=root) as file:
             file.write(b"x")
@@ -142,11 +142,11 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
             os.fsync(file.fileno())
     except OSError as error:
         todo = "Check the disk and the write permissions, then restart Shoal."
-        yield fail("disk", f"{root} takes no files: {error.strerror}.", todo)
+        yield fail("disk", f"{root} is not writable: {error.strerror}.", todo)
         return
     free = shutil.disk_usage(root).free
     if free < FREE_BYTES_MIN:
-        yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before it is full.")
+        yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before the disk is full.")
     if shutil.which("git") is None:
         yield warn("git", "git is not installed; workspaces keep no history.", "Install git.")
 
@@ -211,15 +211,15 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
     try:
         read_shared(context.home)
     except InvalidInput as error:
-        yield fail("agents", str(error), "`shoal docs agents` says what it may hold.")
+        yield fail("agents", str(error), "`shoal docs agents` lists its keys.")
     try:
         catalog = open_catalog(config, os.environ, SystemClock())
     except ConfigError as error:
-        yield fail("models", str(error), "Correct it; `shoal docs configuration` lists every key.")
+        yield fail("models", str(error), "Correct it. `shoal docs configuration` lists every key.")
         return
     try:
         if not config.providers and not config.model.name:
-            message = "no provider is configured; a running Ollama answers, otherwise the stand-in `demo`."
+            message = "no provider is configured; a running Ollama answers, otherwise the built-in `demo`."
             yield warn("models", message, "`shoal setup model` connects one.")
             return
         for name, listing in (await catalog.refresh()).items():
@@ -243,8 +243,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             yield ok("models", f"{chosen} answers by default.")
             for model in (chosen, *config.model.fallback):
                 if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
-                    message = f"the context window of {model} is not known; {WINDOW_TOKENS_DEFAULT:,} tokens are taken."
-                    yield warn("window", message, "Set model.context_tokens_max to its real size.")
+                    message = (
+                        f"the context window of {model} is not known; {WINDOW_TOKENS_DEFAULT:,} tokens are assumed."
+                    )
+                    yield warn("window", message, "Set model.context_tokens_max to its size.")
     finally:
         await catalog.close()
 
@@ -317,14 +319,14 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
             what, _, todo = str(error).partition(". ")
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
     if account.agent and not context.home.agent(account.agent).is_dir():
-        todo = f"Make it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
-        return warn(check, f"there is no agent {account.agent!r}; the default one answers there.", todo)
+        todo = f"Create it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
+        return warn(check, f"there is no agent {account.agent!r}; the default agent answers there.", todo)
     optional = platform_named(platform).optional if platform != "webhook" else None
     if optional is not None and find_spec(optional[0]) is None:
         return warn(check, f"{optional[1]} without the extra `{platform}`.", how_to_add(platform))
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.owner to your user id there, or run `shoal setup chat` to find it."
-        return warn(check, "nobody can talk to agents there before being paired.", todo)
+        return warn(check, "nobody can talk to agents there until they are paired.", todo)
     if EVERYBODY in account.allow:
         return _everybody(check, config)
     return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
@@ -343,9 +345,9 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     )
     if not each or not all_of_them:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
-        return warn(check, "everybody can talk to agents there, and strangers may spend without a limit.", todo)
+        return warn(check, "everyone can talk to agents there, and strangers can spend without limit.", todo)
     return ok(
-        check, f"everybody can talk to agents there; a stranger may spend {each} a day, all together {all_of_them}."
+        check, f"everyone can talk to agents there; each stranger can spend {each} a day, all together {all_of_them}."
     )
 
 

@@ -58,15 +58,15 @@ _CORE = {
         "run": CommandEntry("run", "Run Shoal: agents, chats, schedules, the page and the API."),
         "ask": CommandEntry("ask", "Ask one thing and print the reply."),
         "chat": CommandEntry("chat", "Chat in the terminal."),
-        "doctor": CommandEntry("doctor", "Find problems, and say what to do next."),
+        "doctor": CommandEntry("doctor", "Find problems, and show what to do next."),
         "docs": CommandEntry("docs", "Print the documentation for a word, such as ollama."),
         "completion": CommandEntry("completion", "Set up Tab completion for bash, zsh or fish."),
     },
     "Decide who may do what": {
-        "pair": CommandEntry("access", "Let in a person who has a code: CODE, list, remove."),
-        "approvals": CommandEntry("approvals", "Answer questions that wait: list, show, allow, deny."),
+        "pair": CommandEntry("access", "Give access to a person with a code: CODE, list, remove."),
+        "approvals": CommandEntry("approvals", "Decide approval requests: list, show, allow, deny."),
         "permissions": CommandEntry("access", "Check, explain and change the rules."),
-        "token": CommandEntry("access", "Tokens of limited scope: create, list, revoke."),
+        "token": CommandEntry("access", "Tokens with limited scopes: create, list, revoke."),
         "audit": CommandEntry("reports", "Read and verify the audit log."),
     },
     "Set up agents": {
@@ -81,7 +81,7 @@ _CORE = {
         "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
     },
     "Back up and move": {
-        "init": CommandEntry("init", "Make the home directory."),
+        "init": CommandEntry("init", "Create the home directory."),
         "import": CommandEntry("", "Import from OpenClaw, Hermes, nanobot or Open WebUI.", package="shoal-import"),
     },
     "Run it on many machines": {

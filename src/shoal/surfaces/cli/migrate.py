@@ -22,7 +22,7 @@ def migrate(context: CommandContext, url: str | None) -> None:
         shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
         file = context.home.database_file
         print(f"Moved {shown or 'an empty database'}.")
-        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is not used then.")
+        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is then no longer used.")
     elif context.config().database.url:
         context.migrate()
         print("The database on the server has this version's schema.")

@@ -179,17 +179,17 @@ def event_lines(event: Event) -> Iterator[str]:
         case Compacted(summary=summary):
             yield "  [older messages were summarised]" if summary else "  [older messages left the window]"
         case Cleared():
-            yield "  [the model's window starts again here]"
+            yield "  [the conversation was cleared here]"
         case Branched(after=after):
             yield f"\n  [a new branch: the conversation continues after event {after}]"
         case Forked(thread=source, seq=seq):
-            yield f"\n  [all above is a copy of {source} up to event {seq}]"
+            yield f"\n  [everything above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
             undo = f"shoal threads undo {event.thread} {event.turn}"
-            yield f"  [{counted(changed, 'file')} changed; {undo} takes that back]"
+            yield f"  [{counted(changed, 'file')} changed; {undo} reverses this]"
         case FilesRestored(id=undo, restored=restored, by=by):
-            yield f"\n  [{printable(by)} took back what a turn did to {counted(restored, 'file')};"
-            yield f"  shoal threads undo {event.thread} {undo} takes that back]"
+            yield f"\n  [{printable(by)} undid a turn: {counted(restored, 'file')} restored;"
+            yield f"  shoal threads undo {event.thread} {undo} reverses this]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message, detail=detail):
@@ -211,7 +211,7 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     if item.number == 1 and item.why:
         yield f"  The model says: “{printable(item.why)}”"
     if item.files:
-        yield "  This turn changed files, which stay unless you undo it:"
+        yield "  This turn changed files. The changes stay unless you undo them:"
         yield from _indented(item.files)
     which = f"call {item.number} of {item.total}, " if item.card else ""
     if item.staged:
@@ -224,7 +224,7 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     yield from _indented("\n".join(filter(None, besides)))
     if item.staged and item.number == item.total:
         some = f", `do 1 {item.total}` for some" if item.total > 1 else ""
-        yield f"  Write `do all` to do {'it' if item.total == 1 else 'all of it'}{some}, or `discard`."
+        yield f"  Write `do all` to do {'it' if item.total == 1 else 'everything'}{some}, or `discard`."
     elif item.card and item.number == item.total:
         yield f"  Answer y for all {item.total}, n for none, or choose: allow 1 {item.total}"
     elif offer:

@@ -25,7 +25,7 @@ def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_b
     while True:
         text = " ".join(_read(shown, is_secret=is_secret).split()) or default
         if not is_secret and (kind := kind_of_secret(text)):
-            tell(f"That is {kind}, which does not belong here. It was not stored.")
+            tell(f"This looks like {kind}, which does not belong here. It was not stored.")
         elif text or may_be_empty:
             return text
 
@@ -62,7 +62,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
             return matches[0]
         if matches:
             shown = matches
-        elif ask_yes(f"{printable(text)} is not in the list. Take it anyway?", default=False):
+        elif ask_yes(f"{printable(text)} is not in the list. Use it anyway?", default=False):
             return text
         else:
             shown = list(names)

@@ -146,7 +146,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     rows = [
         (view["name"], view["context_tokens"] or "unknown", "default" if view["is_default"] else "") for view in views
     ]
-    print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
+    print_records(views, as_json, ("model", "window in tokens", ""), rows, "No models.")
 
 
 @command(models, example="shoal models refresh")
@@ -186,7 +186,7 @@ def quirks(context: CommandContext, as_json: bool) -> None:
             source = f"learned on {quirks.at:%Y-%m-%d}"
             views.append({"name": name, "quirks": _listed(quirks.changes), "from": source, "refusal": quirks.refusal})
     rows = [(view["name"], view["quirks"], view["from"], view["refusal"][:120]) for view in views]
-    empty = "Every known model accepts the common form."
+    empty = "Every known model accepts the standard request format."
     print_records(views, as_json, ("model", "quirks", "from", "refusal"), rows, empty)
 
 
@@ -203,7 +203,7 @@ def forget_quirks(context: CommandContext, name: str) -> None:
     """Forget what was learned about the model NAME (PROVIDER/MODEL). Shoal learns it again if it still applies."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
         raise NotFound(f"Nothing was learned of {name!r}. `shoal models quirks` lists what was.")
-    tell(f"Forgotten. The next request to {name} is written in the common form.")
+    tell(f"Forgotten. The next request to {name} uses the standard format.")
 
 
 # ---- skills ----
@@ -214,7 +214,7 @@ SCOPE = click.option(
     type=click.Choice(["global", "platform", "channel", "agent"]),
     default="global",
     show_default=True,
-    help="Who has it.",
+    help="Scope of the skill.",
 )
 OF_AGENT = agent_option("The agent, for scope agent.", "main")
 AS_AGENT = agent_option("As this agent sees them.", "main")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
-host_option = click.option("--host", help="Address to listen on. By default web.host.")
+host_option = click.option("--host", help="Address to listen on. [default: web.host]")
 port_option = click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. By default web.port."
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 chooses a free one. [default: web.port]"
 )
 
 
@@ -56,8 +56,8 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 
 @command(example="shoal worker --concurrency 50")
 @host_option
-@click.option("--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API. By default none.")
-@click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. By default engine.concurrency.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API. [default: none]")
+@click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. [default: engine.concurrency]")
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
     """Run turns for 'shoal serve' processes on the same PostgreSQL. Run as many as you like."""
     config = _shared(_prepare(context, host, port, concurrency))
@@ -77,7 +77,9 @@ def _prepare(context: CommandContext, host: str | None, port: int | None, concur
 
 def _shared(config: "Config") -> "Config":
     if not config.database.url:
-        raise ConfigError(["database.url is empty: set it or DATABASE_URL to a PostgreSQL, or use `shoal run`."])
+        raise ConfigError(
+            ["database.url is empty. Set it or DATABASE_URL to a PostgreSQL database, or use `shoal run`."]
+        )
     return config
 
 
@@ -135,7 +137,8 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 background.start_soon(return_freed_memory, clock)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
-            print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. A second signal stops it.",
+            print(f"shoal: stopping; running turns have {config.engine.drain_seconds:g} s left. A second signal "
+                  "stops at once.",
                   file=sys.stderr)  # fmt: skip
             await app[Runtime].drain()
         return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0

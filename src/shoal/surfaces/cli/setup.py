@@ -59,15 +59,17 @@ class LeftOut(Exception):
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
 @click.option("--address", metavar="URL", help="Address of a server or Ollama, including the version part.")
 @click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
-@click.option("--model", metavar="NAME", help="The model. By default the provider's usual one.")
+@click.option("--model", metavar="NAME", help="The model. [default: the provider's recommended one]")
 @click.option("--platform", type=click.Choice(choices.platform_names()), help="Where people write to the agents first.")
 @click.option("--token", metavar="SOURCE", help="The bot's token, given like --key.")
 @click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, given like --key.")
-@click.option("--owner", metavar="USER", help="Your user id on the platform. By default a code in the chat finds it.")
-@click.option("--brief", metavar="HOUR", help="A brief every morning at this hour, such as 8:00, in your own chat.")
+@click.option("--owner", metavar="USER", help="Your user id on the platform. [default: found by a code in the chat]")
+@click.option(
+    "--brief", metavar="HOUR", help="Send a brief every morning at this time, such as 8:00, to your own chat."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Start at login, or not.")
-@click.option("--no-input", is_flag=True, help="Ask nothing. Missing answers stay missing.")
+@click.option("--no-input", is_flag=True, help="Ask nothing. Unanswered settings stay unchanged.")
 def setup(
     context: CommandContext,
     steps: tuple[str, ...],
@@ -76,10 +78,8 @@ def setup(
     no_input: bool,
     **given: str | None,
 ) -> int:
-    """Ask for what is missing, try each answer at once, and write what works.
-
-    Name steps to answer them again. Without a terminal nothing is asked.
-    """
+    """Ask for missing settings, test each answer at once, and store what works. Name steps to answer them again.
+    Without a terminal nothing is asked."""
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # errors are reported here
     answers = {name: value for name, value in given.items() if value is not None}
     if login is not None:
@@ -135,7 +135,7 @@ class Setup:
             if self._extra:
                 self.write({key: value_of(key, text) for key, text in self._extra.items()})
         except (click.Abort, KeyboardInterrupt):
-            tell("\nSetup ended. Settings written so far are kept.")
+            tell("\nSetup stopped. Settings so far are saved.")
             self.finish("`shoal setup` continues where you left off.")
             return EXIT_LEFT
         self.finish(self.next_step())
@@ -154,24 +154,24 @@ class Setup:
             is_other = True
         root = self._context.root
         if is_other:
-            tell(f"From now on say so: `export SHOAL_HOME={shlex.quote(str(root))}`")
+            tell(f"From now on, set `export SHOAL_HOME={shlex.quote(str(root))}`")
         server = find_server(self._context) if root.is_dir() else None
         self._runs = server is not None
         if server is None and is_held(self._context.home.lock_file):
             service = setup_checks.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
-            raise HomeLocked(f"A Shoal runs on {root}. Stop it{stop}, then `shoal setup` again.")
+            raise HomeLocked(f"Shoal is running on {root}. Stop it{stop}, then run `shoal setup` again.")
         made = make_home(self._context.home)
         self._made += [str(root / name) for name in made if name in ("shoal.toml", "token")]
         self._before = written(self._context.home)
-        self.say("home", f"{root} {'was made' if made else 'is there'}.")
+        self.say("home", f"{root} {'was created' if made else 'exists'}.")
         config = self.config({key: value_of(key, self._extra[key]) for key in self.more("web")})
         host, port = config.web.host, config.web.port
         if server is not None:
             self.say("home", f"Shoal runs at {server.address}. Settings made here take effect at once.")
             return
         while port and not setup_checks.is_free(host, port):
-            self.say("page", f"Port {port} of {host} is used by another program.")
+            self.say("page", f"Another program uses port {port} of {host}.")
             if not self._asks:
                 self.say("page", "Choose another: `shoal setup --set web.port=NUMBER`.")
                 self._failed = self._failed or self._extra.pop("web.port", None) is not None
@@ -236,7 +236,7 @@ class Setup:
                 return False
             try:
                 if "key" in choice.wants and not keeps_key:
-                    question = f"Key of {choice.name}" if choice.key_kind else "Its key, if it has one"
+                    question = f"Key of {choice.name}" if choice.key_kind else "Its key, if required"
                     key = self.secret("key", question, choice.key_kind)
                     if key == "-" or (choice.key_kind and not key):
                         return False
@@ -257,7 +257,7 @@ class Setup:
             if self.use_model(calls, path, {**entered, "model": model}):
                 self.forget(table)
                 return True
-            if not self._asks or choice.name == "local" or not ask_yes("Choose another model of it?", default=True):
+            if not self._asks or choice.name == "local" or not ask_yes("Choose another of its models?", default=True):
                 return False
 
     def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
@@ -429,21 +429,21 @@ class Setup:
         if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
             address = f"{self.config().web.public_url.rstrip('/')}/platforms/{chat.name}"
             self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the address to call.")
-            user = self.ask("owner", f"{chat.owner_question}; - to be let in later with `shoal pair CODE`")
+            user = self.ask("owner", f"{chat.owner_question}; - to get access later with `shoal pair CODE`")
             if user != "-":
                 calls.call("POST", path, {"user": user})
             return
-        write = "Now write anything to your bot there, directly and not in a group"
+        write = "Now send your bot a direct message there"
         if not calls.hears:
-            tell(f"{chat.title} is connected. {write}. It answers with a code to type here.")
+            tell(f"{chat.title} is connected. {write}. It answers with a code. Enter it here.")
             if self.own_by_code(calls, path):
                 self.say("chat", f"You own the bot on {chat.title}.")
-                self.say("brief", "Once you have written to it, `shoal setup brief` sends you one every morning.")
+                self.say("brief", "Once you have written to it, `shoal setup brief` sets up a brief every morning.")
             return
         tell(f"{chat.title} is connected. {write}…")
         with calls.hearing(chat.name) as hearing:
             first = calls.wait_for(hearing.first)
-            tell(f"{first.author.name or first.author.id} wrote, and was sent a code.")
+            tell(f"{first.author.name or first.author.id} wrote and received a code.")
             owner = self.own_by_code(calls, path)
             if owner:
                 self._thread = hearing.thread_of(owner)
@@ -452,7 +452,7 @@ class Setup:
     def own_by_code(self, calls: SetupCalls, path: str) -> str:
         """Ask for the code until it matches, and return its person; empty if skipped."""
         while True:
-            code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
+            code = ask_line("Code (- to get access later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
                 return ""
             try:
@@ -468,7 +468,7 @@ class Setup:
         asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)
         while hour or asks:
             if asks:
-                question = "A brief every morning, of what was done and what waits? At what hour (- for none)"
+                question = "Time of a brief every morning on what was done and what is waiting (- for none)"
                 hour = ask_line(question, "-")
                 if hour == "-":
                     return
@@ -585,7 +585,7 @@ class Setup:
             if name in self._given:
                 value = read_source(self._given.pop(name))
                 if not value:
-                    raise LeftOut(f"What --{name.replace('_', '-')} names is empty.")
+                    raise LeftOut(f"The value of --{name.replace('_', '-')} is empty.")
             elif self._asks:
                 back = "not shown; Enter goes back" if kind else "not shown; Enter for none, - goes back"
                 value = ask_line(f"{question} ({back})", is_secret=True, may_be_empty=True)
@@ -605,14 +605,14 @@ class Setup:
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
-        self.say("extra", f"That needs the extra `{extra}`.")
+        self.say("extra", f"This needs the extra `{extra}`.")
         if not self._asks or not ask_yes(f"Install it now ({shlex.join(command)})?", default=True):
             self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
             return False
         done = subprocess.run(command, check=False)
         importlib.invalidate_caches()
         if done.returncode or choices.lacking_package(extra):
-            self.say("extra", "It could not be installed; see above.")
+            self.say("extra", "The installation failed; see above.")
             return False
         return True
 
@@ -672,4 +672,4 @@ def read_source(source: str) -> str:
         return Secret("env", name).reveal()
     if kind == "file" and name:
         return Secret("file", str(Path(name).expanduser())).reveal()
-    raise InvalidInput("A secret is given as env:NAME, file:PATH, or - for a line of standard input.")
+    raise InvalidInput("Give a secret as env:NAME, file:PATH, or - for a line of standard input.")

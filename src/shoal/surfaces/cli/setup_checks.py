@@ -25,12 +25,14 @@ def not_usable(root: Path) -> str:
     if not there.is_dir():
         return f"{there} is a file. Choose another directory."
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        return f"{root} cannot be written by this user. Choose another directory, or correct the rights of {there}."
+        return (
+            f"{root} cannot be written by this user. Choose another directory, or correct the permissions of {there}."
+        )
     if problem := another_products(root):
         return problem
     names = sorted(set(os.listdir(root)) - {"lost+found", ".DS_Store"}) if root.is_dir() else []
     if names and not {"shoal.toml", "token", "shoal.db"} & set(names):
-        return f"{root} holds other files ({', '.join(names[:3])}). Choose an empty directory, or a new one."
+        return f"{root} contains other files ({', '.join(names[:3])}). Choose an empty directory, or a new one."
     return ""
 
 
@@ -100,7 +102,9 @@ def start_at_login(service: LoginService) -> None:
     service.file.write_bytes(service.content)
     for command in service.commands:
         if failure := _run(command):
-            raise ShoalError(f"`{' '.join(command)}` failed: {failure}. {service.file} is written; run it by hand.")
+            raise ShoalError(
+                f"`{' '.join(command)}` failed: {failure}. {service.file} was written. Run the command by hand."
+            )
 
 
 def _run(command: tuple[str, ...]) -> str:

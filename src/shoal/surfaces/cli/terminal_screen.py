@@ -253,7 +253,7 @@ class TerminalScreen(ChatScreen):
     def _toolbar(self) -> ANSI:
         is_running = self._conversation is not None and self._conversation.is_running
         leaves = "Ctrl-C stops the turn" if is_running else "Ctrl-D leaves"
-        words = f" /help · Tab completes · Alt-Enter begins a line · {leaves}"
+        words = f" /help · Tab completes · Alt-Enter starts a new line · {leaves}"
         return ANSI(self._faint(cropped(words, self.width)))
 
     @property

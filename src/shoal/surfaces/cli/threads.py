@@ -42,7 +42,7 @@ threads = click.Group(
 
 
 @command(threads, "list", example="shoal threads list --limit 10")
-@agent_option("Only those of this agent.")
+@agent_option("Only threads of this agent.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
 @click.option("--archived", is_flag=True, help="Only archived threads.")
 def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
@@ -84,7 +84,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
 
 
 @command(threads, example="shoal threads export terminal:local:main --format html -o chat.html")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write. By default standard output.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write. [default: standard output]")
 @click.option(
     "--format",
     "form",
@@ -134,7 +134,7 @@ def archive(context: CommandContext, id: str, off: bool) -> None:
 
 
 @command(threads, example="shoal threads delete terminal:local:main")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(context: CommandContext, id: str, yes: bool) -> None:
     """Delete a thread permanently: its journal, files, results and saved conversations, and its subagents' threads.
 
@@ -161,7 +161,7 @@ def rebuild(context: CommandContext, id: str) -> None:
 
 
 @command(threads, example="shoal threads fork terminal:local:main --after 40")
-@click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event. By default everything.")
+@click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event. [default: everything]")
 @click.option("--as", "name", default="", help="The copy's ID, beginning with web: or terminal:.")
 @as_usage()
 def fork(context: CommandContext, id: str, after: int, name: str) -> None:
@@ -171,13 +171,13 @@ def fork(context: CommandContext, id: str, after: int, name: str) -> None:
 
 
 @command(threads, example="shoal threads again terminal:local:main --model openai/gpt-5.5")
-@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of its turn. By default the last turn.")
+@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of the turn. [default: the last turn]")
 @click.option("--model", default="", help="Use this model instead of the agent's.")
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:
     """Answer a message again. The current answer stays on another branch."""
     call_api(context, "POST", f"{_path(id)}/again", {"seq": seq, "model": model}, into=Accepted)
-    print("The message is answered again.")
+    print("Answering the message again.")
 
 
 @command(threads, example="shoal threads branch terminal:local:main 40")

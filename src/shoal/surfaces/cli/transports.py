@@ -153,7 +153,7 @@ def content_of(body: object) -> bytes:
     try:
         return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
     except UnicodeEncodeError as error:
-        raise InvalidInput("This cannot be stored: it has characters that are not text.") from error
+        raise InvalidInput("This cannot be stored: it contains invalid characters.") from error
 
 
 def headers_of(host: str, token: str, accept: str, body: object, content: bytes) -> list[tuple[str, str]]:

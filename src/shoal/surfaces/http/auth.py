@@ -130,7 +130,7 @@ class Gate:
         is_loopback = name == "localhost" or (address is not None and address.is_loopback)
         if name in self._hosts or is_loopback or (self._any_address and address is not None):
             return
-        message = "This Host is not known here. Add its origin to web.allowed_origins, or use the printed address."
+        message = "This Host is not allowed. Add its origin to web.allowed_origins, or use the printed address."
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
@@ -159,12 +159,12 @@ class Gate:
         if principal is None:
             raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise ApiError(403, "foreign_page", "The page's cookie is valid only for the page itself; use the token.")
+            raise ApiError(403, "foreign_page", "The page's cookie is valid only for the page itself. Use the token.")
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             origin = request.headers.get("origin", "").lower()
             if not self._is_own(request, origin) and origin not in self._origins:
                 raise ApiError(
-                    403, "no_origin", "A change by the page's cookie needs the page's Origin; use the token."
+                    403, "no_origin", "Changes with the page's cookie need the page's Origin. Use the token."
                 )
         if not (
             self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(principal))
@@ -181,7 +181,9 @@ class Gate:
         token = await self._tokens.find(given)
         if token is not None:  # 256 random bits cannot be guessed, so this token never has to wait
             if self._tokens.has_expired(token):
-                raise _unauthorized(f"The token {token.name!r} has expired; `shoal token create` makes another one.")
+                raise _unauthorized(
+                    f"The token {token.name!r} has expired. Create a new one with `shoal token create`."
+                )
             return await self._admitted(token, by_cookie=False)
         address = request.client.host if request.client else ""
         seconds = self._failures.wait_seconds(address)
@@ -197,15 +199,15 @@ class Gate:
         self._failures.add(address)
         logger.warning("a wrong token was sent", extra={"address": address})
         raise _unauthorized(
-            "The token is wrong or was revoked. Use the one in the file `token` of Shoal's home directory, or one that "
-            "`shoal token create` made."
+            "The token is wrong or was revoked. Use the one in the file `token` of Shoal's home directory, or create "
+            "one with `shoal token create`."
         )
 
     async def _admitted(self, token: AccessToken, *, by_cookie: bool) -> Principal:
         token_row = await bearer_of(self._tokens, token)
         if token_row is None:
             where = token.person.partition(":")[0]
-            message = f"{token.person} has no access any more: put them into platforms.{where}.allow, or pair them."
+            message = f"{token.person} no longer has access. Add them to platforms.{where}.allow, or pair them."
             raise ApiError(403, "forbidden", message)
         await self._tokens.note_use(token)
         return msgspec.structs.replace(token_row, by_cookie=by_cookie)

@@ -170,7 +170,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         if endpoint.query is not None:
             pairs = request.query_params.multi_items()
             if len(values := dict(pairs)) != len(pairs):
-                raise InvalidInput("A query parameter is given twice; give each one once.")
+                raise InvalidInput("A query parameter is given twice. Give each once.")
             try:
                 given |= msgspec.structs.asdict(msgspec.convert(values, endpoint.query, strict=False))
             except msgspec.ValidationError as error:
@@ -179,7 +179,9 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
                 )
                 raise InvalidInput(message) from error
         if endpoint.owner_only and caller(request).asker.trust != "owner":
-            raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
+            raise ApiError(
+                403, "owner", "Only the owner can do this. Use the token in the file `token` of the home directory."
+            )
         call = endpoint.handler(**given)
         given.clear()  # a large body is freed before the answer is made
         value = await call
@@ -314,7 +316,9 @@ class Callers:
                 raise no_such_thread(thread)
         elif by.is_confined and not endpoint.narrows:
             bound = f"agent {token.agent}" if token.agent else "its own threads"
-            message = f"The token {token.name!r} is confined to {bound}, and this call shows more; use another token."
+            message = (
+                f"The token {token.name!r} is limited to {bound}, and this call shows more. Use a different token."
+            )
             raise ApiError(403, "confined", message)
         if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
             return
@@ -391,7 +395,7 @@ async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, secon
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
     """The body, piece by piece. Raises ApiError 413 as soon as it is known to be too large, 408 when slow, and 401 when
     the caller's token was revoked while it arrived."""
-    message = f"The body is larger than {bytes_max // 1_048_576} MiB, the most this call takes; send less."
+    message = f"The body is larger than {bytes_max // 1_048_576} MiB, the limit of this call. Send less."
     too_large = ApiError(413, "too_large", message)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
@@ -406,7 +410,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
             with anyio.fail_after(deadline - anyio.current_time()):
                 piece = await anext(stream, None)
         except TimeoutError as error:
-            raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.") from error
+            raise ApiError(408, "slow_body", "The body did not arrive in time. Send it again.") from error
         except ClientDisconnect as error:
             raise ApiError(400, "incomplete_body", "The connection ended before the body was complete.") from error
         if allowed is not None and (piece is None or anyio.current_time() - checked_at >= ALLOWED_SECONDS):
@@ -414,7 +418,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
                 raise ApiError(
                     401,
                     "unauthorized",
-                    "The token expired or was revoked before the body was complete; ask for another one.",
+                    "The token expired or was revoked before the body was complete. Ask for a new token.",
                 )
             checked_at = anyio.current_time()
         if piece is None:
@@ -428,9 +432,9 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
 def checked_text(text: str, field: str = "text") -> str:
     """Return text that every database and platform accepts. Raises InvalidInput if it is blank or contains a NUL."""
     if "\0" in text:
-        raise InvalidInput(f"`{field}` contains a NUL character; leave it out.")
+        raise InvalidInput(f"`{field}` contains a NUL character. Remove it.")
     if not text.strip():
-        raise InvalidInput(f"`{field}` is empty; write what the agent should read.")
+        raise InvalidInput(f"`{field}` is empty. Write what the agent should read.")
     return text
 
 

@@ -351,9 +351,9 @@ async def copy_profile(
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
-        raise Conflict(f"There is a profile {body.name} already. Choose another name.")
+        raise Conflict(f"There is already a profile {body.name} . Choose another name.")
     source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
-    what = f"begin profile {body.name} as a copy of {body.copies}"
+    what = f"create profile {body.name} as a copy of {body.copies}"
     await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
     return next(profile for profile in await profiles(known_profiles, tools, lifecycle) if profile.name == body.name)
 
@@ -465,14 +465,15 @@ def _known(config: LiveConfig, id: str) -> OwnRule:
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
     """Return the requested rule. Raises InvalidInput, NotFound, Conflict."""
     if (body.subject is None) == (not body.pattern):
-        raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
+        raise InvalidInput("Give a `subject` or a `pattern` for the rule.")
     if body.profile in BUILT_IN:
         raise Conflict(
-            f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or copy it: "
+            f"The profile {body.profile} is built in and cannot be changed. Add the rule for agents, or copy the "
+            "profile: "
             f"`shoal permissions copy {body.profile} NAME`."
         )
     if body.profile and body.agents:
-        raise InvalidInput("A rule is for agents or of a profile, not both.")
+        raise InvalidInput("Give either agents or a profile, not both.")
     if body.profile:
         profiles.check(body.profile)
     for name in body.agents:
@@ -540,7 +541,7 @@ async def replay_permissions(
         raise InvalidInput("Name a profile, or give rules.")
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
-        raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
+        raise NotFound(f"There is no agent {body.agent!r}, now or at that time.")
     changed = decided_anew(checks, profile, executor.situation)
     return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 
@@ -594,9 +595,9 @@ async def accept_rule(
         None,
     )
     if rule is None:
-        raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
+        raise NotFound("This rule is no longer suggested. `shoal permissions suggest` lists the suggestions.")
     if rule.accepted:
-        raise Conflict("This rule is in shoal.toml already.")
+        raise Conflict("This rule is already in shoal.toml.")
     override = OverrideSettings(agents=(rule.agent,), allow=rule.allow)
     what = f"add rule allow {', '.join(rule.allow)} for {rule.agent}"
     await setup.change_rules(what, lambda text: with_override(text, override), by.person)

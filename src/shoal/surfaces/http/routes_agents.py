@@ -133,7 +133,7 @@ async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentVie
     """Return one agent."""
     own = by.token.agent
     if own not in ("", name):
-        raise NotFound(f"There is no agent {name[:80]!r}. There is: {own}.")
+        raise NotFound(f"There is no agent {name[:80]!r}. Agents: {own}.")
     return _view(await lifecycle.card(name))
 
 
@@ -301,7 +301,7 @@ async def add_agent_document(
     """Add or replace a document of any readable format; 413 if it is too large."""
     agent_home(home, agents, name)
     if path in PERSONA:
-        raise InvalidInput(f"{path} is text: write it with PUT.")
+        raise InvalidInput(f"{path} is text. Write it with PUT.")
     content = await whole_body(request, DOCUMENT_BYTES_MAX, seconds=options.upload_seconds)
     await versions.put(name, path, content, by.person)
     return await agent_file(home, agents, name, path)
@@ -463,7 +463,9 @@ async def _put(
     thread: str,
 ) -> SkillsView:
     if "/" in name or name.startswith("."):
-        raise InvalidInput(f"{name[:80]!r} is no name for a skill: lower-case letters and digits with hyphens between.")
+        raise InvalidInput(
+            f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens between."
+        )
     root, folder = _skill_root(home, agents, scope, agent, thread)
     await put_skill(root, folder, name, text, by.person, store.audit)
     return await skills(home, agents, agent=agent, thread=thread)
@@ -476,7 +478,7 @@ def _skill_root(
     NotFound.
     """
     if scope in ("platform", "channel") and not thread:
-        raise InvalidInput(f"Give a `thread` of the {scope} whose skills you want.")
+        raise InvalidInput(f"Give a `thread` of the {scope}.")
     folder = agent_home(home, agents, agent) if scope == "agent" else None
     roots = skill_roots(home, folder, parse_thread_id(thread) if thread else None)
     return next(root for root in roots if root.scope == scope), folder

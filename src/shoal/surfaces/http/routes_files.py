@@ -228,7 +228,7 @@ async def picture(
 
     content, media_type = await anyio.to_thread.run_sync(read)
     if media_type not in _INLINE:
-        raise NotFound(f"{path[:200]!r} is no picture that this thread's agent may read.")
+        raise NotFound(f"{path[:200]!r} is not a picture that this thread's agent may read.")
     return Response(content, media_type=media_type, headers={"Cache-Control": "private, no-cache"})
 
 
@@ -292,8 +292,10 @@ async def store_upload(
             part.close()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull("The disk is full; make room, then send the file again.") from error
-        reason = f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory and yours."
+            raise StoreFull("The disk is full. Free some space, then send the file again.") from error
+        reason = (
+            f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory that you own."
+        )
         raise StoreReadOnly(reason) from error
     stored = Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
     stored = stored.sent_by(by, mine=mine)
@@ -354,7 +356,7 @@ async def take_attachments(
             try:
                 opened = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
             except NotFound as error:
-                message = f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first."
+                message = f"There is no uploaded file {ref.file[:80]!r} in this thread. Upload it first."
                 raise InvalidInput(message) from error
             with opened.content as content:
                 digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")

@@ -115,7 +115,7 @@ async def delete(
     """
     info = await store.journal.thread(thread) if is_child(thread) else None
     if info is not None and info.parent and await store.journal.thread(ThreadId(info.parent)) is not None:
-        raise InvalidInput(f"A subagent's thread goes with the one that called it: delete {info.parent}.")
+        raise InvalidInput(f"A subagent's thread is deleted with its caller: delete {info.parent}.")
     return await delete_thread(store, home, outlets.artifacts, folders, thread, by.person, by.token.name)
 
 
@@ -163,7 +163,7 @@ async def _exported(
 async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
     """Return the cost of a turn's model calls."""
     if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
-        raise InvalidInput("That is not the id of a turn. Events have it as `turn`.")
+        raise InvalidInput("This is not the id of a turn. Events contain it as `turn`.")
     spent = await store.threads.spent(thread, turn)
     used = sum((step.usage for step in spent), Usage())
     priced = [step.usd for step in spent if step.usd is not None]

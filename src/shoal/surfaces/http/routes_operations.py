@@ -38,7 +38,7 @@ routes = Routes()
 PROBE_SECONDS_MAX = 2.0
 """How long the store may take to answer."""
 PROBE_SECONDS = 1.0
-"""How long a result is reused, so that callers cannot cause endless writes."""
+"""Lifetime of a result, so that callers cannot cause endless writes."""
 
 THREADS_SHOWN_MAX = 20
 """How many threads the usage report lists."""
@@ -65,14 +65,14 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
-    (StoreFull, "The database's disk is full or fails. Free some space; Shoal then continues by itself."),
-    (StoreReadOnly, "The database cannot be written. `shoal doctor` names the file; restart Shoal once it can be."),
-    (StoreUnavailable, "The database cannot be reached, or another program holds it. `shoal doctor` says why."),
-    (StoreError, "The database refuses to store anything. `shoal doctor` says why."),
+    (StoreFull, "The database's disk is full or failing. Free some space; Shoal then continues by itself."),
+    (StoreReadOnly, "The database cannot be written. `shoal doctor` names the file. Fix it, then restart Shoal."),
+    (StoreUnavailable, "The database cannot be reached, or another program holds it. `shoal doctor` shows the reason."),
+    (StoreError, "The database refuses to store anything. `shoal doctor` shows the reason."),
     (
         TimeoutError,
-        f"The database has not answered for {PROBE_SECONDS_MAX:g} seconds. Check its disk, its load and its server; "
-        "Shoal goes on by itself once it answers.",
+        f"The database has not answered for {PROBE_SECONDS_MAX:g} seconds. Check its disk, load and server. Shoal "
+        "continues by itself once it answers.",
     ),
 )
 """What `/readyz`, which is public, reports about a failure: no path and no address."""
@@ -172,14 +172,14 @@ class Counters:
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
         return "".join(
             (
-                _labelled("shoal_turns_total", "Turns that ended, by outcome.", "outcome", self._turns),
-                _labelled("shoal_tool_calls_total", "Tool calls that ended, by result.", "result", self._tool_calls),
-                _plain("shoal_model_calls_total", "counter", "Model calls that ended.", self._model_calls),
+                _labelled("shoal_turns_total", "Finished turns, by outcome.", "outcome", self._turns),
+                _labelled("shoal_tool_calls_total", "Finished tool calls, by result.", "result", self._tool_calls),
+                _plain("shoal_model_calls_total", "counter", "Finished model calls.", self._model_calls),
                 _labelled("shoal_tokens_total", "Tokens used; input includes cached.", "kind", self._tokens),
-                _plain("shoal_outbox_depth", "gauge", "Posts on their way to platforms.", outbox_depth),
-                _plain("shoal_prompts_queued", "gauge", "Messages that no turn has taken yet.", backlog.prompts),
-                _plain("shoal_turns_running", "gauge", "Turns that are open, waiting ones included.", backlog.turns),
-                _plain("shoal_threads_advancing", "gauge", "Threads that this process works on now.", advancing),
+                _plain("shoal_outbox_depth", "gauge", "Posts waiting for platforms.", outbox_depth),
+                _plain("shoal_prompts_queued", "gauge", "Messages waiting for a turn.", backlog.prompts),
+                _plain("shoal_turns_running", "gauge", "Open turns, including waiting ones.", backlog.turns),
+                _plain("shoal_threads_advancing", "gauge", "Threads currently handled by this process.", advancing),
                 _plain("shoal_oldest_prompt_seconds", "gauge", "Age of the longest waiting message.", age),
             )
         )

@@ -71,7 +71,7 @@ MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
-# ---- what is sent and shown ----
+# ---- requests and views ----
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,11 +215,13 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
     """
     own = by.token.agent
     if own and agent not in ("", own):
-        raise ApiError(403, "confined", f"The token {by.token.name!r} is for agent {own} only: name that one, or none.")
+        raise ApiError(
+            403, "confined", f"The token {by.token.name!r} is only for the agent {own}. Name that one, or none."
+        )
     agent = agent or own
     if agent and agent not in agents.names():
         known = ", ".join(sorted(agents.names()))
-        raise InvalidInput(f"There is no agent {agent[:80]!r}. There are: {known}.")
+        raise InvalidInput(f"There is no agent {agent[:80]!r}. Agents: {known}.")
     return agent
 
 
@@ -234,9 +236,9 @@ def check_model(models: Models, by: Principal, model: str | None) -> None:
 def check_intake(runtime: Runtime) -> None:
     """Refuse messages that nothing would answer. Raises ApiError 503, Conflict if Shoal is not running."""
     if runtime.state == "stopped":
-        raise Conflict("Shoal does not run, so nobody would answer. Start it with `shoal run`, then try again.")
+        raise Conflict("Shoal is not running, so nobody would answer. Start it with `shoal run`, then try again.")
     if runtime.state == "draining":
-        message = "Shoal is stopping: the message was not taken. Send it again when it is back."
+        message = "Shoal is stopping and did not accept the message. Send it again later."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
 
 
@@ -338,7 +340,7 @@ async def retry(
     check_model(models, by, body.model)
     receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
-        raise Conflict("No turn of this thread waits for its model.")
+        raise Conflict("No turn of this thread is waiting for its model.")
     return Delivered(True)
 
 
@@ -352,7 +354,7 @@ async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
     target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{clock.new_id()}")
     if thread_address(target).platform not in OWN_PLATFORMS:
-        raise InvalidInput("A copy goes on on the page or in the terminal: name a thread that begins with `web:`.")
+        raise InvalidInput("A copy must be on the page or in the terminal: choose a thread id that begins with `web:`.")
     if not by.owns(target):
         raise no_such_thread(target)
     await forks.fork(thread, target, by.author.id, body.after)
@@ -527,7 +529,9 @@ async def events(
     if wants_event_stream(request):
         if last := request.headers.get("last-event-id", "").strip():
             if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
-                message = "Last-Event-ID must be the number of the last event seen; leave it out to start again."
+                message = (
+                    "Last-Event-ID must be the number of the last event seen; omit it to start from the beginning."
+                )
                 raise InvalidInput(message)
             after = int(last)
         admitted = streams.admit()
@@ -549,7 +553,8 @@ async def _page(
 async def _event_list(
     store: Store, streams: LiveStreams, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
-    """A JSON list that begins with these events; the others are read while it is sent, so that few are in memory."""
+    """Stream a JSON list that begins with these events. The others are read while it is sent, so that few are in
+    memory."""
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):
         events = await _page(store, streams, thread, events[-1].seq, left, before)
@@ -599,7 +604,7 @@ async def command(
         return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists all commands.")
     if by.is_confined and spoken.name not in CONFINED_COMMANDS:
         allowed = ", /".join(CONFINED_COMMANDS)
-        raise ApiError(403, "scope", f"The token {by.token.name!r} has no command /{spoken.name}; it has /{allowed}.")
+        raise ApiError(403, "scope", f"The token {by.token.name!r} cannot use /{spoken.name}, only /{allowed}.")
     key, at = clock.new_id(), clock.now()
     asked = CommandRequest(thread, by.author, spoken.name, spoken.argument, key, at, direct=True, by=by.asker)
     return CommandAnswer(await commands.command(asked))

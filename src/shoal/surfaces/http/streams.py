@@ -1,5 +1,4 @@
-"""Live streams: a thread's journal joined to what happens now, without a loss or a repeat, and its form as
-server-sent events.
+"""Live streams: a thread's journal followed by live events, without loss or repetition, as server-sent events.
 
 A reader subscribes first, then reads the journal, then takes what the hub saw meanwhile, skipping what it has. Numbers
 without gaps tell whether something is missing: then, and when it was too slow for the hub, it reads the journal again.
@@ -83,7 +82,7 @@ class LiveStreams:
         """Count a stream while it lasts. Raises ApiError 503 at the bound or when stopping."""
         most = self._options.streams_max
         if self.closing or self.open >= most:
-            message = f"{most} live streams are open, or Shoal is stopping; close one or come back in a moment."
+            message = f"{most} live streams are open, or Shoal is stopping; close one, or try again in a moment."
             raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
         return self._counted()
 

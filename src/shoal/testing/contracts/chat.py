@@ -176,7 +176,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
     async def test_a_channel_is_heard_as_its_binding_says(
         self, peer: Peer, inbox: Inbox, listen: Listen, heard: str
     ) -> None:
-        """Other bots never are."""
+        """Messages of other bots are ignored."""
         needs(peer, "people", "channels")
         inbox.listen = listen
         if listen == "threads" and "threads" in peer.lacks:
@@ -420,7 +420,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert (shown.file, *shown.album) == tuple((file.name, file.read_bytes()) for file in files)
 
     async def test_a_spoken_answer_is_played_in_place(self, peer: Peer, inbox: Inbox, tmp_path: Path) -> None:
-        """As a voice message where the platform has these for bots, else as a recording that any player plays."""
+        """It is a voice message if the platform has those for bots, otherwise a recording."""
         form = peer.adapter.limits.voice
         if not form:
             pytest.skip("recordings cannot be played there")
@@ -441,7 +441,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     @pytest.mark.parametrize("key", ["café:reply:0", "鍵\r\nx: y\x7f", "k" * 5000, " "])
     async def test_a_post_is_made_whatever_its_key_is_made_of(self, peer: Peer, key: str) -> None:
-        """Keys come from ids of people, channels and messages, which may be anything."""
+        """Keys come from ids of people, channels and messages, and may contain any character."""
         made = msgspec.structs.replace(post(peer, "High at noon."), key=key)
         assert await peer.adapter.post(made)
         if peer.adapter.limits.idempotent_posts:
@@ -451,7 +451,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     @pytest.mark.parametrize("name", ["café “潮”.txt", 'a\nb"c.txt', "n" * 250 + ".txt", "%2e%2e.txt"])
     async def test_a_file_goes_out_whatever_it_is_called(self, peer: Peer, tmp_path: Path, name: str) -> None:
-        """Agents and commands name files."""
+        """Agents and commands choose the names."""
         if not peer.adapter.limits.can_upload:
             pytest.skip("files cannot be sent there")
         file = tmp_path / name
@@ -483,7 +483,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert by.user
 
     async def test_a_card_of_several_calls_is_decided_and_changes_its_ticks(self, peer: Peer, inbox: Inbox) -> None:
-        """The maximum number of buttons from the core: one tick per call, and two that decide."""
+        """It has the most buttons that the core sends: one tick per call, and two that decide."""
         needs(peer, "people", "view")
         limits, card = peer.adapter.limits, "01" + "K" * 24
         if not limits.has_buttons or not limits.can_edit:

@@ -26,7 +26,7 @@ class ChatInbound:
 
     @pytest.mark.parametrize("kind", ["reply", "quote", "forward"])
     async def test_what_a_message_refers_to_comes_with_it(self, peer: Peer, inbox: Inbox, kind: Refers) -> None:
-        """It has its author's words. The author is untrusted until a gate says otherwise, so it taints."""
+        """The reference carries its author's text. Until a gate admits the author, it is untrusted and taints."""
         needs(peer, "people")
         if kind not in peer.refers:
             pytest.skip("bots are told of nothing like it there")
@@ -53,7 +53,6 @@ class ChatInbound:
     async def test_a_file_of_somebody_else_stays_theirs(
         self, peer: Peer, inbox: Inbox, route: Route, name: str
     ) -> None:
-        """Its content reaches the model only in an untrusted block, and taints."""
         needs(peer, "people")
         if route not in peer.routes:
             pytest.skip("no file comes along there")
@@ -79,7 +78,6 @@ class ChatInbound:
         assert (CLAIM in message.text, CLAIM in outside) == (True, False)
 
     async def test_an_answer_to_the_bot_names_its_message(self, peer: Peer, inbox: Inbox) -> None:
-        """The message's text is looked up, not taken from the answer."""
         needs(peer, "people")
         if "own" not in peer.refers:
             pytest.skip("bots are told of no such answer there")
@@ -104,7 +102,7 @@ class ChatInbound:
         assert reference.author.id == prompt.author.id
 
     async def test_a_mention_brings_what_a_bot_said_before_it(self, peer: Peer, inbox: Inbox) -> None:
-        """They count as words of an untrusted person and start no turn."""
+        """They count as text of an untrusted person and start no turn."""
         needs(peer, "people", "channels", "before", "bots", "bots_heard")
         async with serving(peer.adapter, inbox):
             await peer.in_channel("ALERT: the build failed.", author="bot")
@@ -119,7 +117,7 @@ class ChatInbound:
         assert reference.author.id not in ("", prompt.author.id)
 
     async def test_a_change_is_as_untrusted_as_the_message_would_be(self, peer: Peer, inbox: Inbox) -> None:
-        """Also a change that arrives before its message."""
+        """This includes an edit that arrives before its message."""
         needs(peer, "people", "edits", "weather")
         if not peer.mixes:
             pytest.skip("words of somebody else stand apart there")
@@ -157,7 +155,7 @@ class ChatInbound:
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_nothing_is_met_with_silence(self, peer: Peer, inbox: Inbox, kind: Kind) -> None:
-        """The agent learns what arrived, or its sender learns that it is unreadable."""
+        """The agent learns what arrived, or the sender learns that it is unreadable."""
         needs(peer, "people")
         if kind not in peer.kinds:
             pytest.skip("people can send nothing like it there")

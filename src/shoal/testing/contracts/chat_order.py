@@ -143,7 +143,7 @@ class ChatOrder:
     """The contract's tests of order."""
 
     async def test_a_deleted_message_is_gone_and_cannot_be_deleted_again(self, peer: Peer) -> None:
-        """A deleted message is gone, and to delete it again is refused for good, or changes nothing."""
+        """A deleted message is gone. Deleting it again fails permanently or changes nothing."""
         if not isinstance(peer.adapter, Deletes):
             pytest.skip("a bot cannot delete there")
         needs(peer, "view")
@@ -160,7 +160,7 @@ class ChatOrder:
         assert [post.text for post in peer.shown()] == ["two"]
 
     async def test_no_preview_stands_above_a_post_that_is_not_sent_yet(self, peer: Peer, tmp_path: Path) -> None:
-        """While an earlier post is refused the next answer is not previewed; it comes after it."""
+        """While an earlier post is refused, the next answer has no preview and follows that post."""
         needs(peer, "view", "weather")
         async with living(peer, tmp_path) as life:
             peer.server.troubles.extend(OUTAGE)

@@ -272,7 +272,7 @@ class Counterpart(Generic[A_co, P_co]):
 
 
 Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
-"""Any of them."""
+"""Matches any of them."""
 
 
 class Inbox:
@@ -316,7 +316,7 @@ class Inbox:
         return message.author.id not in self.strangers
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Note it."""
+        """Record a decision."""
         self.decided.append((approval, allow, by, scope))
         await self._tell()
         return "allow" if allow else "deny"
@@ -324,13 +324,13 @@ class Inbox:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Note it."""
+        """Record a decision on a card."""
         self.decided_cards.append((card, allow, tuple(numbers)))
         await self._tell()
         return "Allowed." if allow else "Denied."
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Note it."""
+        """Record a choice on a card."""
         self.chosen.append((card, tuple(ticked)))
         await self._tell()
         return CHOOSING
@@ -338,16 +338,16 @@ class Inbox:
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Note it."""
+        """Record an "always allow"."""
         self.decided.append((ApprovalId(asked), True, by, "always"))
         await self._tell()
         return "Always allowed."
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """Note it."""
+        """Record the removal of a rule."""
         self.taken_back.append(asked)
         await self._tell()
-        return "The rule is taken back."
+        return "The rule is removed."
 
     async def listens(self, thread: ThreadId) -> Listen:
         """Return `listen`."""

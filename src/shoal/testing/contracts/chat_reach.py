@@ -33,7 +33,6 @@ class ChatReach:
             assert list(peer.around()).count(TIDE) == 1
 
     async def test_a_closed_chat_may_open_again(self, peer: Peer, inbox: Inbox) -> None:
-        """Posts for a closed chat are kept."""
         async with serving(peer.adapter, inbox):
             thread = await peer.bars("chat")
             with pytest.raises(PlatformError) as caught:
@@ -58,7 +57,7 @@ class ChatReach:
         )
 
     async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
-        """The longer name does not count as the bot's, and it is not cut out of the message."""
+        """It does not count as the bot's name, and stays in the message."""
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.resembles("what now?")
@@ -67,7 +66,7 @@ class ChatReach:
         assert prompt.text == "is it?"
 
     async def test_an_alert_of_another_app_is_read_as_foreign(self, peer: Peer, inbox: Inbox) -> None:
-        """An alert starts nothing. The next person who asks has it in context."""
+        """It starts no turn, but is in context for the next question."""
         needs(peer, "people", "channels", "before", "bots", "bots_heard")
         async with serving(peer.adapter, inbox):
             await peer.alerts("ALERT: disk full on db1")
@@ -92,7 +91,7 @@ class ChatReach:
     async def test_a_message_that_cannot_be_decrypted_yet_is_read_when_its_key_comes(
         self, peer: Peer, inbox: Inbox
     ) -> None:
-        """Also when the bot was restarted meanwhile, and once."""
+        """It is read once, even if the bot was restarted meanwhile."""
         needs(peer, "people")
         await peer.seals("is the tide high?")
         async with serving(peer.adapter, inbox):
@@ -107,7 +106,7 @@ class ChatReach:
         assert {prompt.thread for prompt in prompts} == {peer.thread}
 
     async def test_a_channel_of_administrators_is_heard_where_it_names_the_bot(self, peer: Peer, inbox: Inbox) -> None:
-        """As the channel's own words, which are not the owner's."""
+        """The message counts as the channel's, not as the owner's."""
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.announces("The tide is in.")

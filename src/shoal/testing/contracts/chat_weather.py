@@ -111,11 +111,11 @@ class ChatWeather:
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(post(peer, "maybe"))
         assert caught.value.outcome_unknown
-        await in_time(peer.clock, peer.adapter.post(post(peer, "maybe")))  # where it has to connect again first
+        await in_time(peer.clock, peer.adapter.post(post(peer, "maybe")))  # where it must reconnect first
         assert len(peer.shown()) == (1 if peer.adapter.limits.idempotent_posts else 2)
 
     async def test_a_lost_answer_to_an_opening_is_told_and_its_repeat_is_found_or_marked(self, peer: Peer) -> None:
-        """A lost answer to an opening is told and its repeat is found by its key, else made."""
+        """The repeat is found by its key, or made again."""
         needs(peer, "troubles")
         channel = thread_address(peer.thread).channel
         peer.lose_answer()
@@ -130,7 +130,7 @@ class ChatWeather:
             assert len(peer.shown()) == 2
 
     async def test_a_storm_and_an_outage_end_with_every_reply_in_order(self, peer: Peer, tmp_path: Path) -> None:
-        """A storm and an outage end with every reply in order, once where posts have keys, else marked as repeats."""
+        """Each reply appears once if posts have keys, otherwise repeats are marked."""
         needs(peer, "weather")
         peer.server.troubles.extend(STORM)
         async with delivering(peer, tmp_path) as out:
@@ -150,7 +150,7 @@ class ChatWeather:
         assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
     async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
-        """An answer lost before a long outage is posted once where posts have keys, longer than the platform's do."""
+        """This holds if posts have keys, even beyond the lifetime of the platform's keys."""
         needs(peer, "weather")
         peer.server.troubles.append(("lose", 0.0))
         async with delivering(peer, tmp_path) as out:
@@ -163,7 +163,7 @@ class ChatWeather:
         assert numbers(peer) == ([0] if peer.adapter.limits.idempotent_posts else [0, 0])
 
     async def test_an_answer_that_is_late_holds_up_its_own_thread_alone(self, peer: Peer, tmp_path: Path) -> None:
-        """An answer that is late holds up its own thread alone, whose posts keep their order."""
+        """Only posts of its own thread wait, in order."""
         needs(peer, "weather")
         peer.server.troubles.append(("delay", 0.0))
         async with delivering(peer, tmp_path) as out:
@@ -178,7 +178,6 @@ class ChatWeather:
         assert numbers(peer) == [0, 1]
 
     async def test_a_long_answer_arrives_whole(self, peer: Peer, tmp_path: Path) -> None:
-        """A long answer arrives whole, whatever is in it."""
         needs(peer, "view")
         async with delivering(peer, tmp_path) as out:
             await out.put(LONG)
@@ -193,7 +192,6 @@ class ChatWeather:
     # ---- in ----
 
     async def test_what_is_delivered_twice_is_taken_once(self, peer: Peer, inbox: Inbox) -> None:
-        """What is delivered twice is taken once: its key is the same."""
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -209,7 +207,7 @@ class ChatWeather:
         assert [(asked.name, asked.argument) for asked in inbox.requests] == [("stop", "all")]
 
     async def test_what_is_delivered_late_and_backwards_is_not_lost(self, peer: Peer, inbox: Inbox) -> None:
-        """What is delivered late and backwards is not lost, and has the platform's order where there is one."""
+        """Messages keep the platform's order, if it has one."""
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -224,7 +222,7 @@ class ChatWeather:
         assert [prompt.text for prompt in prompts[1:]] == (texts if peer.order == "written" else texts[::-1])
 
     async def test_a_change_that_comes_before_its_message_counts(self, peer: Peer, inbox: Inbox) -> None:
-        """A change that comes before its message counts, where each event is a call of its own."""
+        """This applies if each event is a separate call."""
         needs(peer, "people", "weather", "edits")
         if "polls" not in peer.lacks:
             pytest.skip("its events come in one stream")

@@ -1,11 +1,11 @@
-"""What a sandbox keeps commands from doing to the disk: each rule is an attempt to fill it.
+"""The contract of a sandbox's disk limits. Each rule is an attempt to fill the disk.
 
 class TestMine(DiskContract):
     @pytest.fixture
     async def inner(self): ...  # a sandbox, closed after the test; the contract puts BoundedSandbox around it
 
-The suite needs bash, coreutils and util-linux where the commands run. A command that wrote too much waits for ever, so
-that only being ended ends it.
+The suite needs bash, coreutils and util-linux where the commands run. A command that wrote too much then waits forever,
+so that only the sandbox can end it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ FILES_MAX = 300
 DISK_BYTES = 128 * MEBIBYTE
 LOOK_SECONDS = 0.05
 WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
-"""Writes more than BYTES_MAX in files that are small by themselves."""
+"""Writes more than BYTES_MAX in small files."""
 FOREVER = "sleep 600"
 
 
@@ -39,13 +39,13 @@ def _limits(bytes_max: int, files_max: int, free_bytes_min: int = 0) -> SandboxS
 
 
 class DiskContract:
-    """Every rule; a subclass gives the fixture `inner`, and says to whom the workspace has to belong."""
+    """Every disk rule. A subclass gives the fixture `inner` and the required owner of the workspace."""
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A directory that commands may write."""
+        """A writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -54,7 +54,7 @@ class DiskContract:
 
     @pytest.fixture
     def small_disk(self, workspace: Path) -> Iterator[Path]:
-        """The workspace on a disk of its own, which nobody else fills or empties."""
+        """The workspace on a separate disk that nothing else fills."""
         size = f"size={DISK_BYTES},mode=777"
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", workspace], check=False)
         if mounted.returncode != 0:
@@ -65,7 +65,7 @@ class DiskContract:
 
     @pytest.fixture
     def bounded(self, inner: Sandbox) -> BoundedSandbox:
-        """The sandbox under test, in its bounds."""
+        """The sandbox under test, with disk limits."""
         return BoundedSandbox(inner, _limits(BYTES_MAX, FILES_MAX), LOOK_SECONDS)
 
     @staticmethod
@@ -75,29 +75,27 @@ class DiskContract:
         return await sandbox.run(Command(text, workspace, mounts, timeout_seconds=120, watch=watch))
 
     async def test_many_small_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """The command is ended and the model told why; what it wrote stays."""
+        """The command is stopped and the model learns why. Its files stay."""
         with pytest.raises(FolderFull, match=r"stopped.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX
 
     async def test_one_file_that_grows_is_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """Whatever the limit of a single file is."""
+        """This applies whatever the limit of a single file is."""
         with pytest.raises(FolderFull, match="at most 16 MiB"):
             await self.run(bounded, workspace, f"head -c 40M /dev/zero > one; {FOREVER}")
 
     async def test_too_many_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """Empty ones and folders too."""
+        """Empty files and folders count too."""
         with pytest.raises(FolderFull, match="files and folders; at most 300 are allowed"):
             await self.run(bounded, workspace, f"mkdir d; for i in {{1..400}}; do : > d/$i; done; {FOREVER}")
 
     async def test_writers_side_by_side_are_all_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """None of them alone wrote too much."""
         texts = [f"for i in {{1..7}}; do head -c 1M /dev/zero > {name}$i; done; {FOREVER}" for name in "abc"]
         ends = await asyncio.gather(*(self.run(bounded, workspace, text) for text in texts), return_exceptions=True)
         assert [type(end) for end in ends] == [FolderFull] * 3
 
     async def test_a_writer_in_a_session_of_its_own_is_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """With the command that left it behind."""
         writer = f"exec 9>alive; echo started >&9; echo up > up; {WRITE % 'b'} exec {FOREVER}"
         with Witness(workspace) as witness:
             text = f"setsid bash -c '{writer}' </dev/null >/dev/null 2>&1 & cat up; {FOREVER}"
@@ -107,7 +105,7 @@ class DiskContract:
             assert witness.is_gone()
 
     async def test_holes_and_further_names_take_no_room(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """A sparse file counts by what it holds, a file with many names once."""
+        """A sparse file counts by its content, a file with many names once."""
         with (workspace / "sparse").open("wb") as file:
             file.truncate(100 * BYTES_MAX)
         (workspace / "one").write_bytes(bytes(MEBIBYTE))
@@ -119,7 +117,6 @@ class DiskContract:
     async def test_in_a_full_folder_files_can_be_removed_but_not_grow(
         self, bounded: BoundedSandbox, workspace: Path
     ) -> None:
-        """Until there is room again."""
         with pytest.raises(FolderFull):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
@@ -128,7 +125,7 @@ class DiskContract:
         assert b"Files cannot grow until then" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
-        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # it may have been ended one file past the limit
+        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # it may have been stopped one file past the limit
         with pytest.raises(FolderFull, match="at most 16 MiB"):
             await bounded.require_room((Mount(workspace, "/workspace", writable=True),))
         await self.run(bounded, workspace, "rm f*")
@@ -138,7 +135,7 @@ class DiskContract:
     async def test_a_process_for_somebody_is_not_started_in_a_full_folder(
         self, bounded: BoundedSandbox, workspace: Path
     ) -> None:
-        """It would live on without being able to write."""
+        """It could not write."""
         for number in range(FILES_MAX + 1):
             (workspace / f"f{number}").touch()
         with pytest.raises(FolderFull):
@@ -147,14 +144,13 @@ class DiskContract:
             await self.run(bounded, workspace, "echo x", _Nobody())
 
     async def test_a_disk_that_is_nearly_full_is_left_alone(self, inner: Sandbox, workspace: Path) -> None:
-        """From the beginning."""
+        """The command is stopped at once."""
         sandbox = BoundedSandbox(inner, SandboxSettings(disk_free_bytes_min=2**62), LOOK_SECONDS)
         result = await self.run(sandbox, workspace, "echo x > file; rm file; sleep 1; echo end")
         assert result.stdout == b"end\n"
         assert b"must stay free" in result.stderr
 
     async def test_a_disk_is_not_filled_to_the_brim(self, inner: Sandbox, small_disk: Path) -> None:
-        """Whatever a folder may hold."""
         sandbox = BoundedSandbox(inner, _limits(0, 0, 88 * MEBIBYTE), LOOK_SECONDS)
         slowly = "for i in {1..60}; do head -c 1M /dev/zero > f$i; read -t 0.02 <> pipe; done 2>/dev/null; "
         os.mkfifo(small_disk / "pipe")
@@ -175,7 +171,7 @@ class DiskContract:
 
 
 class _Nobody:
-    """A watch that looks away."""
+    """A watch that ignores everything."""
 
     def started(self, pid: int) -> None:
         """It runs."""

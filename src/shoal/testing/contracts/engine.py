@@ -14,27 +14,27 @@ from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
 from shoal.kernel.ports import Engine, SignalKind, ThreadHandler
 
 WAIT_SECONDS = 20.0
-"""How long a test waits for what has to come; it does not depend on it."""
+"""Timeout of waits that must succeed. No result depends on it."""
 DRAIN_SECONDS = 10.0
 
 
 class Cluster(Protocol):
-    """Engines over one backend, each as a process of its own would run it."""
+    """Engines over one backend, each like a separate process."""
 
     workers_max: int
 
     async def start(self, handler: ThreadHandler, *, concurrency: int = 100) -> Engine:
-        """An engine that runs this handler, in the background, until it is drained or the test ends."""
+        """Start an engine with this handler in the background, until it is drained or the test ends."""
         ...
 
 
 def named(name: str) -> ThreadId:
-    """A thread of that name."""
+    """Return the thread of that name."""
     return make_thread_id("web", "lobby", name)
 
 
 class Recorder:
-    """A handler that notes what it is asked to do, and holds threads until they are let go."""
+    """A handler that records its calls, and holds threads until they are released."""
 
     def __init__(self) -> None:
         self.starts: list[ThreadId] = []
@@ -48,15 +48,15 @@ class Recorder:
         self._changed = asyncio.Condition()
 
     def hold(self, held: ThreadId) -> None:
-        """Let advances of this thread wait until it is let go."""
+        """Let advances of this thread wait until it is released."""
         self._held[held] = asyncio.Event()
 
     def let_go(self, held: ThreadId) -> None:
-        """Let them return."""
+        """Release the thread."""
         self._held.pop(held).set()
 
     async def advance(self, thread: ThreadId) -> None:
-        """Note it, and wait where told to."""
+        """Record an advance, and wait if the thread is held."""
         self.starts.append(thread)
         self.running[thread] += 1
         self.most_at_once[thread] = max(self.most_at_once[thread], self.running[thread])
@@ -74,21 +74,21 @@ class Recorder:
             await self._tell()
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Note it."""
+        """Record a signal."""
         self.signals.append((thread, kind, turn))
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._tell()))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so; what it looks at are this recorder's notes."""
+        """Wait until a condition on this recorder's records is true."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def started(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until the thread's advance began so often."""
+        """Wait until the thread's advance began this many times."""
         await self.until(lambda: self.starts.count(asked) >= times)
 
     async def ended(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until it returned so often."""
+        """Wait until it returned this many times."""
         await self.until(lambda: self.ends.count(asked) >= times)
 
     async def _tell(self) -> None:
@@ -97,17 +97,16 @@ class Recorder:
 
 
 async def quiet(engine: Engine, recorder: Recorder, name: str = "probe") -> None:
-    """Return when everything woken before this has been advanced: work is taken in the order of its wakes."""
+    """Return when everything woken before has been advanced: work is done in the order of wakes."""
     await engine.wake(named(name))
     await recorder.ended(named(name))
     await recorder.until(lambda: recorder.running.total() == 0)
 
 
 class EngineContract:
-    """Every rule of the engine; a subclass gives the fixture `cluster`."""
+    """Every rule of the engine. A subclass gives the fixture `cluster`."""
 
     async def test_a_wake_advances_the_thread_once(self, cluster: Cluster) -> None:
-        """And nothing else does."""
         recorder = Recorder()
         engine = await cluster.start(recorder)
         await engine.wake(named("a"))
@@ -116,7 +115,7 @@ class EngineContract:
         assert recorder.starts == [named("a"), named("probe")]
 
     async def test_wakes_before_it_starts_are_one(self, cluster: Cluster) -> None:
-        """Here the only slot is taken meanwhile."""
+        """Here another thread holds the only slot."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder, concurrency=1)
@@ -129,7 +128,7 @@ class EngineContract:
         assert recorder.starts.count(named("b")) == 1
 
     async def test_wakes_while_it_runs_make_it_run_once_more(self, cluster: Cluster) -> None:
-        """What came after it looked has to be looked at."""
+        """It must look again at what arrived after its first look."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -144,7 +143,7 @@ class EngineContract:
         assert recorder.most_at_once[named("a")] == 1
 
     async def test_a_thread_runs_at_one_place_at_a_time(self, cluster: Cluster) -> None:
-        """However many workers there are, and however often it is woken."""
+        """This holds for any number of workers and wakes."""
         recorder = Recorder()
         engines = [await cluster.start(recorder) for _ in range(cluster.workers_max)]
         names = [named(f"t{number}") for number in range(5)]
@@ -155,7 +154,6 @@ class EngineContract:
         assert set(recorder.ends) >= set(names)
 
     async def test_threads_run_side_by_side(self, cluster: Cluster) -> None:
-        """None waits for another."""
         recorder = Recorder()
         engine = await cluster.start(recorder)
         names = [named(f"t{number}") for number in range(20)]
@@ -168,7 +166,6 @@ class EngineContract:
         await quiet(engine, recorder)
 
     async def test_no_more_threads_run_than_there_are_slots(self, cluster: Cluster) -> None:
-        """The others wait."""
         recorder = Recorder()
         engine = await cluster.start(recorder, concurrency=3)
         names = [named(f"t{number}") for number in range(10)]
@@ -183,7 +180,7 @@ class EngineContract:
         assert set(recorder.ends) >= set(names)
 
     async def test_a_signal_reaches_the_running_thread(self, cluster: Cluster) -> None:
-        """From whichever worker it is sent."""
+        """Any worker can send it."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engines = [await cluster.start(recorder) for _ in range(cluster.workers_max)]
@@ -210,7 +207,7 @@ class EngineContract:
         await quiet(engine, recorder)
 
     async def test_it_is_ready_from_its_start_to_its_drain(self, cluster: Cluster) -> None:
-        """And whoever waits for that is told."""
+        """Waiters are notified of both."""
         recorder = Recorder()
         engine = await cluster.start(recorder)
         await engine.started()
@@ -219,7 +216,6 @@ class EngineContract:
         assert not engine.is_ready
 
     async def test_a_thread_that_runs_here_is_confirmed(self, cluster: Cluster) -> None:
-        """It may go on."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -231,7 +227,7 @@ class EngineContract:
         await quiet(engine, recorder)
 
     async def test_draining_lets_running_threads_finish(self, cluster: Cluster) -> None:
-        """And starts no others."""
+        """No others start."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -246,7 +242,6 @@ class EngineContract:
         assert recorder.starts == [named("a")]
 
     async def test_draining_cancels_what_does_not_finish(self, cluster: Cluster) -> None:
-        """When its time is up."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)

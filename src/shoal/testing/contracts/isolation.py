@@ -1,4 +1,4 @@
-"""What an isolating sandbox keeps a command from: each rule is an attempt to get out, or to use up the machine.
+"""The contract of an isolating sandbox. Each rule is an attempt to escape or to exhaust the machine.
 
 class TestMine(IsolationContract):
     @pytest.fixture
@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 8 * MEBIBYTE
 TEMPORARY_BYTES_MAX = 8 * MEBIBYTE
 CPU_SECONDS_MAX = 2
 OPEN_FILES_MAX = 64
-"""The limits that the sandbox under test has to have."""
+"""Limits required of the sandbox under test."""
 
 PATIENCE_SECONDS = 60.0
 SHORT_SECONDS = 3.0
@@ -31,16 +31,14 @@ CANARY = "canary-that-no-command-may-see"
 
 
 class IsolationContract:
-    """Every rule of an isolating sandbox; a subclass gives the fixture `sandbox`.
-
-    `workspace_owner` is the user that the workspace has to belong to, where that is not whoever runs the tests.
-    """
+    """Every rule of an isolating sandbox. A subclass gives the fixture `sandbox`, and `workspace_owner` if the
+    workspace must belong to another user than the one who runs the tests."""
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
-        """A home directory with secrets beside the workspace."""
+        """A home directory with secrets next to the workspace."""
         for name in ("shoal.toml", "token", "shoal.db"):
             (tmp_path / name).write_text(CANARY)
             (tmp_path / name).chmod(0o644)
@@ -52,12 +50,12 @@ class IsolationContract:
 
     @pytest.fixture
     def mounts(self, home: Path) -> tuple[Mount, ...]:
-        """The workspace alone."""
+        """Only the workspace."""
         return (Mount(home / "workspace", "/workspace", writable=True),)
 
     @pytest.fixture
     def victim(self) -> Iterator[int]:
-        """A process of this user outside of the sandbox; its number."""
+        """Number of a process of this user outside the sandbox."""
         with subprocess.Popen(["sleep", "600"], env={"SECRET": CANARY}) as process:
             yield process.pid
             assert process.poll() is None, "the command ended a process outside of its sandbox"
@@ -65,7 +63,7 @@ class IsolationContract:
 
     @pytest.fixture
     async def server(self) -> AsyncIterator[int]:
-        """A server on this machine's loopback; its port. A connection fails the test."""
+        """Port of a server on this machine's loopback. A connection fails the test."""
         connected: list[bool] = []
 
         def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +80,7 @@ class IsolationContract:
     async def run(
         sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, timeout_seconds: float = PATIENCE_SECONDS
     ) -> CommandResult:
-        """Run a command in the workspace; whatever it says, the canary is not in it."""
+        """Run a command in the workspace, and check that its output does not contain the canary."""
         result = await sandbox.run(Command(text, mounts[0].host, mounts, timeout_seconds=timeout_seconds))
         assert CANARY.encode() not in result.stdout + result.stderr
         return result
@@ -90,7 +88,7 @@ class IsolationContract:
     async def test_secrets_of_the_home_cannot_be_read(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """By no name: absolute, with `..`, through /proc, or by a link that the host would follow."""
+        """The names tried are absolute, with `..`, through /proc, and by a link that the host would follow."""
         (mounts[0].host / "link").symlink_to(home / "token")
         (mounts[0].host / "up").symlink_to("../")
         names = [
@@ -109,7 +107,7 @@ class IsolationContract:
     async def test_the_file_system_shows_nothing_of_the_host(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """Neither people's directories nor the home's neighbours."""
+        """Neither other people's directories nor the home directory's siblings are visible."""
         result = await self.run(sandbox, mounts, f"ls -A /home /root {home} {home.parent} 2>/dev/null; echo end")
         assert result.stdout.replace(b"/home:\n", b"").replace(b"/root:\n", b"").strip() in (
             b"end",
@@ -119,13 +117,12 @@ class IsolationContract:
     async def test_a_link_swapped_while_it_runs_leads_nowhere(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """However often it is tried."""
         text = f"touch plain; for i in {{1..200}}; do ln -sfn {home}/token swap; cat swap; ln -sfn plain swap; done"
         result = await self.run(sandbox, mounts, f"{text} 2>/dev/null; echo end")
         assert result.stdout == b"end\n"
 
     async def test_only_the_workspace_can_be_written(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Not the system, not the root, not devices, not the kernel's settings."""
+        """The system, the root, devices and kernel settings are read-only."""
         places = ["/x", "/usr/x", "/usr/bin/env", "/etc/passwd", "/etc/x", "/dev/x", "/sys/x", "/proc/sysrq-trigger"]
         places += ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/lib/x"]
         places += ["/proc/sys/kernel/sysrq", "/proc/sys/net/ipv4/ip_forward", "/proc/self/oom_score_adj"]
@@ -134,12 +131,12 @@ class IsolationContract:
         assert result.stdout == b"end\n"
 
     async def test_a_hard_link_cannot_reach_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Links do not cross mounts."""
+        """Links cannot cross mounts."""
         result = await self.run(sandbox, mounts, "ln /usr/bin/env stolen; ln -P /etc/passwd stolen2; ls")
         assert result.stdout == b""
 
     async def test_it_has_no_rights_and_cannot_get_any(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """No capability, no way to gain one by a program, and not the superuser."""
+        """It has no capabilities, cannot gain any, and is not the superuser."""
         result = await self.run(
             sandbox, mounts, "id -u; grep -E '^(Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs)' /proc/self/status"
         )
@@ -152,7 +149,6 @@ class IsolationContract:
     async def test_it_cannot_mount_or_make_devices_or_namespaces(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """Each would be a way on."""
         attempts = ["mount -t tmpfs none /tmp", "mount --bind / /tmp", "mknod device c 1 1", "chroot / true"]
         attempts += [
             "unshare --user true",
@@ -166,7 +162,7 @@ class IsolationContract:
         assert result.stdout == b"end\n"
 
     async def test_the_devices_are_not_its_own(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Whoever may change the rights of a device of the host's changes them for everybody."""
+        """Changing the rights of a host device would change them for everyone."""
         devices = "null zero full random urandom tty"
         text = f"for name in {devices}; do chmod 644 /dev/$name 2>/dev/null && echo WORKED $name; done; echo end"
         result = await self.run(sandbox, mounts, text)
@@ -175,7 +171,7 @@ class IsolationContract:
     async def test_processes_outside_are_out_of_reach(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int
     ) -> None:
-        """Not to be seen, read, traced or killed; killing everything ends the command itself at most."""
+        """They cannot be seen, read, traced or killed. A command that kills everything ends at most itself."""
         text = f"cat /proc/{victim}/environ /proc/{victim}/cmdline; kill -9 {victim}; ls -d /proc/[0-9]* | wc -l"
         result = await self.run(sandbox, mounts, text)
         assert int(result.stdout) < 10
@@ -191,14 +187,14 @@ class IsolationContract:
         await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
 
     async def test_there_is_no_network(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
-        """Not the server's own port, not the metadata address, not any other."""
+        """Neither the server's port, nor the metadata address, nor any other is reachable."""
         addresses = [f"127.0.0.1/{server}", "169.254.169.254/80", "192.0.2.1/80", f"localhost/{server}"]
         text = "\n".join(f"(exec 3<>/dev/tcp/{address}) 2>/dev/null && echo REACHED" for address in addresses)
         result = await self.run(sandbox, mounts, f"{text}\necho end")
         assert result.stdout == b"end\n"
 
     async def test_a_fork_bomb_stays_small(self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int) -> None:
-        """The number of processes is bounded, and all are gone in the end."""
+        """The number of processes is limited, and all are gone in the end."""
         text = "for i in {1..200}; do sleep 600 & echo $i; done 2>/dev/null"
         result = await self.run(sandbox, mounts, text, SHORT_SECONDS)
         assert 0 < len(result.stdout.splitlines()) <= PROCESSES_MAX
@@ -208,13 +204,13 @@ class IsolationContract:
         assert (await self.run(sandbox, mounts, "echo fine")).stdout == b"fine\n"
 
     async def test_memory_is_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A program that takes more than it may fails or is ended; the machine goes on."""
+        """A program that uses too much fails or is killed, without harm to the machine."""
         result = await self.run(sandbox, mounts, "head -c 2G /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}")
         assert result.exit_code != 0
         assert not result.timed_out
 
     async def test_temporary_files_are_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """They live in memory."""
+        """They are in memory."""
         for folder in ("/tmp", "/dev/shm"):
             text = f"for i in {{1..40}}; do head -c 1M /dev/zero > {folder}/$i; done 2>/dev/null"
             text += f"; du -sm {folder} | cut -f1"
@@ -222,13 +218,12 @@ class IsolationContract:
             assert 0 < int(result.stdout) * MEBIBYTE <= TEMPORARY_BYTES_MAX
 
     async def test_a_file_cannot_grow_without_end(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """The disk is everybody's."""
         result = await self.run(sandbox, mounts, "head -c 64M /dev/zero > big; echo $?")
         assert (mounts[0].host / "big").stat().st_size == FILE_BYTES_MAX
         assert int(result.stdout) != 0
 
     async def test_other_limits_are_set_for_good(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Open files, processor time and core dumps; a command can only lower them."""
+        """These are open files, processor time and core dumps. A command can only lower them."""
         result = await self.run(sandbox, mounts, "ulimit -Hn; ulimit -Ht; ulimit -Hc; ulimit -n 4096 && echo RAISED")
         assert result.stdout.split() == [str(OPEN_FILES_MAX).encode(), str(CPU_SECONDS_MAX).encode(), b"0"]
         busy = await self.run(sandbox, mounts, "while :; do :; done")

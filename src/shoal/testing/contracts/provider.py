@@ -1,9 +1,9 @@
-"""What every Provider must do, played against a scripted model; HttpProviderContract adds what a server can do to it.
+"""The contract of every Provider, against a scripted model. HttpProviderContract adds failures of servers.
 
 class TestMine(HttpProviderContract):
     kind = "openai"  # the interface that the fake speaks with it
 
-    def build(self, url: str, *, key: str, idle_seconds: float) -> Provider: ...
+def build(self, url: str, *, key: str, idle_seconds: float) -> Provider: ...
 """
 
 import asyncio
@@ -49,7 +49,7 @@ WIDE = "Größe – 大きさ – 🐟 "
 
 
 class Stage(NamedTuple):
-    """The scripted model and the provider that reaches it."""
+    """The scripted model and a connected provider."""
 
     fake: FakeModel
     provider: Provider
@@ -61,34 +61,34 @@ def request(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS, key: s
 
 
 async def collect(provider: Provider, asked: ModelRequest) -> list[ModelEvent]:
-    """All events of one call."""
+    """Collect all events of a call."""
     return [event async for event in provider.stream(asked)]
 
 
 async def answer(provider: Provider, asked: ModelRequest) -> ModelDone:
-    """The answer of a call that must succeed."""
+    """Return the answer of a call that must succeed."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelDone), last
     return last
 
 
 async def failure(provider: Provider, asked: ModelRequest) -> ModelFailed:
-    """The failure of a call that must fail."""
+    """Return the failure of a call that must fail."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelFailed), last
     return last
 
 
 def shown(events: Sequence[ModelEvent]) -> str:
-    """The streamed text."""
+    """Return the streamed text."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 class ProviderContract:
-    """Holds in process and over HTTP alike; a subclass gives the fixture `stage`."""
+    """Rules for providers in process and over HTTP. A subclass gives the fixture `stage`."""
 
     async def test_text_is_streamed_and_then_whole(self, stage: Stage) -> None:
-        """The streamed pieces are the whole text, and one event ends the stream."""
+        """The pieces together are the whole text, and one event ends the stream."""
         stage.fake.add(Reply(WIDE * 5))
         events = await collect(stage.provider, request(UserMessage("hi")))
         done = events[-1]
@@ -98,7 +98,6 @@ class ProviderContract:
         assert sum(isinstance(event, ModelDone | ModelFailed) for event in events) == 1
 
     async def test_thinking_is_shown_apart_from_the_text(self, stage: Stage) -> None:
-        """Thinking has its own events and is no part of the text."""
         stage.fake.add(Reply("Six.", thinking="two times three"))
         events = await collect(stage.provider, request(UserMessage("2*3?")))
         done = events[-1]
@@ -107,7 +106,7 @@ class ProviderContract:
         assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == "two times three"
 
     async def test_several_calls_in_one_message_keep_order_and_arguments(self, stage: Stage) -> None:
-        """Calls come in order with the arguments as written, however long."""
+        """The arguments can be of any length."""
         long = '{"command":"' + "echo 大 " * 9000 + '"}'
         stage.fake.add(Reply("Both:", (Call("bash", long), Call("read", '{"path":"a.txt"}'), Call("read", "{}"))))
         done = await answer(stage.provider, request(UserMessage("go")))
@@ -122,7 +121,6 @@ class ProviderContract:
         assert len({call.id for call in calls}) == 3
 
     async def test_the_conversation_comes_across_with_calls_and_results(self, stage: Stage) -> None:
-        """System prompt, messages, calls and results reach the model."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command":"ls"}'), Call("read", "{}"))), "Done.", "Bye.")
         message = UserMessage("list")
         first = await answer(stage.provider, request(message))
@@ -146,7 +144,7 @@ class ProviderContract:
         assert [message.call_id for message in seen.messages[2:4]] == [call.id for call in seen.messages[1].calls]
 
     async def test_no_tools_offered_reaches_the_model(self, stage: Stage) -> None:
-        """An empty tuple of tools forbids calls, and so does `tool_choice`, also where there were calls before."""
+        """An empty tuple of tools forbids calls, as `tool_choice` does, even after earlier calls."""
         stage.fake.add("Well.", Reply(calls=(Call("bash"),)), "Enough.")
         await answer(stage.provider, request(message := UserMessage("hi"), tools=()))
         called = (await answer(stage.provider, request(message))).message
@@ -155,7 +153,7 @@ class ProviderContract:
         assert [seen.tools for seen in stage.fake.log] == [(), ("bash", "read"), ()]
 
     async def test_usage_counts_what_was_cached(self, stage: Stage) -> None:
-        """The first request of a thread is what the second finds in the cache."""
+        """The second request of a thread finds the first in the cache."""
         stage.fake.add("One.", "Two.")
         message = UserMessage("Tell me something. " * 50)
         first = await answer(stage.provider, request(message))
@@ -166,19 +164,17 @@ class ProviderContract:
         assert second.usage.output_tokens > 0
 
     async def test_an_answer_cut_off_says_so(self, stage: Stage) -> None:
-        """An answer that met the length limit is kept and marked."""
         stage.fake.add(Reply("half of", stop="max_tokens"))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.stop, done.message.text) == ("max_tokens", "half of")
 
     async def test_an_empty_answer_is_an_answer(self, stage: Stage) -> None:
-        """Nothing said is no failure."""
         stage.fake.add(Reply(""))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.message.text, done.message.tool_calls, done.stop) == ("", (), "end")
 
     async def test_images_are_sent(self, stage: Stage, tmp_path: Path) -> None:
-        """Images of a person's message and of a result reach the model."""
+        """Both images of a person's message and of a result are sent."""
         path = tmp_path / "pixel.png"
         path.write_bytes(PIXEL)
         image = Image(str(path), "image/png")
@@ -196,20 +192,18 @@ class ProviderContract:
          (500, "server_error"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
     )  # fmt: skip
     async def test_a_refusal_is_an_outcome_of_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
-        """Each status has its kind, and the words are told."""
+        """Each status has its kind, and the message is passed on."""
         stage.fake.add(Refusal(status, "because"))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == kind
         assert "because" in failed.message
 
     async def test_the_wait_that_is_asked_for_is_told(self, stage: Stage) -> None:
-        """Whoever retries learns how long to wait."""
         stage.fake.add(Refusal(429, headers=(("retry-after", "17"),)))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert (failed.kind, failed.retry_after_seconds) == ("rate_limited", 17.0)
 
     async def test_a_break_before_the_answer_is_dropped(self, stage: Stage) -> None:
-        """A connection that ends before the answer may be tried again."""
         stage.fake.add(Reply("never", drop_after=0))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert shown(events) == ""
@@ -217,7 +211,6 @@ class ProviderContract:
         assert events[-1].kind == "dropped"
 
     async def test_after_a_failure_the_next_call_works(self, stage: Stage) -> None:
-        """A failure leaves nothing behind."""
         stage.fake.add(Reply("never", drop_after=0), Refusal(500), "Fine.")
         message = UserMessage("hi")
         for _ in range(2):
@@ -225,7 +218,6 @@ class ProviderContract:
         assert (await answer(stage.provider, request(message))).message.text == "Fine."
 
     async def test_many_calls_at_once_do_not_mix(self, stage: Stage) -> None:
-        """Every call gets its own answer."""
         count = 60
 
         async def one(number: int) -> str:
@@ -238,17 +230,17 @@ class ProviderContract:
 
 
 class HttpProviderContract(ProviderContract):
-    """What a server can do to a provider."""
+    """Rules for failures of servers."""
 
     kind: ClassVar[str]
 
     def build(self, url: str, *, key: str, idle_seconds: float) -> Provider:
-        """The provider under test, with this key, at the fake's address `url` (without a path)."""
+        """Build the provider under test, with this key, for the fake's address `url` (without a path)."""
         raise NotImplementedError
 
     @pytest.fixture
     async def stage(self) -> AsyncIterator[Stage]:
-        """The fake's server, and the provider connected to it."""
+        """The fake's server, and a provider connected to it."""
         fake = FakeModel(settings=FakeSettings(api_key=KEY, models=("model-1", "model-2")))
         async with fake.serve() as url:
             provider = self.build(url, key=KEY, idle_seconds=30.0)
@@ -256,7 +248,7 @@ class HttpProviderContract(ProviderContract):
             await provider.close()
 
     async def test_thinking_goes_back_as_it_came(self, stage: Stage) -> None:
-        """The fake refuses thinking that comes back changed; here it has to come back at all where it is signed."""
+        """The fake rejects changed thinking, and requires it if it is signed."""
         thinking = "Ein Gedanke: 大\n"
         stage.fake.add(
             Reply("I look.", (Call("bash", "{}"),), thinking=thinking, redacted_thinking="hidden=="), "Done."
@@ -264,14 +256,14 @@ class HttpProviderContract(ProviderContract):
         message = UserMessage("go")
         first = await answer(stage.provider, request(message))
         result = ToolMessage(first.message.tool_calls[0].id, "bash", "ok")
-        # As it is after a restart: the same content, other objects.
+        # As after a restart: equal content, different objects.
         opaque = first.message.opaque
         again = AssistantMessage(first.message.text, first.message.tool_calls, opaque)
         await answer(stage.provider, request(message, again, result))
         assert stage.fake.log[-1].signed == (0 if self.kind == "openai" else 1)
 
     async def test_malformed_arguments_are_told_and_do_not_spoil_the_history(self, stage: Stage) -> None:
-        """What the model wrote is passed on, and sent back as valid JSON."""
+        """They are passed on as written, and sent back as valid JSON."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command": "ls'),)), "Sorry.")
         message = UserMessage("go")
         first = await answer(stage.provider, request(message))
@@ -282,7 +274,6 @@ class HttpProviderContract(ProviderContract):
         assert stage.fake.log[-1].messages[1].calls[0].arguments.startswith('{"malformed":')
 
     async def test_repeated_call_ids_are_made_unique(self, stage: Stage) -> None:
-        """No id stands for two calls of a conversation."""
         same = (Call("bash", "{}", "call_0"), Call("read", "{}", "call_0"))
         stage.fake.add(Reply(calls=same), Reply(calls=same[:1]), "Done.")
         message = UserMessage("go")
@@ -299,7 +290,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("drop_after", [3, 5])
     async def test_a_break_in_the_answer_is_dropped(self, stage: Stage, drop_after: int) -> None:
-        """What was streamed stays a beginning, and the call has failed."""
+        """The streamed text is incomplete, and the call has failed."""
         stage.fake.add(Reply("one two three four five six", drop_after=drop_after))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert isinstance(events[-1], ModelFailed)
@@ -307,7 +298,7 @@ class HttpProviderContract(ProviderContract):
         assert "one two three four five six".startswith(shown(events))
 
     async def test_an_error_inside_the_stream_is_a_failure(self, stage: Stage) -> None:
-        """An error after status 200 counts like one instead of it."""
+        """An error after status 200 counts like an error status."""
         code = {"anthropic": "overloaded_error", "gemini": "UNAVAILABLE"}.get(self.kind, "server_error")
         stage.fake.add(Refusal(503, "too many fish", code, in_stream=True))
         failed = await failure(stage.provider, request(UserMessage("hi")))
@@ -315,13 +306,13 @@ class HttpProviderContract(ProviderContract):
         assert "too many fish" in failed.message
 
     async def test_a_conversation_too_long_is_told_apart(self, stage: Stage) -> None:
-        """The one refusal that a shorter conversation helps against."""
+        """It is the only refusal that a shorter conversation solves."""
         stage.fake.settings = FakeSettings(context_tokens=200)
         failed = await failure(stage.provider, request(UserMessage("word " * 1000)))
         assert failed.kind == "context_overflow"
 
     async def test_a_refused_key_is_not_repeated(self, stage: Stage) -> None:
-        """A key that the server echoes never reaches a message."""
+        """A key that the server echoes never appears in a message."""
         provider = self.build(stage.fake.url, key="sk-wrong-abcdefghijkl", idle_seconds=30.0)
         failed = await failure(provider, request(UserMessage("hi")))
         assert failed.kind == "auth"
@@ -332,11 +323,9 @@ class HttpProviderContract(ProviderContract):
         await provider.close()
 
     async def test_models_are_listed(self, stage: Stage) -> None:
-        """The list has the server's own names."""
         assert [model.id for model in await stage.provider.models()] == ["model-1", "model-2"]
 
     async def test_a_server_that_is_not_there_is_unreachable(self, stage: Stage) -> None:
-        """No connection is an outcome too."""
         await stage.fake.stop()
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "unreachable"
@@ -345,7 +334,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_a_stalled_answer_times_out(self, stage: Stage, gate_at: int) -> None:
-        """Silence ends the call, here and at the server."""
+        """The call ends here and at the server."""
         provider = self.build(stage.fake.url, key=KEY, idle_seconds=0.05)
         stage.fake.add(Reply("one two three four", gate=Gate(), gate_at=gate_at))
         failed = await failure(provider, request(UserMessage("hi")))
@@ -355,7 +344,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_cancelling_ends_the_call_at_the_server(self, stage: Stage, gate_at: int) -> None:
-        """A cancelled call costs nothing more, and the next one works."""
+        """The next call works."""
         stage.fake.add(Reply("one two three four", gate=(gate := Gate()), gate_at=gate_at), "Next.")
         message = UserMessage("hi")
         async with asyncio.TaskGroup() as group:
@@ -367,7 +356,6 @@ class HttpProviderContract(ProviderContract):
         assert (await answer(stage.provider, request(message))).message.text == "Next."
 
     async def test_closing_the_iterator_ends_the_call_at_the_server(self, stage: Stage) -> None:
-        """So does a caller that stops reading."""
         stage.fake.add(Reply("one two three four five six seven eight nine", gate=Gate(), gate_at=8))
         stream = stage.provider.stream(request(UserMessage("hi")))
         async with aclosing(stream):  # pyright: ignore[reportArgumentType]
@@ -376,7 +364,6 @@ class HttpProviderContract(ProviderContract):
         await stage.fake.log[-1].cancelled.wait()
 
     async def test_one_connection_serves_call_after_call(self, stage: Stage) -> None:
-        """A refusal does not cost the connection."""
         stage.fake.add("1", Refusal(500), "2", "3")
         for _ in range(4):
             await collect(stage.provider, request(UserMessage("hi")))
@@ -384,7 +371,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("how", ["bytes", "crlf", "cr", "comments", "lines", "no last line"])
     async def test_the_form_of_the_stream_does_not_matter(self, stage: Stage, how: str) -> None:
-        """Cut anywhere, any line end, comments, several lines: the same answer."""
+        """Streams can be cut anywhere and have any line ends, comments and several data lines."""
         reply = Reply(WIDE * 3, (Call("bash", '{"command":"echo 🐟, \\n ok"}'),), thinking="大")
         frames = frames_of(self.kind, reply)
         stage.fake.add(Recorded(damage(frames, how)))
@@ -395,14 +382,14 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("body", [b"<html>busy</html>", b'{"hello":1}', b""])
     async def test_what_is_no_stream_is_a_failure(self, stage: Stage, body: bytes) -> None:
-        """Pages, other JSON and broken JSON are told apart from answers."""
+        """Pages, other JSON and broken JSON are failures with different messages."""
         stage.fake.add(Recorded((body,) if body else (), content_type="text/html"), Recorded((b"data: {{{\n\n",)))
         for _ in range(2):
             assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"
 
     @pytest.mark.parametrize("part", range(4))
     async def test_a_part_of_an_answer_is_no_answer(self, stage: Stage, part: int) -> None:
-        """Wherever the stream ends, without an error even: the call has failed, unless the answer had been whole."""
+        """A stream that ends anywhere, even without an error, fails the call unless the answer was complete."""
         frames = frames_of(self.kind, Reply("one two", (Call("bash", '{"command":"ls"}'),)))
         whole = b"".join(frames)
         stage.fake.add(Recorded((whole,)))
@@ -419,20 +406,20 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("data", [b"[DONE]", b"", b"null", b"[]", b"{}", b"3", b'"one"', b"{", b'{"choices":[]}'])
     async def test_a_stream_that_says_nothing_is_no_answer(self, stage: Stage, data: bytes) -> None:
-        """An end without an answer, and JSON that is something else, whole or in half."""
+        """This includes an end without an answer, and complete or partial JSON of another kind."""
         stage.fake.add(Recorded((b"data: " + data + b"\n\n",)))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "dropped"
 
     async def test_half_a_character_costs_no_answer(self, stage: Stage) -> None:
-        """A lone surrogate is not valid text, so a replacement character replaces it."""
+        """A replacement character replaces a lone surrogate, which is not valid text."""
         whole = b"".join(frames_of(self.kind, Reply("one two")))
         stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert done.message.text.startswith("\ufffd")
 
     async def test_half_a_body_is_told_from_one_that_is_no_stream(self, stage: Stage) -> None:
-        """The first may pass, the second is a wrong address."""
+        """The first may be temporary, the second is a wrong address."""
         stage.fake.add(Recorded((b'{"id":"x","cho',), content_type="application/json"))
         stage.fake.add(Recorded((b'{"id":"x"}',), content_type="application/json"))
         kinds = [(await failure(stage.provider, request(UserMessage("hi")))).kind for _ in range(2)]

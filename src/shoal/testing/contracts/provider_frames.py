@@ -1,4 +1,4 @@
-"""Streams in every interface's form, and the ways in which they arrive that must make no difference."""
+"""Streams in every interface's form, and variations that must make no difference."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _WIRES: dict[str, Wire] = {
 
 
 def frames_of(kind: str, reply: Reply) -> list[bytes]:
-    """The reply as the frames of a stream of this interface."""
+    """Return the reply as the frames of a stream of this interface."""
     calls = tuple(
         call if call.id else Call(call.name, call.arguments, f"call_{index}") for index, call in enumerate(reply.calls)
     )
@@ -33,8 +33,8 @@ def frames_of(kind: str, reply: Reply) -> list[bytes]:
 
 
 def damage(frames: Sequence[bytes], how: str) -> tuple[bytes, ...]:
-    """The same stream otherwise: cut into single bytes, with other line ends, with comments and pings between, with
-    data in several lines, or without the empty line at its end."""
+    """Vary a stream: single bytes, other line ends, comments and pings, data in several lines, or without the final
+    empty line."""
     whole = b"".join(frames)
     match how:
         case "bytes":

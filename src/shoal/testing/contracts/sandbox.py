@@ -1,4 +1,4 @@
-"""The sandbox's contract: what `domain.ports.Sandbox` promises, isolating or not.
+"""The contract of `domain.ports.Sandbox`, isolating or not.
 
 class TestMine(SandboxContract):
     @pytest.fixture
@@ -19,22 +19,20 @@ from shoal.kernel.errors import SandboxError
 from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 
 PATIENCE_SECONDS = 60.0
-"""When a test that waits for something gives up."""
+"""Timeout of waits that must succeed."""
 SHORT_SECONDS = 1.0
-"""A limit that a command which never ends runs into."""
+"""Limit for commands that never end."""
 PARALLEL = 8
 DAEMON = "setsid bash -c 'exec 9>alive; echo started >&9; echo up >up; exec sleep 600' >/dev/null 2>&1 </dev/null &"
-"""Starts what outlives its shell and session and can be seen to be alive: it holds a named pipe open."""
+"""Starts a process that outlives its shell and session. It holds a named pipe open, which shows that it is alive."""
 
 
 ENDING_MILLISECONDS = 2000
 
 
 class Witness:
-    """Sees by a named pipe in the workspace when DAEMON has started and when it is gone; a context manager.
-
-    A command waits for DAEMON by `cat up`.
-    """
+    """A context manager that learns by a named pipe in the workspace when DAEMON has started and ended. A command
+    waits for DAEMON with `cat up`."""
 
     def __init__(self, workspace: Path) -> None:
         for name in ("alive", "up"):
@@ -57,24 +55,22 @@ class Witness:
         self.started.set()
 
     def is_gone(self) -> bool:
-        """Whether nobody holds the pipe any more. Who ends at this moment closes one file after another, so that of
-        the last one the end is waited for a little."""
+        """Whether no process holds the pipe. Waits briefly, because an ending process closes its files one after
+        another."""
         ends = select.poll()
         ends.register(self._pipe, 0)
         return bool(ends.poll(ENDING_MILLISECONDS))
 
 
 class SandboxContract:
-    """Every rule of a sandbox; a subclass gives the fixture `sandbox`.
-
-    `workspace_owner` is the user that the workspace has to belong to, where that is not whoever runs the tests.
-    """
+    """Every rule of a sandbox. A subclass gives the fixture `sandbox`, and `workspace_owner` if the workspace must
+    belong to another user than the one who runs the tests."""
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A directory that commands may write."""
+        """A writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -83,7 +79,7 @@ class SandboxContract:
 
     @pytest.fixture
     def mounts(self, workspace: Path) -> tuple[Mount, ...]:
-        """The workspace, and a directory to read."""
+        """The workspace, and a read-only directory."""
         skills = workspace.parent / "skills"
         skills.mkdir()
         (skills / "SKILL.md").write_text("a skill")
@@ -103,28 +99,25 @@ class SandboxContract:
         return await sandbox.run(command)
 
     async def test_output_and_exit_code_come_back(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Each stream by itself."""
         result = await self.run(sandbox, mounts, "echo out; echo err >&2; exit 3")
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 3)
         assert (result.timed_out, result.stdout_cut, result.stderr_cut) == (False, False, False)
 
     async def test_it_is_bash(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """With its syntax, and several lines."""
         result = await self.run(sandbox, mounts, "words=(a b)\n# a comment\necho ${#words[@]} <<< x\n")
         assert result.stdout == b"2\n"
 
     async def test_a_signal_is_an_exit_code(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """As shells tell it."""
         result = await self.run(sandbox, mounts, "bash -c 'kill -9 $$'")
         assert result.exit_code == 128 + 9
 
     async def test_there_is_no_input(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Whoever reads gets the end at once."""
+        """A read returns the end of input at once."""
         result = await self.run(sandbox, mounts, "cat; echo end")
         assert result.stdout == b"end\n"
 
     async def test_output_is_seen_before_the_command_ends(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Piece by piece, each stream by itself; the result has it too."""
+        """Pieces arrive separately for each stream, and the result contains them too."""
         seen: list[tuple[int, bytes]] = []
         os.mkfifo(mounts[0].host / "go")
         (mounts[0].host / "go").chmod(0o666)
@@ -146,7 +139,7 @@ class SandboxContract:
         assert result.stdout == b"first\nsecond\n"
 
     async def test_bytes_come_as_they_are(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Also those that are no text."""
+        """This includes bytes that are not text."""
         result = await self.run(sandbox, mounts, r"printf '\000\377\n\033[0m'")
         assert result.stdout == b"\x00\xff\n\x1b[0m"
 
@@ -158,19 +151,19 @@ class SandboxContract:
         assert (mounts[0].host / "finished").exists()
 
     async def test_output_of_just_the_limit_is_whole(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Nothing is missing, so nothing is marked."""
+        """Nothing is marked as missing."""
         result = await self.run(sandbox, mounts, "head -c 1000 /dev/zero", output_bytes_max=1000)
         assert (len(result.stdout), result.stdout_cut) == (1000, False)
 
     async def test_time_runs_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """What was said until then is kept."""
+        """Earlier output is kept."""
         result = await self.run(sandbox, mounts, "echo begun; sleep 600", timeout_seconds=SHORT_SECONDS)
         assert (result.timed_out, result.exit_code, result.stdout) == (True, None, b"begun\n")
 
     async def test_time_out_kills_a_child_with_its_own_session(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """Before the call returns."""
+        """It is killed before the call returns."""
         with Witness(mounts[0].host) as witness:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600", timeout_seconds=3 * SHORT_SECONDS)
             assert result.timed_out
@@ -180,7 +173,7 @@ class SandboxContract:
     async def test_cancelling_kills_a_child_with_its_own_session(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """Before the call returns."""
+        """It is killed before the call returns."""
         with Witness(mounts[0].host) as witness:
             async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
                 running = group.create_task(self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600"))
@@ -190,7 +183,6 @@ class SandboxContract:
             assert witness.is_gone()
 
     async def test_what_stays_behind_is_killed(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A command ends with its shell, whatever that left running."""
         with Witness(mounts[0].host) as witness:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up")
             assert (result.stdout, result.exit_code, result.timed_out) == (b"up\n", 0, False)
@@ -199,7 +191,7 @@ class SandboxContract:
     async def test_the_environment_is_its_own(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nothing of this process's but what was meant."""
+        """It inherits nothing from this process except the given variables."""
         monkeypatch.setenv("SHOAL_CANARY_KEY", "canary-of-the-server")
         result = await self.run(sandbox, mounts, "env; cat /proc/self/environ | tr '\\0' '\\n'")
         assert b"canary" not in result.stdout.lower()
@@ -209,13 +201,13 @@ class SandboxContract:
         assert names <= {b"PATH", b"HOME", b"LANG", b"TERM", b"GIVEN"} | allowed
 
     async def test_commands_work_in_the_workspace(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Under its inside name; what they write is on the host."""
+        """It appears under its inside name, and files appear on the host."""
         result = await self.run(sandbox, mounts, "pwd; echo content > file.txt")
         assert result.stdout.decode().strip() == sandbox.inside(mounts[0].host, mounts)
         assert (mounts[0].host / "file.txt").read_text() == "content\n"
 
     async def test_other_mounts_can_be_read(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """By their inside names, and where the sandbox isolates they cannot be written."""
+        """An isolating sandbox makes them read-only."""
         skill = sandbox.inside(mounts[1].host / "SKILL.md", mounts)
         result = await self.run(sandbox, mounts, f"cat {skill}; echo more >> {skill}")
         assert result.stdout == b"a skill"
@@ -223,25 +215,23 @@ class SandboxContract:
             assert (mounts[1].host / "SKILL.md").read_text() == "a skill"
 
     async def test_paths_translate_both_ways(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """And one that no mount holds stays as it is."""
+        """A path outside all mounts stays unchanged."""
         path = mounts[0].host / "a" / "b.txt"
         assert sandbox.outside(sandbox.inside(path, mounts), mounts) == path
         assert sandbox.inside(Path("/elsewhere/x"), mounts) == "/elsewhere/x"
         assert sandbox.outside("/elsewhere/x", mounts) == Path("/elsewhere/x")
 
     async def test_a_missing_directory_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Of the sandbox, not of the command."""
         command = Command(text="true", cwd=mounts[0].host / "missing", mounts=mounts)
         with pytest.raises(SandboxError, match="missing"):
             await sandbox.run(command)
 
     async def test_a_command_that_cannot_start_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A NUL cannot be passed to a program."""
+        """For example, a NUL cannot be passed to a program."""
         with pytest.raises(SandboxError):
             await self.run(sandbox, mounts, "echo a\0b")
 
     async def test_commands_at_once_do_not_mix(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Each has its own output."""
         results = await asyncio.gather(
             *(self.run(sandbox, mounts, f"echo {number}; exit {number}") for number in range(PARALLEL))
         )
@@ -249,9 +239,9 @@ class SandboxContract:
         assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(PARALLEL)]
 
     async def test_nothing_is_left_open(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """No descriptor and no child of this process, whichever way commands ended."""
+        """No descriptor and no child process remains, however commands ended."""
         await self.run(sandbox, mounts, "true")
-        before, children = _descriptors(), _children()  # what others have open may close meanwhile
+        before, children = _descriptors(), _children()  # descriptors of others may close meanwhile
         await self.run(sandbox, mounts, "sleep 600", timeout_seconds=SHORT_SECONDS / 4)
         await self.run(sandbox, mounts, "sleep 600 & exit 4")
         await self.run(sandbox, mounts, "head -c 100000 /dev/zero")
@@ -265,7 +255,7 @@ def _descriptors() -> set[str]:
         try:
             names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}').partition('socket:')[0]}")
         except FileNotFoundError:
-            continue  # the listing's own
+            continue  # the descriptor of the listing itself
     return names
 
 

@@ -1,4 +1,4 @@
-"""What the contract suites send and commit: small records, and the steps of a turn."""
+"""Small records that the contract suites send and commit, and the steps of a turn."""
 
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ def prompt(key: str, thread: ThreadId = THREAD, text: str = "hello") -> Prompt:
 
 
 def line(key: str, person: Author = PERSON) -> Prompt:
-    """A message that somebody wrote in a chat."""
+    """A message from a person in a chat."""
     return Prompt(THREAD, key, f"line {key}", person, SENT_AT, in_chat=True)
 
 
@@ -40,7 +40,7 @@ def post(identity: str, thread: ThreadId = THREAD, text: str = "reply") -> NewPo
 
 
 def opening(turn: str, said: Prompt) -> Commit:
-    """What a turn that answers `said` opens with."""
+    """The opening of a turn that answers `said`."""
     return Commit(TurnId(turn), (TurnStarted("main", "demo"), UserSaid(said.text, said.author, said.key)))
 
 
@@ -56,9 +56,9 @@ def ending(turn: str, outcome: Outcome = "done", *before: EventData) -> Commit:
 
 
 async def leased(store: Store, thread: ThreadId = THREAD) -> Lease:
-    """Take a thread over that has something to do."""
+    """Take over a thread that has work."""
     lease = await store.journal.lease(thread)
-    assert lease is not None, f"{thread} has nothing to do"
+    assert lease is not None, f"{thread} has no work"
     return lease
 
 
@@ -78,5 +78,5 @@ async def closed(store: Store, lease: Lease, turn: str = "T1", outcome: Outcome 
 
 
 async def types(store: Store, thread: ThreadId = THREAD) -> list[str]:
-    """The types of a thread's events, in order."""
+    """Return the types of a thread's events, in order."""
     return [event.type for event in await store.journal.events(thread)]

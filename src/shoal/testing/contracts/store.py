@@ -1,4 +1,4 @@
-"""The store's contract: what `shoal.store.store.Store` promises, over any database.
+"""The contract of `shoal.store.store.Store`, over any database.
 
 class TestMine(StoreContract):
     @pytest.fixture
@@ -41,4 +41,4 @@ class StoreContract(
     ThreadRules,
     TokenRules,
 ):
-    """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""
+    """Every rule of the store. A subclass gives the fixtures `store` and `clock`."""

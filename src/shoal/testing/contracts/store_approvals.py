@@ -1,4 +1,4 @@
-"""Rules of approvals: decided once, used once, void with their turn, never after their time."""
+"""Rules of approvals: each is decided once and used once, ends with its turn, and expires."""
 
 import asyncio
 from datetime import timedelta
@@ -23,7 +23,7 @@ COVERS = Coverage((CoveredFile("/workspace/x.sh", 5, "ab"),), others=2, others_d
 
 
 def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", covers: Coverage = COVERS) -> Commit:
-    """A commit that asks a person."""
+    """A commit that asks for approval."""
     expires_at = clock.now() + timedelta(seconds=EXPIRES_SECONDS)
     call, actions = CallId(f"c-{identity}"), ("tool:bash:rm x",)
     asked = ApprovalRequested(ApprovalId(identity), call, "bash", actions, "rm x", expires_at, covers=covers)
@@ -45,14 +45,14 @@ def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", cover
 
 
 async def asked(store: Store, clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Lease:
-    """Open a turn that asks a person."""
+    """Open a turn that asks for approval."""
     lease = await opened(store)
     await store.journal.commit(lease, question(clock, identity, digest))
     return lease
 
 
 def use(identity: str = "A1") -> Commit:
-    """A commit that spends an approval."""
+    """A commit that uses an approval."""
     return Commit(TurnId("T1"), (AssistantSaid("it runs"),), use_approval=ApprovalId(identity))
 
 
@@ -66,7 +66,7 @@ def card(clock: ManualClock, calls: int = 3) -> Commit:
 
 
 class ApprovalRules:
-    """`Approvals`."""
+    """Rules of `Approvals`."""
 
     async def test_a_card_is_decided_as_one_or_not_at_all(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
@@ -120,7 +120,6 @@ class ApprovalRules:
         assert sum(map(len, settlements)) == 3
 
     async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
-        """With what will run."""
         await asked(store, clock)
         approval = await store.approvals.get(ApprovalId("A1"))
         assert approval is not None
@@ -133,7 +132,7 @@ class ApprovalRules:
         assert await store.approvals.get(ApprovalId("unknown")) is None
 
     async def test_a_decision_is_stored_journaled_and_audited(self, store: Store, clock: ManualClock) -> None:
-        """All three or none."""
+        """Either all three happen or none."""
         await asked(store, clock)
         settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2", "trusted")
         assert settlement.approval.decided_trust == "trusted"
@@ -147,7 +146,7 @@ class ApprovalRules:
         assert (row.entry.kind, row.entry.decision, row.entry.user) == ("approval", "deny", "u2")
 
     async def test_it_is_decided_once(self, store: Store, clock: ManualClock) -> None:
-        """The second is told what it became."""
+        """A second decision returns the first outcome."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         for verdict in ("allow", "deny"):
@@ -175,12 +174,11 @@ class ApprovalRules:
         assert len(await store.audit.tail(1000, chain_name=THREAD)) == 1
 
     async def test_an_unknown_question_cannot_be_decided(self, store: Store) -> None:
-        """Nothing is written."""
         with pytest.raises(NotFound):
             await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1", "owner")
 
     async def test_nobody_decides_after_its_time(self, store: Store, clock: ManualClock) -> None:
-        """Whether or not the clock has settled it yet."""
+        """This holds even before the clock has expired it."""
         await asked(store, clock)
         await clock.advance(EXPIRES_SECONDS)
         for _ in range(2):
@@ -192,7 +190,6 @@ class ApprovalRules:
         )
 
     async def test_the_clock_settles_what_is_due_and_no_more(self, store: Store, clock: ManualClock) -> None:
-        """Once."""
         lease = await asked(store, clock)
         await clock.advance(10)
         await store.journal.commit(lease, question(clock, "A2"))
@@ -203,7 +200,7 @@ class ApprovalRules:
         assert [settlement.approval.id for settlement in await store.approvals.expire()] == ["A2"]
 
     async def test_an_allowed_call_runs_once(self, store: Store, clock: ManualClock) -> None:
-        """Spending it and noting the start are one."""
+        """Using the approval and recording the start are one transaction."""
         lease = await asked(store, clock)
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
@@ -214,7 +211,7 @@ class ApprovalRules:
         assert (await types(store)).count("assistant_message") == 1
 
     async def test_a_denied_or_expired_call_does_not_run(self, store: Store, clock: ManualClock) -> None:
-        """Nor one that was cancelled with its turn."""
+        """A call that was cancelled with its turn does not run either."""
         lease = await asked(store, clock)
         await store.journal.commit(lease, question(clock, "A2"))
         await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
@@ -244,7 +241,7 @@ class ApprovalRules:
     async def test_only_a_grant_for_the_thread_counts_again(
         self, store: Store, clock: ManualClock, scope: Scope, *, granted: bool
     ) -> None:
-        """For exactly the same call, in the same thread, spent or not."""
+        """It must be exactly the same call in the same thread, whether the approval was used or not."""
         lease = await asked(store, clock, digest="d1")
         assert not await store.approvals.grants(THREAD, "call-d1")
         await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
@@ -258,7 +255,7 @@ class ApprovalRules:
         assert not await store.approvals.grants(OTHER, "call-d1")
 
     async def test_what_is_not_covered_is_not_allowed_for_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """The question stays open, and may be allowed once."""
+        """The request stays open, and can be allowed once."""
         lease = await opened(store)
         covers = Coverage(uncovered="it runs what it fetches")
         await store.journal.commit(lease, question(clock, covers=covers))
@@ -268,13 +265,12 @@ class ApprovalRules:
         assert settlement.approval.state == "allow"
 
     async def test_a_denial_for_the_thread_grants_nothing(self, store: Store, clock: ManualClock) -> None:
-        """Whatever its scope."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1", "owner")
         assert not await store.approvals.grants(THREAD, "call-d1")
 
     async def test_questions_are_found_newest_first(self, store: Store, clock: ManualClock) -> None:
-        """Pending ones, all of them, or a thread's."""
+        """The list has pending requests, all requests, or those of a thread."""
         lease = await asked(store, clock)
         await clock.advance(1)
         await store.journal.commit(lease, question(clock, "A2"))
@@ -287,7 +283,7 @@ class ApprovalRules:
         assert [approval.id for approval in await search(thread=THREAD)] == ["A2"]
 
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """A parked turn has work again: its lease tells the decision's number."""
+        """A waiting turn has work again: its lease contains the decision's number."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

@@ -1,4 +1,5 @@
-"""Rules of old rows: what only served delivery goes once it is long done, and all that may be asked for stays."""
+"""Rules of old rows: rows that only served delivery are deleted long after they are done, and everything that can be
+requested stays."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -32,7 +33,7 @@ CHANNEL = "web:lobby:"
 
 
 async def forgotten(store: Store, clock: ManualClock, batch_rows: int = 500) -> list[int]:
-    """Forget what is older than DAYS; returns how many rows went with each step that deleted something."""
+    """Delete rows older than DAYS; return the number of rows of each step that deleted something."""
     before = clock.now() - timedelta(days=DAYS)
     return [gone async for gone in store.bookkeeping.forget(before, batch_rows) if gone]
 
@@ -48,7 +49,7 @@ async def answered(store: Store, name: str, thread: ThreadId = THREAD) -> None:
 
 
 async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadId = THREAD) -> None:
-    """Put a post and deliver it."""
+    """Enqueue a post and deliver it."""
     assert await store.outbox.put(post(post_id, thread))
     await delivered(store, post_id, message_id)
 
@@ -64,7 +65,7 @@ async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
 
 
 async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
-    """Set tokens aside under ceilings, and leave them there; returns how many stand there now."""
+    """Reserve tokens under limits without releasing them; return the number reserved now."""
     bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
     reserved = await store.budget.reserve(
         Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))
@@ -74,7 +75,7 @@ async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str],
 
 
 async def until(clock: ManualClock, at: datetime) -> None:
-    """Let time pass for somebody who sleeps now and then, and works in between as long as the database takes."""
+    """Advance time for a sleeping task until the database work is done."""
     await clock.sleepers()
     while (wakes_at := clock.next_wake_at()) is not None and wakes_at <= at:
         await clock.advance_to_next()
@@ -84,7 +85,7 @@ async def until(clock: ManualClock, at: datetime) -> None:
 
 @asynccontextmanager
 async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]:
-    """Run it while the block lasts."""
+    """Run it during the block."""
     task = asyncio.ensure_future(bookkeeping.run(days))
     try:
         yield
@@ -93,9 +94,9 @@ async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]
 
 
 class BookkeepingRules:
-    """`Bookkeeping`."""
+    """Rules of `Bookkeeping`."""
 
-    # ---- what is done once ----
+    # ---- done once ----
 
     async def test_what_is_done_once_is_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
         for days, key in ((2, "old"), (DAYS - 1, "young"), (0, "new")):
@@ -109,7 +110,7 @@ class BookkeepingRules:
     # ---- mailbox ----
 
     async def test_old_messages_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """One that is delivered again is a duplicate for as long as that."""
+        """A message that is delivered again is a duplicate for the same time."""
         await answered(store, "T1")
         await months(clock, 2)
         await answered(store, "T2")
@@ -122,7 +123,7 @@ class BookkeepingRules:
     async def test_messages_that_wait_stay_whatever_their_age_and_in_order(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Prompts, and what is for a turn that is still open."""
+        """These are prompts, and messages for an open turn."""
         await answered(store, "T1")
         lease = await opened(store, "T2")
         for key in ("a", "b"):
@@ -143,7 +144,7 @@ class BookkeepingRules:
         assert waiting is None
 
     async def test_a_change_of_a_forgotten_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
-        """As of any unknown one."""
+        """An unknown message is treated the same."""
         await answered(store, "T1")
         await answered(store, "T2")
         await months(clock)
@@ -152,7 +153,7 @@ class BookkeepingRules:
             assert (await store.inbox.revise(change)).receipt.status == "dropped"
 
     async def test_a_call_begins_no_second_child_however_long_it_waits(self, store: Store, clock: ManualClock) -> None:
-        """Only when the turn is over, nobody calls again."""
+        """Once the turn is over, no call comes again."""
         lease = await opened(store)
         await begun(store, called())
         await ended(store, called())
@@ -166,7 +167,7 @@ class BookkeepingRules:
         assert (await begun(store, called())).status == "dropped"
 
     async def test_what_was_read_in_is_not_read_in_twice(self, store: Store, clock: ManualClock) -> None:
-        """A platform's history names messages that came days ago, and our own."""
+        """A platform's history contains messages of several days, and our own."""
         await sent(store, "a", "p-own")
         await months(clock, DAYS - 2)
         lease = await opened(store)
@@ -178,7 +179,7 @@ class BookkeepingRules:
         assert (await store.journal.backfill(lease, missed)).events == ()
 
     async def test_what_was_read_in_says_whose_words_it_brings(self, store: Store) -> None:
-        """A forwarded message that was missed taints like one that came in time."""
+        """A missed forwarded message taints like one that arrived in time."""
         lease = await opened(store)
         forwarded = msgspec.structs.replace(prompt("h1"), tainted_by="a forwarded message")
         (event,) = (await store.journal.backfill(lease, [forwarded])).events
@@ -188,7 +189,7 @@ class BookkeepingRules:
     # ---- outbox ----
 
     async def test_old_posts_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """Sent ones, and those that were given up; what waits stays, and leaves first."""
+        """Sent and abandoned posts are deleted. Waiting posts stay and are sent first."""
         await sent(store, "sent")
         await store.outbox.put(post("refused", OTHER))
         await store.outbox.fail(await claimed_one(store), "no such channel")
@@ -206,7 +207,7 @@ class BookkeepingRules:
         assert [(await claimed_one(store)).id, await store.outbox.depth()] == ["waits", 2]
 
     async def test_posts_that_wait_stay_whatever_their_age_and_in_order(self, store: Store, clock: ManualClock) -> None:
-        """As when nobody delivered for a month: those that were never tried, and one whose sender has died."""
+        """This includes posts that were never tried, and one whose sender has died."""
         await store.outbox.put(post("held", OTHER))
         await claimed_one(store)
         for name in ("a", "b"):
@@ -221,7 +222,7 @@ class BookkeepingRules:
         assert await store.outbox.depth() == 4
 
     async def test_a_post_that_left_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
-        """What counts is when it was done."""
+        """The time of completion counts."""
         await store.outbox.put(post("late"))
         row = await claimed_one(store)
         await store.outbox.retry(row, clock.now() + timedelta(days=DAYS), "away")
@@ -233,7 +234,7 @@ class BookkeepingRules:
         assert await store.outbox.fate("late") == DeliveryStatus("sent")
 
     async def test_what_is_told_once_for_ever_is_told_once(self, store: Store, clock: ManualClock) -> None:
-        """That little is left of what may be spent in all."""
+        """This is the small rest of a lifetime limit."""
         await sent(store, "budget:total:")
         await sent(store, "budget:day:2026-01-05")
         await sent(store, "newer")
@@ -243,7 +244,7 @@ class BookkeepingRules:
         assert await store.outbox.fate("budget:day:2026-01-05") is None
 
     async def test_an_old_post_still_leads_to_its_thread(self, store: Store, clock: ManualClock) -> None:
-        """Whoever answers it means that conversation, and a card that is decided late is changed."""
+        """An answer to it belongs to that conversation, and a late decision still edits its card."""
         await sent(store, "a", "p1")
         await sent(store, "b", "p2", OTHER)
         await months(clock)
@@ -252,10 +253,10 @@ class BookkeepingRules:
         assert await store.outbox.posted_ids("a") == ["p1"]
         assert await store.outbox.is_noted("web", "p1")
 
-    # ---- what has no age ----
+    # ---- never deleted ----
 
     async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
-        """And numbers go on where they were."""
+        """Numbers continue where they were."""
         lease = await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)
@@ -275,7 +276,7 @@ class BookkeepingRules:
     # ---- how ----
 
     async def test_no_step_is_larger_than_a_batch_and_none_is_left_out(self, store: Store, clock: ManualClock) -> None:
-        """However many rows stay between them."""
+        """This holds however many rows stay in between."""
         for number in range(11):
             thread = make_thread_id("web", "lobby", str(number))
             if number % 3:
@@ -294,7 +295,7 @@ class BookkeepingRules:
         assert len(await store.inbox.waiting()) == 5
 
     async def test_several_may_forget_at_once_while_others_write(self, store: Store, clock: ManualClock) -> None:
-        """Each row goes once, and nobody waits for another for ever."""
+        """Each row is deleted once, and nobody waits forever for another."""
         for number in range(20):
             await sent(store, f"p{number}", "", make_thread_id("web", "lobby", str(number)))
         await months(clock)
@@ -322,7 +323,7 @@ class BookkeepingRules:
     async def test_a_clock_that_is_wrong_for_some_minutes_makes_nothing_old(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Neither after the start nor on a later day; once it stays so, it counts."""
+        """This holds after the start and on later days. A permanent change counts."""
         wrong = 2 * DAYS * 86_400.0
         await answered(store, "T")
         await delivered(store, "T:reply")

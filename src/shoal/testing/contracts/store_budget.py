@@ -1,4 +1,4 @@
-"""Rules of the budget: no ceiling is broken however many workers reserve at once, and nothing is held for ever."""
+"""Rules of the budget: no limit is exceeded by concurrent reservations, and no reservation lasts forever."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ STANDS_SECONDS = 600
 
 
 class Purse:
-    """Reserves under a few ceilings of one day."""
+    """Reserves under several limits of one day."""
 
     def __init__(self, store: Store, clock: ManualClock, **ceilings: tuple[float, int]) -> None:
         self._store = store
@@ -24,7 +24,7 @@ class Purse:
         self.ceilings = tuple(Ceiling(scope, self.day, *bounds) for scope, bounds in ceilings.items())
 
     async def reserve(self, identity: str, usd: float = 0.0, tokens: int = 0) -> Reserved:
-        """Set something aside."""
+        """Reserve an amount."""
         until = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         return await self._store.budget.reserve(Reservation(identity, self.ceilings, usd, tokens, until))
 
@@ -35,10 +35,10 @@ class Purse:
 
 
 class BudgetRules:
-    """`BudgetStore`."""
+    """Rules of `BudgetStore`."""
 
     async def test_racing_reservations_never_break_a_ceiling(self, store: Store, clock: ManualClock) -> None:
-        """Exactly as many pass as fit."""
+        """Exactly as many succeed as fit."""
         purse = Purse(store, clock, day=(10.0, 1000))
         reserved = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
         assert sum(outcome.blocked is None for outcome in reserved) == 10
@@ -47,7 +47,7 @@ class BudgetRules:
     async def test_racing_reservations_of_several_ceilings_do_not_deadlock(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Whatever the order in which they are named."""
+        """This holds for any order of the limits."""
         ways = [Purse(store, clock, a=(0, 9000), b=(0, 300), c=(0, 9000)) for _ in range(2)]
         ways[1].ceilings = tuple(reversed(ways[0].ceilings))
         reserved = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
@@ -57,7 +57,6 @@ class BudgetRules:
     async def test_what_is_blocked_names_its_ceiling_and_reserves_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Under none of its ceilings."""
         purse = Purse(store, clock, day=(1.0, 0), user=(0.2, 0))
         reserved = await purse.reserve("r1", 0.5)
         assert reserved.blocked is not None
@@ -65,14 +64,14 @@ class BudgetRules:
         assert await purse.spent("day") == (0, 0)
 
     async def test_the_same_call_again_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
-        """So a crash in between costs nothing twice."""
+        """A crash in between therefore costs nothing twice."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9, 10)
         assert (await purse.reserve("r1", 0.8, 20)).blocked is None
         assert await purse.spent("day") == (80, 20)
 
     async def test_release_gives_back_once(self, store: Store, clock: ManualClock) -> None:
-        """And an unknown one changes nothing."""
+        """Releasing an unknown reservation changes nothing."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.5, 10)
         await purse.reserve("r2", 0.25, 5)
@@ -81,7 +80,7 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 5)
 
     async def test_a_forgotten_reservation_lapses(self, store: Store, clock: ManualClock) -> None:
-        """Whoever died with it."""
+        """Its process has died."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9)
         assert (await purse.reserve("r2", 0.9)).blocked is not None
@@ -90,7 +89,7 @@ class BudgetRules:
         assert await purse.spent("day") == (90, 0)
 
     async def test_a_spend_settles_its_reservation_with_what_it_was(self, store: Store, clock: ManualClock) -> None:
-        """In the transaction of its events."""
+        """This is in the transaction of its events."""
         purse = Purse(store, clock, day=(1.0, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.9, 5000)
@@ -99,7 +98,7 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 120)
 
     async def test_a_spend_whose_reservation_has_lapsed_counts_once(self, store: Store, clock: ManualClock) -> None:
-        """The call took too long, or the wall clock was set meanwhile; what it cost is spent all the same."""
+        """The call took too long, or the wall clock was set meanwhile. Its cost counts all the same."""
         purse = Purse(store, clock, day=(1.0, 0), user=(0.5, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.5, 5000)
@@ -112,7 +111,7 @@ class BudgetRules:
         assert [await purse.spent(scope) for scope in ("day", "user")] == [(35, 130)] * 2
 
     async def test_a_lifted_day_holds_nothing_up_until_it_ends(self, store: Store, clock: ManualClock) -> None:
-        """For the day on which the owner said so."""
+        """The owner suspended the limits for that day."""
         purse = Purse(store, clock, total=(0, 10))
         assert (await purse.reserve("r1", 0, 20)).blocked is not None
         assert await store.budget.lift() == purse.day
@@ -123,7 +122,6 @@ class BudgetRules:
     async def test_a_call_beside_turns_settles_by_itself_and_counts_once(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """However often it is told."""
         purse = Purse(store, clock, day=(1.0, 0))
         lease = await opened(store)
         await purse.reserve("summary:1", 0.9, 5000)
@@ -134,7 +132,7 @@ class BudgetRules:
         assert [row.calls for row in await store.ledger.usage()] == [1]
 
     async def test_use_is_told_by_thread_the_dearest_first(self, store: Store, clock: ManualClock) -> None:
-        """Of turns and of what is asked beside them; what is older than the days asked for is left out."""
+        """This covers turns and calls outside of turns, within the requested days."""
         cheap, dear = ThreadId("web:lobby:cheap"), ThreadId("web:lobby:dear")
 
         async def record(thread: ThreadId, before: str, usd: float | None) -> None:

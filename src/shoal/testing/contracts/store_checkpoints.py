@@ -1,4 +1,4 @@
-"""Rules of checkpoints: what turns and undos found in workspaces and left there."""
+"""Rules of checkpoints: the state of workspaces before and after turns and undos."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ WORKSPACE = "agents/main/workspace"
 
 
 async def changed(store: Store, turn: str = "T1") -> CheckpointRow:
-    """A turn that changed files and has ended."""
+    """A finished turn that changed files."""
     lease = await opened(store, turn)
     await store.journal.commit(lease, Commit(TurnId(turn), (Checkpointed(WORKSPACE, "a" * 32, "ada"),)))
     ended = (FilesChanged("b" * 32, 1), TurnFinished("done"))
@@ -25,10 +25,10 @@ async def changed(store: Store, turn: str = "T1") -> CheckpointRow:
 
 
 class CheckpointRules:
-    """`CheckpointStore`."""
+    """Rules of `CheckpointStore`."""
 
     async def test_a_turns_events_are_its_checkpoints(self, store: Store, clock: ManualClock) -> None:
-        """In the transaction that journals them."""
+        """They are stored in the transaction that journals them."""
         row = await changed(store)
         assert (row.thread, row.author, row.before, row.after) == (THREAD, "ada", "a" * 32, "b" * 32)
         assert row.ended_at == clock.now()
@@ -37,7 +37,7 @@ class CheckpointRules:
         assert await store.checkpoints.trees(WORKSPACE) == {"a" * 32, "b" * 32}
 
     async def test_old_ones_are_forgotten_but_none_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
-        """And their workspaces told, whose contents can go then."""
+        """Their workspaces are returned, so that their contents can be deleted."""
         await changed(store)
         lease = await opened(store, "T2")
         await store.journal.commit(lease, Commit(TurnId("T2"), (Checkpointed(WORKSPACE, "c" * 32, "ada"),)))

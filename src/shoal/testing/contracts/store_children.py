@@ -1,4 +1,4 @@
-"""The rules of threads that the calls of other turns begin."""
+"""Rules of threads that other turns' calls start."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, lease
 
 
 def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
-    """What a call of THREAD's turn sends to its child."""
+    """The message of a call of THREAD's turn to its child."""
     caller = msgspec.convert(
         {
             "line": [[THREAD, turn]],
@@ -28,7 +28,7 @@ def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
 
 
 async def begun(store: Store, prompt: Prompt) -> Receipt:
-    """Begin it, two at work at most."""
+    """Start it, with at most two running."""
     return await store.children.begin(prompt, 2)
 
 
@@ -47,7 +47,7 @@ class ChildRules:
     """Mix into a class with the fixtures `store` and `clock`."""
 
     async def test_a_call_begins_one_child_however_often_it_runs(self, store: Store) -> None:
-        """So that it can be run again after a crash."""
+        """It can therefore run again after a crash."""
         await opened(store)
         assert (await begun(store, called())).status == "accepted"
         assert (await begun(store, called())).status == "duplicate"
@@ -57,7 +57,7 @@ class ChildRules:
         assert (info.parent, info.queued) == (THREAD, 1)
 
     async def test_a_bound_holds_for_those_at_work_only(self, store: Store) -> None:
-        """An ended child makes room."""
+        """A finished child makes room."""
         await opened(store)
         first, second, third = called("c1"), called("c2"), called("c3")
         await begun(store, first)
@@ -68,7 +68,7 @@ class ChildRules:
         assert (await begun(store, third)).status == "accepted"
 
     async def test_a_turn_that_is_over_or_being_stopped_begins_nothing(self, store: Store) -> None:
-        """So that nothing is left without somebody above it."""
+        """No child is left without a parent."""
         lease = await opened(store)
         assert (await begun(store, called(turn="T0"))).status == "dropped"
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -78,7 +78,7 @@ class ChildRules:
         assert await store.children.get(called().thread) is None
 
     async def test_a_child_tells_whether_it_works_and_how_it_ended(self, store: Store) -> None:
-        """What its caller looks at."""
+        """Its caller uses this."""
         await opened(store)
         await begun(store, called())
         child = await store.children.get(called().thread)
@@ -91,7 +91,7 @@ class ChildRules:
         assert (child.works, child.finished.reply) == (False, "seven")
 
     async def test_the_end_of_a_spawned_child_is_noted_in_the_same_transaction(self, store: Store) -> None:
-        """Outside of any turn of its parent."""
+        """This is outside any turn of its parent."""
         await opened(store)
         prompt = called(mode="tell")
         await begun(store, prompt)
@@ -102,7 +102,7 @@ class ChildRules:
         assert note.data.text == f"[The subagent {thread} has finished.]\nseven"
 
     async def test_the_end_of_one_that_wakes_waits_in_the_mailbox(self, store: Store) -> None:
-        """However full that is."""
+        """This holds even if the mailbox is full."""
         lease = await opened(store)
         prompt = called(mode="wake")
         await begun(store, prompt)

@@ -1,4 +1,4 @@
-"""Rules of the outbox: posts leave in the order of their thread, one claimant each, and what is unknown is said."""
+"""Rules of the outbox: posts of a thread are sent in order, by one claimant each, and unknown outcomes are recorded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,16 +25,15 @@ async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("we
 
 
 class DeliveryRules:
-    """`Outbox`."""
+    """Rules of `Outbox`."""
 
     async def test_a_post_is_enqueued_once(self, store: Store) -> None:
-        """By its id."""
         assert await store.outbox.put(post("a"))
         assert not await store.outbox.put(post("a"))
         assert await store.outbox.depth() == 1
 
     async def test_a_note_is_journaled_once_with_its_post_also_where_nothing_was_said(self, store: Store) -> None:
-        """The thread is the speaker's from then on."""
+        """From then on, the thread is the speaker's."""
         noted = replace(post("a"), note=NOTE)
         assert [await store.outbox.put(noted) for _ in range(2)] == [True, False]
         assert [event.data for event in await store.journal.events(THREAD)] == [NOTE]
@@ -43,7 +42,7 @@ class DeliveryRules:
         assert (known.agent, known.title, known.queued) == ("deck", "reply", 0)
 
     async def test_an_opening_takes_its_note_and_the_rest_to_what_it_opened(self, store: Store) -> None:
-        """Not to the place it was put for."""
+        """They do not go to the original place."""
         await store.outbox.put(NewPost("a", THREAD, "reply", "opening", note=NOTE))
         assert await store.journal.thread(THREAD) is None
         (row,) = await claimed(store)
@@ -52,7 +51,7 @@ class DeliveryRules:
         assert [(row.id, row.thread) for row in await claimed(store)] == [("b", OTHER)]
 
     async def test_posts_of_a_thread_leave_one_after_another(self, store: Store) -> None:
-        """The next is due when the one before it is done; other threads do not wait for it."""
+        """Other threads do not wait for it."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         await store.outbox.put(post("c", OTHER))
@@ -64,7 +63,7 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_a_claim_takes_the_oldest_within_its_limit(self, store: Store) -> None:
-        """And only of the platforms asked for."""
+        """Only the requested platforms count."""
         threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(4)]
         for number, thread in enumerate(threads):
             await store.outbox.put(post(f"p{number}", thread))
@@ -74,7 +73,6 @@ class DeliveryRules:
         assert await claimed(store, 3, []) == []
 
     async def test_racing_claims_share_no_row(self, store: Store) -> None:
-        """However many senders there are."""
         threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(20)]
         for number, thread in enumerate(threads):
             await store.outbox.put(post(f"a{number}", thread))
@@ -86,7 +84,7 @@ class DeliveryRules:
         assert len(rows) + len(await claimed(store, 20)) == 20
 
     async def test_what_was_claimed_and_not_begun_is_due_at_once_and_no_repeat(self, store: Store) -> None:
-        """Unless another claimed it meanwhile."""
+        """Another process may claim it meanwhile."""
         await store.outbox.put(post("a"))
         (first,) = await claimed(store)
         await store.outbox.give_back(first)
@@ -96,7 +94,7 @@ class DeliveryRules:
         assert await claimed(store) == []
 
     async def test_the_end_of_a_turn_may_claim_its_answer(self, store: Store, clock: ManualClock) -> None:
-        """Then nobody else has it, until the claim is over; it may have been sent by then."""
+        """No other process has it until the claim ends, when it may have been sent."""
         lease = await opened(store)
         ended = await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))
         (row,) = ended.claimed
@@ -107,7 +105,7 @@ class DeliveryRules:
         assert again == replace(row, maybe_sent=True, claims=1)
 
     async def test_an_answer_is_not_claimed_with_its_turn_while_another_post_goes_first(self, store: Store) -> None:
-        """One of its own thread; those of others do not count."""
+        """Only posts of its own thread count."""
         await store.outbox.put(post("elsewhere", OTHER))
         assert (await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))).claimed
         lease = await opened(store, "T2")
@@ -116,7 +114,7 @@ class DeliveryRules:
         assert other.id == "elsewhere"
 
     async def test_an_answer_that_was_claimed_with_its_turn_is_given_back(self, store: Store) -> None:
-        """Once: whoever claims it then keeps it."""
+        """This works once. A later claim is permanent."""
         lease = await opened(store)
         (row,) = (await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))).claimed
         await store.outbox.give_back(row)
@@ -126,13 +124,12 @@ class DeliveryRules:
         assert await claimed(store) == []
 
     async def test_an_answer_that_is_claimed_with_its_turn_overtakes_earlier_previews(self, store: Store) -> None:
-        """As it does when it is claimed later."""
+        """A later claim does the same."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T0"))
         await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))
         assert await store.outbox.is_overtaken(THREAD, TurnId("T0"))
 
     async def test_pieces_are_remembered_with_the_platforms_ids(self, store: Store) -> None:
-        """A post that was cut in pieces goes on where it stopped."""
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
         await store.outbox.posted(row, 0, "p0", last=False)
@@ -145,7 +142,6 @@ class DeliveryRules:
         assert await store.outbox.depth() == 0
 
     async def test_a_retry_waits_for_its_time_and_keeps_its_place(self, store: Store, clock: ManualClock) -> None:
-        """Later posts of the thread wait behind it."""
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b"))
         (row,) = await claimed(store)
@@ -157,7 +153,7 @@ class DeliveryRules:
         assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
 
     async def test_a_clock_that_is_set_back_keeps_no_post_waiting(self, store: Store, clock: ManualClock) -> None:
-        """Nor those behind it: no wait is longer than the longest retry."""
+        """This includes posts behind it: no wait is longer than the longest retry."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         (row,) = await claimed(store)
@@ -169,7 +165,7 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_an_unknown_outcome_is_told_to_the_next_try(self, store: Store, clock: ManualClock) -> None:
-        """So that it reads back first, or marks the repeat."""
+        """It then reads back first, or marks the repeat."""
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
         await store.outbox.retry(row, clock.now(), "timeout", maybe_sent=True)
@@ -181,7 +177,7 @@ class DeliveryRules:
         assert not row.maybe_sent
 
     async def test_a_claim_of_a_process_that_died_expires(self, store: Store, clock: ManualClock) -> None:
-        """And what it was about to send may have been sent."""
+        """The post may have been sent."""
         await store.outbox.put(post("a"))
         assert len(await claimed(store)) == 1
         await clock.advance(CLAIM_SECONDS - 1)
@@ -191,7 +187,7 @@ class DeliveryRules:
         assert row.maybe_sent
 
     async def test_what_is_held_is_claimed_anew_however_late(self, store: Store, clock: ManualClock) -> None:
-        """What was put back, sent or given up meanwhile is not claimed by that."""
+        """Posts that were put back, sent or given up meanwhile are not claimed."""
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b", OTHER))
         (_, other) = await claimed(store)
@@ -205,7 +201,7 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["a", "b"]
 
     async def test_a_former_holder_puts_nothing_back(self, store: Store, clock: ManualClock) -> None:
-        """It was frozen while another took over; only that a piece is posted counts from whoever says so."""
+        """It was frozen while another took over. It can only record that a piece was posted."""
         await store.outbox.put(post("a"))
         (former,) = await claimed(store)
         await store.outbox.release("web")
@@ -221,7 +217,6 @@ class DeliveryRules:
         assert await store.outbox.depth() == 0
 
     async def test_a_post_given_up_lets_the_next_pass(self, store: Store) -> None:
-        """It is not tried again."""
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b"))
         (row,) = await claimed(store)
@@ -229,14 +224,13 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_a_post_comes_back_as_it_was_put(self, store: Store) -> None:
-        """With everything in it."""
         whole = post("a", ThreadId(THREAD), "text with nul \0 and ☃")
         await store.outbox.put(whole)
         (row,) = await claimed(store)
         assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)
 
     async def test_a_preview_that_is_begun_is_known_before_its_message_is(self, store: Store) -> None:
-        """Its id takes the first place when it comes; the thread's next preview has nothing of it."""
+        """Its id takes the first place when it arrives, and the thread's next preview does not inherit it."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         assert await store.outbox.posted_ids("preview:T1") == [""]
         for _ in range(2):
@@ -253,7 +247,7 @@ class DeliveryRules:
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
 
     async def test_no_preview_is_begun_while_a_post_of_the_thread_is_to_be_made(self, store: Store) -> None:
-        """Neither while it waits nor while it is on its way; posts elsewhere are in nobody's way."""
+        """The post may wait or be in flight. Posts elsewhere do not matter."""
         await store.outbox.put(post("elsewhere", OTHER))
         await store.outbox.put(post("a", ThreadId(THREAD)))
         assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
@@ -265,7 +259,7 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
 
     async def test_a_preview_is_overtaken_by_the_next_post_of_its_thread(self, store: Store) -> None:
-        """But not by an edit; to begin it once more does not help."""
+        """Edits do not overtake it, and it cannot be started again."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
         for post_given in (edit, post("elsewhere", OTHER)):
@@ -283,7 +277,7 @@ class DeliveryRules:
         assert not await store.outbox.is_overtaken(THREAD, TurnId("T2"))
 
     async def test_a_preview_is_taken_by_its_answer_and_none_begins_after_that(self, store: Store) -> None:
-        """However late another machine hears that the answer was being written."""
+        """This holds however late another machine learns about the answer."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.put(post("T1:reply", ThreadId(THREAD)))
         (row,) = await claimed(store)
@@ -294,7 +288,7 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
 
     async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
-        """Whoever names it before its id is noted gets its thread all the same; other channels wait for nothing."""
+        """A reference to it before its id is known still finds its thread. Other channels do not wait."""
         with store.outbox.underway(THREAD):
             asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
             await clock.sleepers()  # it waits
@@ -305,7 +299,6 @@ class DeliveryRules:
         assert await store.outbox.thread_of("web:lobby:", "m2") is None
 
     async def test_what_stays_underway_is_not_awaited_for_ever(self, store: Store, clock: ManualClock) -> None:
-        """However many posts there are."""
         with store.outbox.underway(THREAD), store.outbox.underway(THREAD):
             asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
             await clock.sleepers()
@@ -313,7 +306,7 @@ class DeliveryRules:
             assert await asking is None
 
     async def test_a_message_leads_to_its_thread(self, store: Store) -> None:
-        """One of ours by its id, a prompt by its key, each only within its channel; a preview becomes the answer."""
+        """Our messages are found by id and prompts by key, within their channel. A preview becomes the answer."""
         await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"

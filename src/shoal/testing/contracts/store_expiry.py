@@ -1,4 +1,4 @@
-"""Rules of old decisions, schedules, sums and measurements: what nothing can ask for any more goes."""
+"""Rules for deleting old decisions, schedules, sums and measurements that nothing can need again."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from shoal.testing.contracts.store_bookkeeping import forgotten, months, reserve
 
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
-    """A commit of this turn that asks a person, with so many days to answer."""
+    """A commit of this turn that asks for approval, with this many days to answer."""
     found = question(clock, name)
     (approval,) = found.approvals
     return replace(
@@ -23,19 +23,19 @@ def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Co
 
 
 def timed(clock: ManualClock, turn: str, number: int) -> Commit:
-    """A commit that tells how long a step took."""
+    """A commit with the duration of a step."""
     return Commit(TurnId(turn), steps=(Step(number, "model", clock.now(), 200),))
 
 
 class ExpiryRules:
-    """`Bookkeeping`, beside delivery."""
+    """Rules of `Bookkeeping` outside delivery."""
 
     # ---- approvals ----
 
     async def test_old_decisions_are_forgotten_but_what_holds_for_a_thread_holds(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Of a turn that is over."""
+        """Their turn is over."""
         lease = await asked(store, clock, "A1", "d1")
         await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
         await store.journal.commit(lease, use("A1"))
@@ -55,7 +55,7 @@ class ExpiryRules:
         assert await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
-        """Asked or decided: what was allowed may still run, once."""
+        """An allowed call may still run once."""
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))
@@ -68,7 +68,7 @@ class ExpiryRules:
     # ---- the rest ----
 
     async def test_old_steps_are_forgotten_but_not_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
-        """The console counts those."""
+        """The page counts those."""
         lease = await opened(store, "T1")
         await store.journal.commit(lease, timed(clock, "T1", 1))
         await closed(store, lease, "T1")
@@ -83,7 +83,7 @@ class ExpiryRules:
         assert [step.step.number for step in await store.journal.steps(THREAD)] == [3]
 
     async def test_ceilings_of_old_days_and_turns_are_forgotten(self, store: Store, clock: ManualClock) -> None:
-        """What was spent in all, and by a turn that is still open, counts on."""
+        """Lifetime totals and those of open turns stay."""
         day = clock.now().date().isoformat()
         over, open_turn = clock.new_id(), clock.new_id()
         await opened(store, open_turn)

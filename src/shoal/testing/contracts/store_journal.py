@@ -1,4 +1,4 @@
-"""Rules of the journal: one holder a thread, numbers without gaps, all of a commit or nothing."""
+"""Rules of the journal: one holder per thread, numbers without gaps, and atomic commits."""
 
 import asyncio
 from contextlib import suppress
@@ -65,7 +65,7 @@ def everything(clock: ManualClock) -> Commit:
 
 
 def starting(last_seq: int) -> Commit:
-    """A message that makes a call, which was admitted when this event was the last."""
+    """A message with a call that was admitted when this event was the last."""
     call = ToolCall(CallId("c1"), "bash", "{}")
     audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
     starts = AdmittedCalls(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
@@ -73,7 +73,7 @@ def starting(last_seq: int) -> Commit:
 
 
 class JournalRules:
-    """`Journal`."""
+    """Rules of `Journal`."""
 
     async def test_an_idle_or_unknown_thread_has_no_lease(self, store: Store) -> None:
         """Waking it costs nothing."""
@@ -82,7 +82,7 @@ class JournalRules:
         assert await store.journal.lease(THREAD) is None
 
     async def test_a_lease_tells_where_the_thread_stands(self, store: Store) -> None:
-        """So that whoever has it can go on."""
+        """Its holder can continue from there."""
         first = await opened(store)
         await store.journal.commit(first, answer("T1"))
         lease = await leased(store)
@@ -90,7 +90,7 @@ class JournalRules:
         assert lease.epoch > first.epoch
 
     async def test_a_lease_still_holds_for_the_next_turn(self, store: Store) -> None:
-        """While nobody else took the thread over: with the prompt that waits, and where the journal ends by now."""
+        """Nobody else must have taken over the thread. It contains the waiting prompt and the end of the journal."""
         lease = await opened(store)
         await closed(store, lease)
         await store.journal.append(THREAD, [Cleared("u1")])
@@ -104,7 +104,7 @@ class JournalRules:
         assert (await leased(store)).open_turn == "T2"
 
     async def test_a_lease_holds_no_more_once_there_is_more_to_know(self, store: Store) -> None:
-        """Nothing waits, a turn is open, or somebody else has the thread."""
+        """Nothing waits, a turn is open, or another process has the thread."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert await store.journal.held(lease) is None
@@ -117,7 +117,7 @@ class JournalRules:
         assert await store.journal.held(newer) is None
 
     async def test_a_stale_holder_can_change_nothing(self, store: Store, clock: ManualClock) -> None:
-        """Whoever was frozen and wakes up is fenced, whatever it does."""
+        """A holder that was frozen is fenced."""
         stale = await opened(store)
         await leased(store)
         await store.inbox.accept(prompt("next"), 5)
@@ -139,7 +139,7 @@ class JournalRules:
         assert (await leased(store)).prompt == prompt("next")
 
     async def test_one_of_racing_holders_advances_the_thread(self, store: Store) -> None:
-        """Each takes it over and appends; only the newest lease counts."""
+        """Each takes over and appends. Only the newest lease counts."""
         await opened(store)
 
         async def attempt() -> str:
@@ -157,14 +157,14 @@ class JournalRules:
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
     async def test_a_prompt_opens_one_turn(self, store: Store) -> None:
-        """Taking it and opening the turn are one."""
+        """Taking it and opening the turn are one transaction."""
         lease = await opened(store, key="a")
         with pytest.raises(QueueChanged):
             await store.journal.open_turn(lease, prompt("a"), opening("T2", prompt("a")))
         assert (await types(store)).count("turn_started") == 1
 
     async def test_numbers_have_no_gaps_whoever_appends(self, store: Store) -> None:
-        """The holder's commits, and others' appends beside it, failed ones included."""
+        """This covers commits, others' appends and failed ones."""
         lease = await opened(store)
 
         async def refused() -> None:
@@ -183,7 +183,6 @@ class JournalRules:
         assert (await leased(store)).last_seq == len(events)
 
     async def test_a_commit_returns_its_events_as_stored(self, store: Store, clock: ManualClock) -> None:
-        """With numbers and time."""
         lease = await opened(store)
         await store.journal.append(THREAD, [UserSaid("beside", PERSON, backfill=True)])
         await clock.advance(1.5)
@@ -193,7 +192,7 @@ class JournalRules:
         assert (event.seq, event.turn, event.at, event.data) == (4, "T1", clock.now(), AssistantSaid("fine"))
 
     async def test_all_of_a_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
-        """Events, posts, audit, approval, spend, steps and prompts."""
+        """These are events, posts, audit, approval, spend, steps and prompts."""
         lease = await opened(store)
         await store.journal.commit(lease, everything(clock))
         assert (await types(store))[-1] == "assistant_message"
@@ -222,7 +221,7 @@ class JournalRules:
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
 
     async def test_calls_start_with_their_message_while_nothing_has_happened_to_the_thread(self, store: Store) -> None:
-        """What only waits for the turn's end does not count."""
+        """Messages that only wait for the end of the turn do not count."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("later"))
         committed = await store.journal.commit(lease, starting(last_seq=2))
@@ -232,7 +231,7 @@ class JournalRules:
 
     @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
     async def test_a_message_is_stored_alone_once_something_has_happened(self, store: Store, happening: str) -> None:
-        """Its calls were admitted without knowing of that."""
+        """Its calls were admitted before that event."""
         lease = await opened(store)
         if happening == "steer":
             await store.inbox.accept_now(steer("wait"))
@@ -246,7 +245,6 @@ class JournalRules:
         assert await store.audit.tail(1000, chain_name=THREAD) == []
 
     async def test_a_prompt_text_is_stored_once(self, store: Store) -> None:
-        """However many turns name it."""
         lease = await opened(store)
         for _ in range(2):
             await store.journal.commit(lease, Commit(TurnId("T1"), prompts=(("sha", b"You are."),)))
@@ -254,7 +252,7 @@ class JournalRules:
         assert await store.journal.prompt("other") is None
 
     async def test_a_finished_turn_is_closed_with_its_reply(self, store: Store) -> None:
-        """The events and the post are one."""
+        """The events and the post are one transaction."""
         lease = await opened(store)
         committed = await closed(store, lease)
         assert isinstance(committed.events[-1].data, TurnFinished)
@@ -262,7 +260,7 @@ class JournalRules:
         assert [row.post.text for row in await store.outbox.claim(["web"], 10, 60)] == ["hi"]
 
     async def test_the_end_of_a_turn_voids_its_open_approvals(self, store: Store, clock: ManualClock) -> None:
-        """Journaled before the end, so that nothing follows it."""
+        """This is journaled before the end of the turn."""
         lease = await opened(store)
         await store.journal.commit(lease, everything(clock))
         committed = await closed(store, lease)
@@ -272,7 +270,6 @@ class JournalRules:
         assert approval.state == "cancelled"
 
     async def test_the_window_begins_after_a_clear_or_what_a_compaction_covers(self, store: Store) -> None:
-        """What the model sees is read from there."""
         lease = await opened(store)
         await store.journal.commit(lease, Commit(TurnId("T1"), (Compacted(1, "they said hello"),)))
         assert (await leased(store)).window_seq == 1
@@ -280,7 +277,7 @@ class JournalRules:
         assert (await leased(store)).window_seq == 4
 
     async def test_events_are_read_by_number(self, store: Store) -> None:
-        """After one, before one, at most so many."""
+        """They are read after a number, before one, and up to a limit."""
         lease = await opened(store)
         for _ in range(4):
             await store.journal.commit(lease, answer("T1"))
@@ -290,14 +287,13 @@ class JournalRules:
         assert await store.journal.events(OTHER) == []
 
     async def test_an_unknown_thread_cannot_be_appended_to(self, store: Store) -> None:
-        """Only what people say makes threads."""
+        """Only people's messages create threads."""
         with pytest.raises(NotFound):
             await store.journal.append(THREAD, [Cleared("u1")])
 
     async def test_threads_active_at_the_same_moment_are_listed_by_when_they_began(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Whatever they are called."""
         threads = [make_thread_id("web", "lobby", name) for name in ("b", "a", "c")]
         for thread in threads:
             await store.inbox.accept(prompt(f"first {thread}", thread), 5)
@@ -308,7 +304,7 @@ class JournalRules:
             assert [info.thread for info in await store.journal.threads(channels=channels)] == threads[::-1]
 
     async def test_threads_are_listed_the_last_active_first(self, store: Store, clock: ManualClock) -> None:
-        """With what lists show of them."""
+        """The list contains the fields that lists show."""
         began = clock.now()
         await store.inbox.accept(prompt("a", text="  first\nquestion  "), 5)
         await clock.advance(1)
@@ -330,7 +326,7 @@ class JournalRules:
     async def test_a_conversation_held_elsewhere_comes_once_with_its_times(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Each event keeps its own, the list shows the last, a search finds the words; and it can be gone on with."""
+        """Each event keeps its time, the list shows the last, a search finds it, and the conversation can continue."""
         then, turn = clock.now() - timedelta(days=300), TurnId("T0")
         events_told = (
             UserSaid("When is high water?", PERSON), TurnStarted("main", "x"), AssistantSaid("At ten."),

@@ -1,4 +1,4 @@
-"""Rules of the mailbox: what is accepted, once, in order, within bounds; steers, follow-ups and aborts."""
+"""Rules of the mailbox: acceptance, order and limits of prompts; steers, follow-ups and aborts."""
 
 import asyncio
 from datetime import timedelta
@@ -30,14 +30,14 @@ from shoal.testing.contracts.steps import (
 )
 
 AGAIN = 8
-"""How many callers race where a rule is about racing."""
+"""Number of concurrent callers in tests of races."""
 
 
 class MailboxRules:
-    """`Inbox`."""
+    """Rules of `Inbox`."""
 
     async def test_prompts_are_answered_in_the_order_of_acceptance(self, store: Store) -> None:
-        """The lease names the oldest; each finished turn names the next."""
+        """The lease names the oldest, and each finished turn names the next."""
         for key in ("a", "b", "c"):
             assert (await store.inbox.accept(prompt(key), 5)).status == "accepted"
         lease, answered = await leased(store), list[str]()
@@ -62,14 +62,14 @@ class MailboxRules:
         assert await store.journal.lease(THREAD) is None
 
     async def test_keys_count_within_their_platform(self, store: Store) -> None:
-        """The same id on another platform is another message; in another thread of the platform it is not."""
+        """The same id on another platform is a different message."""
         assert (await store.inbox.accept(prompt("a"), 5)).status == "accepted"
         assert (await store.inbox.accept(prompt("a", OTHER), 5)).status == "duplicate"
         elsewhere = make_thread_id("terminal", "local", "one")
         assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
 
     async def test_a_full_mailbox_is_busy_and_keeps_nothing_of_the_refused(self, store: Store) -> None:
-        """The same message is accepted once a place is free; the one being answered takes no place."""
+        """The message is accepted once there is room. The one being answered takes none."""
         for key in ("a", "b"):
             assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("c"), 2)).status == "busy"
@@ -81,7 +81,7 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("e"), 2)).status == "busy"
 
     async def test_lines_of_one_person_are_one_turn_and_take_one_place(self, store: Store, clock: ManualClock) -> None:
-        """Another's are never among them, and the bound counts turns. All are taken at once, and known ever after."""
+        """Other people's messages are never among them. All are taken at once."""
         other = Author("u2", "Other", trusted=True)
         lines = [line("a1"), line("b1", other), line("a2"), line("b2", other), line("a3")]
         for said in lines:
@@ -102,7 +102,7 @@ class MailboxRules:
         assert (following.prompt.text, following.is_all) == ("line b1\nline b2", True)
 
     async def test_prompts_by_the_api_are_a_turn_each(self, store: Store) -> None:
-        """Although the same person sends them."""
+        """This holds for messages of the same person."""
         for number in range(2):
             assert (await store.inbox.accept(prompt(f"p{number}"), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("p2"), 2)).status == "busy"
@@ -111,7 +111,7 @@ class MailboxRules:
         assert [line.key for line in lease.waiting.lines] == ["p0"]
 
     async def test_a_line_that_is_changed_meanwhile_opens_no_turn_as_it_was(self, store: Store) -> None:
-        """Nothing is taken then, and what waits is read again."""
+        """Nothing is taken, and the mailbox is read again."""
         for change in (Edit(THREAD, "a1", "better", PERSON), Deletion(THREAD, "a2", PERSON)):
             await store.inbox.accept(line("a1"), 5)
             await store.inbox.accept(line("a2"), 5)
@@ -128,7 +128,6 @@ class MailboxRules:
         assert again.prompt.text == "better"
 
     async def test_racing_prompts_never_exceed_the_bound(self, store: Store) -> None:
-        """Counting and storing are one."""
         receipts = await asyncio.gather(*(store.inbox.accept(prompt(f"k{n}"), 3) for n in range(AGAIN)))
         assert sorted(receipt.status for receipt in receipts) == ["accepted"] * 3 + ["busy"] * (AGAIN - 3)
         assert (await store.inbox.backlog()).prompts == 3
@@ -139,7 +138,7 @@ class MailboxRules:
         assert sorted(receipt.status for receipt in receipts) == ["accepted"] + ["duplicate"] * (AGAIN - 1)
 
     async def test_a_message_that_is_no_text_is_refused_and_the_next_is_taken(self, store: Store) -> None:
-        """A lone surrogate can be stored nowhere; NUL can, inside a message."""
+        """A lone surrogate cannot be stored. NUL can be, inside a message."""
         refused = False
         try:
             await store.inbox.accept(prompt("a", text="\ud800"), 5)
@@ -150,7 +149,7 @@ class MailboxRules:
         assert (await leased(store)).prompt == prompt("b", text="nul \0 ☃ \U0001f41f")
 
     async def test_what_has_work_is_found_at_start(self, store: Store) -> None:
-        """Threads with an open turn or a queued prompt, no others."""
+        """These are the threads with an open turn or a queued prompt."""
         assert await store.inbox.waiting() == []
         lease = await opened(store)
         await store.inbox.accept(prompt("b", OTHER), 5)
@@ -159,7 +158,7 @@ class MailboxRules:
         assert await store.inbox.waiting() == [OTHER]
 
     async def test_the_backlog_tells_how_much_waits_and_since_when(self, store: Store, clock: ManualClock) -> None:
-        """For metrics."""
+        """Metrics use this."""
         began = clock.now()
         await store.inbox.accept(prompt("b", OTHER), 5)
         await clock.advance(60)
@@ -170,7 +169,7 @@ class MailboxRules:
     # ---- for the running turn ----
 
     async def test_a_steer_is_dropped_when_nothing_runs(self, store: Store) -> None:
-        """And leaves nothing behind, not even a thread."""
+        """It leaves nothing behind, not even a thread."""
         assert (await store.inbox.accept_now(steer("s"))).status == "dropped"
         assert await store.journal.thread(THREAD) is None
         lease = await opened(store)
@@ -179,7 +178,7 @@ class MailboxRules:
         assert await store.inbox.waiting() == []
 
     async def test_steers_reach_the_open_turn_once_and_in_order(self, store: Store) -> None:
-        """Follow-ups wait until the turn would end."""
+        """Follow-ups wait for the end of the turn."""
         lease = await opened(store)
         receipt = await store.inbox.accept_now(steer("s1", text="first"))
         assert (receipt.status, receipt.turn) == ("delivered", "T1")
@@ -191,7 +190,7 @@ class MailboxRules:
         assert (await store.journal.take_steers(lease, TurnId("T1"))).events == ()
 
     async def test_a_turn_does_not_end_while_a_message_for_it_waits(self, store: Store) -> None:
-        """It is taken instead, with the events before the end; the reply is not posted yet."""
+        """The turn takes it before its end, and the reply is not posted yet."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("f1", text="one more"))
         committed = await closed(store, lease)
@@ -203,14 +202,14 @@ class MailboxRules:
         assert len(await store.outbox.claim(["web"], 10, 60)) == 1
 
     async def test_a_lease_tells_of_waiting_steers(self, store: Store) -> None:
-        """After a crash nobody signals them again."""
+        """After a crash, nobody signals them again."""
         await opened(store)
         assert not (await leased(store)).steers
         await store.inbox.accept_now(steer("s1"))
         assert (await leased(store)).steers
 
     async def test_racing_steers_are_taken_by_the_turn_or_dropped(self, store: Store) -> None:
-        """A steer that meets the end of the turn is never left behind."""
+        """A steer is never left behind."""
         lease = await opened(store)
         receipts, committed = await asyncio.gather(
             asyncio.gather(*(store.inbox.accept_now(steer(f"s{n}")) for n in range(AGAIN))), closed(store, lease)
@@ -237,7 +236,7 @@ class MailboxRules:
         assert not (await leased(store)).aborting
 
     async def test_what_a_stopped_turn_writes_tells_that_it_was_stopped(self, store: Store) -> None:
-        """So that nothing more begins, although no signal has come yet; of its answer, the text stays and no post."""
+        """No further work starts even before a signal arrives. The text of the answer is kept, but not posted."""
         lease = await opened(store)
         assert not (await store.journal.commit(lease, answer("T1"))).aborting
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -251,7 +250,7 @@ class MailboxRules:
         assert not (await closed(store, await leased(store), outcome="aborted")).aborting
 
     async def test_an_abort_of_everything_empties_the_mailbox(self, store: Store) -> None:
-        """Even when no turn is open."""
+        """This works without an open turn."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).delivered
@@ -262,7 +261,7 @@ class MailboxRules:
         assert await store.inbox.waiting() == []
 
     async def test_an_abort_drops_what_its_author_has_said_when_nothing_runs(self, store: Store) -> None:
-        """And nothing else: neither what somebody else said nor what comes later."""
+        """Messages of others and later messages stay."""
         assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
         await store.inbox.accept(prompt("a"), 5)
         assert (await store.inbox.abort(Abort(THREAD, Author("somebody else", trusted=True)))).status == "dropped"
@@ -274,7 +273,7 @@ class MailboxRules:
         assert not (await leased(store)).aborting
 
     async def test_steers_of_a_failed_turn_start_the_next_ones(self, store: Store) -> None:
-        """Delivered later, once, in the order in which they came."""
+        """They are delivered later, once and in order."""
         lease = await opened(store)
         await store.inbox.accept_now(steer("s1", text="first"))
         await store.inbox.accept(prompt("p", text="second"), 5)
@@ -291,7 +290,7 @@ class MailboxRules:
         assert (await types(store)).count("turn_started") == 4
 
     async def test_an_edit_replaces_what_still_waits(self, store: Store) -> None:
-        """And a deletion takes it out of the mailbox; the key stays known."""
+        """A deletion removes it from the mailbox, and its key stays known."""
         for key in ("a", "b"):
             await store.inbox.accept(prompt(key), 5)
         revision = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1"))
@@ -322,7 +321,7 @@ class MailboxRules:
             assert lease.prompt.text == later
 
     async def test_an_edit_of_what_was_taken_is_journaled_once(self, store: Store) -> None:
-        """So is a deletion, after which nothing changes it any more."""
+        """The same applies to a deletion, after which nothing changes it."""
         await opened(store, key="a")
         edit = Edit(THREAD, "a", "better", PERSON, "m1")
         assert (await store.inbox.revise(edit)).receipt.status == "delivered"
@@ -334,7 +333,7 @@ class MailboxRules:
         assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
 
     async def test_an_edit_by_somebody_who_is_not_trusted_any_more_is_not_either(self, store: Store) -> None:
-        """Nor does one by somebody who is trusted now raise what they wrote before."""
+        """Conversely, an edit by a person who is trusted now does not raise the trust of old text."""
         guest = msgspec.structs.replace(PERSON, trusted=False)
         await store.inbox.accept(prompt("a"), 5)
         await store.inbox.revise(Edit(THREAD, "a", "better", guest, "m1"))
@@ -344,7 +343,7 @@ class MailboxRules:
         assert (lease.prompt.text, lease.prompt.author.trusted) == ("best", False)
 
     async def test_an_edit_that_passes_on_others_words_is_trusted_by_nobody(self, store: Store) -> None:
-        """Nor is the edit of a message that did."""
+        """The same applies to the edit of a message that did."""
         forwarded = msgspec.structs.replace(prompt("b"), tainted_by="a forwarded message")
         for number, (message, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
             await store.inbox.accept(message, 5)
@@ -356,7 +355,6 @@ class MailboxRules:
             await closed(store, lease, f"T{number}")
 
     async def test_nobody_changes_what_another_wrote(self, store: Store) -> None:
-        """Nor what nobody wrote."""
         await store.inbox.accept(prompt("a"), 5)
         stranger = Author("u2", "Other", trusted=True)
         for message in (

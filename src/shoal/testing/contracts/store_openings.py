@@ -1,4 +1,5 @@
-"""Rules of posts that open threads for prompts: the prompt is there with the post, once, and its trigger knows."""
+"""Rules of posts that open threads for prompts: the prompt is accepted with the post, once, and its trigger learns
+the outcome."""
 
 from msgspec.structs import replace
 
@@ -30,17 +31,17 @@ async def claimed_one(store: Store) -> OutboxRow:
 
 
 async def opens(store: Store, row: OutboxRow, thread: ThreadId = THREAD, prompts_max: int = 5) -> str:
-    """The post has opened a thread; returns what became of the prompt."""
+    """Record that the post opened a thread; return the outcome of the prompt."""
     receipt = await store.outbox.opened(row, thread, [post("rest", thread)], replace(SAID, thread=thread), prompts_max)
     assert receipt is not None
     return receipt.status
 
 
 class OpeningRules:
-    """`Outbox`, of openings."""
+    """Rules of openings in `Outbox`."""
 
     async def test_a_prompt_is_in_the_thread_that_its_post_opened(self, store: Store) -> None:
-        """With the rest of the post, and the post is done."""
+        """The rest of the post is in the same thread, and the post is done."""
         assert [await store.outbox.put(beginning()) for _ in range(2)] == [True, False]
         assert await store.inbox.waiting() == []
         row = await claimed_one(store)
@@ -50,7 +51,7 @@ class OpeningRules:
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("sent")
 
     async def test_a_prompt_is_accepted_once_however_often_its_post_opens_a_thread(self, store: Store) -> None:
-        """As when a sender stood still while another one took the post over."""
+        """One sender was frozen while another took over."""
         await store.outbox.put(beginning())
         former = await claimed_one(store)
         await store.outbox.release("web")
@@ -59,7 +60,7 @@ class OpeningRules:
         assert await store.inbox.waiting() == [THREAD]
 
     async def test_an_opening_of_no_trigger_that_failed_may_come_again(self, store: Store) -> None:
-        """As a call that is made again; once for each time that it failed."""
+        """A repeated call makes it return, once per failure."""
         await store.outbox.put(beginning())
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "no such channel")
@@ -70,7 +71,7 @@ class OpeningRules:
         assert not await store.outbox.put(beginning())
 
     async def test_only_what_waits_can_be_withdrawn(self, store: Store, clock: ManualClock) -> None:
-        """What is at the platform just now goes on."""
+        """A post in flight continues."""
         await store.outbox.put(beginning())
         row = await claimed_one(store)
         assert await store.outbox.withdraw(SAID.key) is None

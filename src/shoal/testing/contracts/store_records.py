@@ -1,4 +1,4 @@
-"""Rules of the smaller views: the audit's chains, spend and settings."""
+"""Rules of audit chains, spend and settings."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def entry(action: str) -> AuditEntry:
 
 
 def is_chained(rows: list[AuditRow], head: str) -> bool:
-    """Whether the rows are a whole chain that ends in `head`."""
+    """Whether the rows are a complete chain that ends in `head`."""
     previous = GENESIS
     for number, row in enumerate(rows, 1):
         expected = entry_hash(previous, row.chain, number, to_micros(row.at), canonical_entry(row.entry))
@@ -31,12 +31,12 @@ def is_chained(rows: list[AuditRow], head: str) -> bool:
 
 
 class RecordRules:
-    """`AuditLog`, `Ledger` and `SettingStore`."""
+    """Rules of `AuditLog`, `Ledger` and `SettingStore`."""
 
     # ---- audit ----
 
     async def test_audit_entries_are_chained(self, store: Store, clock: ManualClock) -> None:
-        """Each hash binds all before it; a turn's entries are chained by thread."""
+        """Each hash covers all entries before it. A turn's entries form a chain per thread."""
         lease = await opened(store)
         await store.journal.commit(lease, Commit(TurnId("T1"), audit=(entry("a"), entry("b"))))
         await clock.advance(1)
@@ -47,7 +47,6 @@ class RecordRules:
         assert is_chained(rows, rows[-1].hash)
 
     async def test_racing_entries_break_no_chain(self, store: Store) -> None:
-        """Whoever writes."""
         await asyncio.gather(*(store.audit.record("app", [entry(f"{n}a"), entry(f"{n}b")]) for n in range(RACERS)))
         rows = await store.audit.tail(1000, chain_name="app")
         assert len(rows) == 2 * RACERS
@@ -56,7 +55,7 @@ class RecordRules:
         assert is_chained(rows, head)
 
     async def test_the_audit_is_read_by_its_tail(self, store: Store, clock: ManualClock) -> None:
-        """The tail is the newest, oldest of them first."""
+        """The tail contains the newest entries, oldest first."""
         for number, chain in enumerate(["x", "y", "x", "x"]):
             await store.audit.record(chain, [entry(str(number))])
             await clock.advance(1)
@@ -66,7 +65,7 @@ class RecordRules:
     # ---- ledger and settings ----
 
     async def test_use_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
-        """Newest day first; a price that is unknown is none, never 0; a call counts once."""
+        """The newest day is first. An unknown price is None, never 0. Each call counts once."""
         lease = await opened(store)
 
         async def spend(identity: str, model: str, usd: float | None) -> None:
@@ -90,7 +89,7 @@ class RecordRules:
         assert [row.day for row in await store.ledger.usage(2)] == ["2026-01-06", "2026-01-05", "2026-01-05"]
 
     async def test_a_setting_keeps_its_last_value(self, store: Store) -> None:
-        """By scope and key."""
+        """Settings are distinguished by scope and key."""
         assert await store.settings.get("telegram:main", "offset") is None
         await store.settings.put("telegram:main", "offset", "1")
         await store.settings.put("telegram:main", "offset", "2")
@@ -98,14 +97,14 @@ class RecordRules:
         assert await store.settings.get("telegram:main", "offset") == "2"
 
     async def test_a_setting_is_swapped_by_one_of_many(self, store: Store) -> None:
-        """Whoever saw the newest value."""
+        """The one that saw the newest value wins."""
         for expected, value in ((None, "first"), ("first", "second")):
             swaps = (store.settings.swap("workspace", "main", expected, value) for _ in range(RACERS))
             assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
             assert await store.settings.get("workspace", "main") == value
 
     async def test_a_chat_that_moved_keeps_its_first_id(self, store: Store) -> None:
-        """Whoever hears of the moves, in whatever order, and after a restart."""
+        """This holds for any order of the moves, and after a restart."""
         processes = [MovedChats("fake", store.settings) for _ in range(RACERS)]
         for old, new in (("a", "b"), ("b", "c")):
             noted = await asyncio.gather(*(process.note(old, new) for process in processes))
@@ -118,7 +117,6 @@ class RecordRules:
         assert await ids_of(store.settings, "fake", "a") == ("a", "b", "c")
 
     async def test_settings_are_listed_by_scope_and_page(self, store: Store) -> None:
-        """In the order of their keys."""
         for key in ("c", "a", "b"):
             await store.settings.put("marks", key, f"of {key}")
         await store.settings.put("hook", "a", "other")
@@ -127,7 +125,7 @@ class RecordRules:
         assert await store.settings.page("none") == []
 
     async def test_a_setting_that_changed_is_not_dropped(self, store: Store) -> None:
-        """Only what was seen is forgotten."""
+        """Only the value that was seen is deleted."""
         await store.settings.put("marks", "a", "new")
         assert not await store.settings.drop("marks", "a", "old")
         assert await store.settings.get("marks", "a") == "new"

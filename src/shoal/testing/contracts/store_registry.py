@@ -1,4 +1,4 @@
-"""Rules of the agents' rows: registry, bindings, choices, and which threads are at work."""
+"""Rules of agents' rows: registry, bindings, choices, and active threads."""
 
 import asyncio
 
@@ -22,10 +22,10 @@ def binding(clock: Clock, channel: str, agent: str, *, made: bool = False) -> Bi
 
 
 class RegistryRules:
-    """`AgentStore`."""
+    """Rules of `AgentStore`."""
 
     async def test_an_agent_is_noted_once_and_changes(self, store: Store, clock: ManualClock) -> None:
-        """Its row tells when it came and when it last changed."""
+        """Its row contains when it was created and last changed."""
         assert await store.registry.put("main", "a")
         first = clock.now()
         await clock.advance(10)
@@ -43,7 +43,7 @@ class RegistryRules:
         assert (row.digest, row.created_at, row.changed_at) == ("b", first, clock.now())
 
     async def test_a_retired_agent_loses_its_bindings(self, store: Store, clock: ManualClock) -> None:
-        """Its row stays, and it may come back."""
+        """Its row stays, and it can return."""
         for name in ("main", "other"):
             await store.registry.put(name, "")
         other = binding(clock, "c", "other")
@@ -60,7 +60,7 @@ class RegistryRules:
         assert await store.registry.put("main", "")
 
     async def test_a_channel_has_one_binding(self, store: Store, clock: ManualClock) -> None:
-        """The last one counts, whoever races."""
+        """The last one wins."""
         await asyncio.gather(*(store.registry.bind(binding(clock, "a", f"agent{n}")) for n in range(RACERS)))
         last = msgspec.structs.replace(binding(clock, "a", "last"), listen="named")
         await store.registry.bind(last)
@@ -70,7 +70,6 @@ class RegistryRules:
         assert await store.registry.bindings() == []
 
     async def test_choices_of_a_place_are_kept_until_forgotten(self, store: Store) -> None:
-        """Beside all other settings."""
         await store.settings.put("elsewhere", "fake", "x")
         await store.registry.choose("fake", "{}")
         await store.registry.choose("fake:a", '{"model":"m"}')
@@ -80,7 +79,7 @@ class RegistryRules:
         assert await store.registry.choices() == {"fake:a": '{"model":"m"}'}
 
     async def test_threads_at_work_tell_what_they_do(self, store: Store, clock: ManualClock) -> None:
-        """Those with an open turn first, then those whose prompts wait; the rest not at all."""
+        """Threads with an open turn are first, then those with waiting prompts."""
         assert await store.registry.at_work() == []
         lease = await opened(store)
         step = Step(1, "model", clock.now(), 40)

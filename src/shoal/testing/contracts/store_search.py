@@ -1,4 +1,4 @@
-"""Rules of full text search and of artifacts' rows."""
+"""Rules of full-text search and of artifacts' rows."""
 
 from datetime import timedelta
 
@@ -12,21 +12,21 @@ from shoal.testing.contracts.steps import THREAD, opened
 
 
 def spoken(event: Event) -> str:
-    """The text of an event that says something."""
+    """Return the text of an event with a message."""
     return event.data.text if isinstance(event.data, UserSaid | AssistantSaid) else ""
 
 
 async def said(store: Store, *texts: str) -> None:
-    """Texts in the contract's thread."""
+    """Return the texts in the contract's thread."""
     await opened(store)
     await store.journal.append(THREAD, [UserSaid(text, Author("u1", trusted=True)) for text in texts])
 
 
 class SearchRules:
-    """`SearchIndex` and `ArtifactStore`."""
+    """Rules of `SearchIndex` and `ArtifactStore`."""
 
     async def test_what_was_said_is_found_by_all_its_words(self, store: Store) -> None:
-        """Whatever their order and case; the newest first."""
+        """Order and case do not matter. The newest are first."""
         await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
         hits = await store.search.said("tea green")
         assert [spoken(event) for event in hits] == ["Tea, GREEN again", "The green tea is out"]
@@ -42,14 +42,14 @@ class SearchRules:
         assert len(await store.search.said("stripe")) == 1
 
     async def test_scripts_without_spaces_are_searched_by_their_characters(self, store: Store) -> None:
-        """Neighbours in the search have to be neighbours in the text."""
+        """Adjacent characters of the search must be adjacent in the text."""
         await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
         assert [spoken(event) for event in await store.search.said("東京")] == ["今日の東京は雨です"]
         assert [spoken(event) for event in await store.search.said("gpt模型 工具")] == ["GPT模型和工具"]
         assert [spoken(event) for event in await store.search.said("날씨")] == ["서울의 날씨"]
 
     async def test_a_search_stays_within_a_channel(self, store: Store) -> None:
-        """By the beginning of the thread's id."""
+        """The channel is the beginning of the thread's id."""
         await said(store, "treasure")
         platform, channel, _ = THREAD.split(":")
         assert len(await store.search.said("treasure", within=f"{platform}:{channel}:")) == 1
@@ -58,14 +58,13 @@ class SearchRules:
         assert await store.search.said("treasure", within=THREAD[:-1]) == []
 
     async def test_results_of_tools_are_not_searched(self, store: Store) -> None:
-        """Only what somebody said."""
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "needle")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result, AssistantSaid("a needle I say"))))
         assert [spoken(event) for event in await store.search.said("needle")] == ["a needle I say"]
 
     async def test_an_artifact_is_noted_with_its_event(self, store: Store, clock: ManualClock) -> None:
-        """Found by the beginning of its digest, in its own thread only."""
+        """It is found by the beginning of its digest, only in its own thread."""
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
@@ -81,7 +80,7 @@ class SearchRules:
         assert await store.artifacts.find(ThreadId("web:lobby:other"), "abababab") is None
 
     async def test_expired_artifacts_are_told_once_nobody_keeps_them(self, store: Store, clock: ManualClock) -> None:
-        """A digest that a younger row names stays."""
+        """A digest with a younger row stays."""
         lease = await opened(store)
         for digest in ("aa", "bb"):
             result = ToolFinished(CallId(digest), "bash", "…", artifact=digest * 16, artifact_bytes=1)

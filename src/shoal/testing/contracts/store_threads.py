@@ -1,4 +1,4 @@
-"""Rules of what people keep of threads, and of their end."""
+"""Rules of threads' names, lists and deletion."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, closed,
 
 
 def digest_of(events: list[Event]) -> str:
-    """What the audit log keeps of these."""
+    """Return the digest that the audit log stores for these."""
     lines = [
         f"{event.thread}\t{event.seq}\t{event.turn}\t{event.type}\t{to_micros(event.at)}\t"
         f"{encode_data(event.data).decode()}\n"
@@ -25,7 +25,7 @@ def digest_of(events: list[Event]) -> str:
 
 
 async def conversation(store: Store, thread: ThreadId = THREAD, turn: str = "T1") -> None:
-    """A thread at rest with an answer, a result and a step."""
+    """An idle thread with an answer, a result and a step."""
     lease = await opened(store, turn, thread)
     result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9)
     step = Step(1, "tool bash", prompt("x").at, 5)
@@ -35,10 +35,10 @@ async def conversation(store: Store, thread: ThreadId = THREAD, turn: str = "T1"
 
 
 class ThreadRules:
-    """`ThreadStore`, and what `Journal` lists."""
+    """Rules of `ThreadStore`, and of lists from `Journal`."""
 
     async def test_a_thread_is_renamed_pinned_and_archived(self, store: Store) -> None:
-        """What is not given stays."""
+        """Omitted fields stay unchanged."""
         await conversation(store)
         await store.threads.change(THREAD, title="Tea", pinned=True)
         await store.threads.change(THREAD, model="fake/big")
@@ -51,7 +51,7 @@ class ThreadRules:
             await store.threads.change(OTHER, pinned=True)
 
     async def test_archived_threads_are_listed_apart_by_agent_and_channel(self, store: Store) -> None:
-        """And whoever asks for all others does not get them."""
+        """They are not in the list of all other threads."""
         for thread in (THREAD, OTHER):
             await conversation(store, thread, thread[-3:])
         await store.threads.change(OTHER, archived=True, agent="main")
@@ -62,7 +62,7 @@ class ThreadRules:
         assert [info.thread for info in await journal.threads(channels=lobby, archived=True)] == [OTHER]
 
     async def test_a_models_title_never_replaces_a_persons(self, store: Store) -> None:
-        """Nor another one of a model's."""
+        """It does not replace another model's title either."""
         await conversation(store)
         assert await store.threads.is_untitled(THREAD)
         assert await store.threads.name(THREAD, "Treasure")
@@ -74,7 +74,7 @@ class ThreadRules:
         assert info.title == "Mine"
 
     async def test_a_deleted_thread_leaves_its_digest_and_nothing_else(self, store: Store) -> None:
-        """In no table that holds what was said; other threads keep theirs."""
+        """No table with content has rows of it. Other threads keep theirs."""
         await conversation(store)
         await conversation(store, OTHER, "T2")
         events = await store.journal.events(THREAD)
@@ -91,7 +91,7 @@ class ThreadRules:
         assert deleted.digest in entry.entry.detail
 
     async def test_a_thread_with_something_to_do_is_not_deleted(self, store: Store) -> None:
-        """A turn that is open, or a message that waits."""
+        """It has an open turn or a waiting message."""
         lease = await opened(store)
         with pytest.raises(Conflict):
             await store.threads.check_rest(THREAD)
@@ -109,7 +109,7 @@ class ThreadRules:
     async def test_a_lease_from_before_a_deletion_is_none_of_the_new_thread(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Though its number comes again."""
+        """The new thread may reuse the number."""
         await conversation(store)
         await store.inbox.accept(prompt("again"), 100)
         before = await leased(store)
@@ -127,7 +127,7 @@ class ThreadRules:
         assert await store.journal.held(after) is not None
 
     async def test_the_last_word_of_a_search_may_be_unfinished(self, store: Store) -> None:
-        """Where that is asked for."""
+        """The caller can request this."""
         await conversation(store)
         assert await store.search.said("no treas", prefix=True)
         assert not await store.search.said("no treas")

@@ -1,4 +1,4 @@
-"""Rules of the access tokens' rows, and of the threads of a person's channels."""
+"""Rules of access tokens' rows, and of the threads of a person's channels."""
 
 from datetime import timedelta
 
@@ -20,10 +20,10 @@ def token(clock: ManualClock, name: str = "ben", digest: str = "d1") -> AccessTo
 
 
 class TokenRules:
-    """`domain.tokens.Tokens`."""
+    """Rules of `domain.tokens.Tokens`."""
 
     async def test_a_token_is_kept_and_found_by_name_and_digest(self, store: Store, clock: ManualClock) -> None:
-        """As it was stored, with the day of its last use."""
+        """The row is unchanged, with the day of its last use."""
         made = token(clock)
         await store.tokens.add(made)
         assert await store.tokens.by_name("ben") == await store.tokens.by_digest("d1") == made
@@ -38,7 +38,7 @@ class TokenRules:
         assert found.used_on == "2026-01-31"
 
     async def test_a_name_is_taken_once(self, store: Store, clock: ManualClock) -> None:
-        """What stands under it stays; after it was revoked it is free again."""
+        """The existing token stays. A revoked token frees its name."""
         await store.tokens.add(token(clock))
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -48,14 +48,13 @@ class TokenRules:
         assert await store.tokens.by_digest("d1") is None
 
     async def test_a_revoked_token_is_gone(self, store: Store, clock: ManualClock) -> None:
-        """Once."""
         await store.tokens.add(token(clock))
         assert await store.tokens.revoke("ben", "web:owner")
         assert not await store.tokens.revoke("ben", "web:owner")
         assert await store.tokens.all() == []
 
     async def test_the_audit_tells_of_tokens(self, store: Store, clock: ManualClock) -> None:
-        """Who made and revoked it, and with which token; of what did not happen nothing."""
+        """Entries contain who created and revoked it, and with which token. Failed changes have none."""
         await store.tokens.add(token(clock), "root")
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -69,7 +68,7 @@ class TokenRules:
         assert "d1" not in entries[0].detail
 
     async def test_a_channels_threads_are_listed_with_their_subagents(self, store: Store, clock: ManualClock) -> None:
-        """The last active first, of all the channels together, and nobody else's."""
+        """The order is by last activity over all of the channels, without other people's threads."""
         beginnings = ("web:@ben", "openai:@ben", "web:@benn", "web:@be", "web:lobby")
         threads = [ThreadId(f"{channel}:1") for channel in beginnings]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""The tool's contract: what `domain.ports.Tool` promises, for built-in tools and for those of extensions.
+"""The contract of `domain.ports.Tool`, for built-in tools and those of extensions.
 
 class TestMine(ToolContract):
     @pytest.fixture
@@ -33,11 +33,11 @@ RUBBISH = (
     "", "null", "[]", "7", '"text"', "{", "}", '{"a"', "\0", "\ud800", "[" * 100_000, '{"unknown_argument": 1}',
     '{"path": null}', '{"path": 7}', '{"path": ["x"]}', '{"command": {}}', '{"text": {"text": "x"}}', "NaN", "{}{}",
 )  # fmt: skip
-"""What a model may send instead of arguments."""
+"""Invalid arguments that a model may send."""
 
 
 class FakeServices:
-    """Keeps what tools ask of Shoal."""
+    """Records what tools request from Shoal."""
 
     def __init__(self, artifacts: Files) -> None:
         self.artifacts: Files = artifacts
@@ -45,12 +45,12 @@ class FakeServices:
         self.virtual_folders: list[VirtualFolder] = []
 
     async def post(self, post: NewPost) -> None:
-        """Keep it."""
+        """Record a post."""
         self.posts.append(post)
 
 
 class FakeSandbox:
-    """Runs nothing: keeps commands and gives the results it was told to, then empty ones."""
+    """Records commands without running them, and returns the given results, then empty ones."""
 
     name = "fake"
     isolated = True
@@ -60,30 +60,31 @@ class FakeSandbox:
         self._results = list(results)
 
     async def run(self, command: Command) -> CommandResult:
-        """The next result."""
+        """Return the next result."""
         self.commands.append(command)
         return self._results.pop(0) if self._results else CommandResult(b"", b"", 0)
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The inside name of a path below a mount."""
+        """Return the inside name of a path below a mount."""
         for mount in mounts:
             if path.is_relative_to(mount.host):
                 return f"{mount.inside}/{path.relative_to(mount.host)}".removesuffix("/.")
         return str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The host path of an inside name."""
+        """Return the host path of an inside name."""
         for mount in mounts:
             if Path(path).is_relative_to(mount.inside):
                 return mount.host / Path(path).relative_to(mount.inside)
         return Path(path)
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
-    """A call's context in a home directory under `folder`: agent `main`, all four mounts, a manual clock and fakes."""
+    """Build a call's context in a home directory under `folder`: agent `main`, all four mounts, a manual clock and
+    fakes."""
     home, clock = Home(folder), ManualClock()
     workspace = home.agent("main") / "workspace"
     scratch, skills, docs = home.scratch(THREAD), home.data / "skills", home.agent("main") / "docs"
@@ -110,7 +111,7 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
 
 
 class ToolContract:
-    """Every rule of a tool; a subclass gives the fixtures `tool` and `good`."""
+    """Every rule of a tool. A subclass gives the fixtures `tool` and `good`."""
 
     @pytest.fixture
     def context(self, tmp_path: Path) -> ToolContext:
@@ -118,13 +119,13 @@ class ToolContract:
         return tool_context(tmp_path)
 
     def test_the_name_suits_every_provider(self, tool: Tool) -> None:
-        """Letters, digits, _ and -, at most 64; and it is explained."""
+        """It has at most 64 letters, digits, _ and -, and a description."""
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.spec.name)
         assert len(tool.spec.description) >= 10
         assert tool.spec is tool.spec
 
     def test_the_schema_is_one_of_an_object_without_further_properties(self, tool: Tool) -> None:
-        """Required ones exist, each has a type and a description."""
+        """Required properties exist, and each has a type and a description."""
         schema = json.loads(tool.spec.parameters)
         assert schema["type"] == "object"
         assert schema["additionalProperties"] is False
@@ -134,7 +135,7 @@ class ToolContract:
             assert described.get("description"), name
 
     def test_rubbish_is_a_tool_error(self, tool: Tool, context: ToolContext) -> None:
-        """Or is understood; nothing else is raised, and the message says something."""
+        """Otherwise it is understood. Nothing else is raised, and the error has a message."""
         for text in RUBBISH:
             try:
                 assert tool.prepare(text, context).actions, text
@@ -145,7 +146,7 @@ class ToolContract:
             assert len(reason) > 10, text
 
     def test_a_call_states_what_it_will_do(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """Actions of the tool's own name, and a text for a person."""
+        """It has actions with the tool's own name, and a text for people."""
         invocation = tool.prepare(good, context)
         assert invocation.actions
         assert all(action.text.startswith(f"tool:{tool.spec.name}:") for action in invocation.actions)
@@ -153,7 +154,7 @@ class ToolContract:
         assert invocation.shown.strip()
 
     def test_the_canonical_form_is_json_and_repeats(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """The same call has the same form, whatever the order of the keys and the spaces in what the model wrote."""
+        """The order of keys and the spaces in the model's JSON do not matter."""
         arguments = json.loads(good)
         turned = json.dumps(dict(reversed(arguments.items())), indent=2)
         first, second = tool.prepare(good, context), tool.prepare(turned, context)
@@ -162,7 +163,7 @@ class ToolContract:
         assert msgspec.json.encode(json.loads(first.canonical), order="sorted").decode() == first.canonical
 
     def test_preparing_changes_nothing(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """Since nobody has allowed anything yet."""
+        """Nothing has been allowed at that point."""
         before = _everything(context.home.root)
         tool.prepare(good, context)
         assert _everything(context.home.root) == before

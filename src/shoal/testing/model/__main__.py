@@ -12,7 +12,7 @@ from shoal.testing.model.troubled import troubled
 
 
 def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
-    """Host, port, settings and, where it has to log or to fail, the script, from the command line."""
+    """Parse host, port, settings and, to log or to fail, the script from the command line."""
     parser = argparse.ArgumentParser(prog="shoal.testing.model", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")

@@ -1,4 +1,4 @@
-"""An answer ready to be written in any wire form, and the small JSON pieces that every form is made of."""
+"""An answer for any wire form, and small JSON pieces that every form uses."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What to send: `pieces` joined are the text, calls have their ids."""
+    """An answer to send. `pieces` joined are the text. Calls have their ids."""
 
     id: str
     model: str
@@ -28,7 +28,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole text."""
         return "".join(self.pieces)
 
 
@@ -36,33 +35,33 @@ class Wire(Protocol):
     """A provider's interface from the server's side."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """Understand a request. Raises msgspec.DecodeError or msgspec.ValidationError."""
+        """Parse a request. Raises msgspec.DecodeError or msgspec.ValidationError."""
         ...
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """The answer as frames of a stream, one a piece."""
+        """Render the answer as frames of a stream, one per piece."""
         ...
 
     def whole(self, answer: Answer) -> bytes:
-        """The answer as one JSON document."""
+        """Render the answer as one JSON document."""
         ...
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """An error document."""
+        """Render an error document."""
         ...
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """An error as a frame of a stream that began with status 200."""
+        """Render an error as a frame of a stream that began with status 200."""
         ...
 
 
 def text_json(text: str) -> bytes:
-    """A JSON string."""
+    """Encode a JSON string."""
     return _encode(text)
 
 
 def fill(template: str, *values: str | bytes | int) -> bytes:
-    """Put JSON-encoded values in place of the `~`s of a template; bytes are JSON already."""
+    """Replace the `~`s of a template with JSON-encoded values. Bytes are already JSON."""
     parts = template.encode().split(b"~")
     out = [parts[0]]
     for value, part in zip(values, parts[1:], strict=True):
@@ -72,23 +71,23 @@ def fill(template: str, *values: str | bytes | int) -> bytes:
 
 
 def data_frame(data: bytes) -> bytes:
-    """A frame with data alone."""
+    """Render a frame with only data."""
     return b"data: " + data + b"\n\n"
 
 
 def named_frame(name: str, data: bytes) -> bytes:
-    """A frame with an event name."""
+    """Render a frame with an event name."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 def fragments(arguments: str) -> Iterable[str]:
-    """Arguments in the small pieces in which providers stream them."""
+    """Split arguments into small pieces, as providers stream them."""
     for start in range(0, len(arguments), ARGUMENT_CHARS):
         yield arguments[start : start + ARGUMENT_CHARS]
 
 
 def object_json(arguments: str) -> bytes:
-    """Arguments where the form demands a JSON object; text that is none becomes `{"malformed": text}`."""
+    """Encode arguments as a JSON object. Other text becomes `{"malformed": text}`."""
     try:
         msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:

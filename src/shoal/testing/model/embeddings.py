@@ -1,6 +1,7 @@
-"""Embeddings from the server's side: texts that share words, in any of their forms, are close to each other.
+"""Embeddings from the server's side: texts that share words, in any form, are close to each other.
 
-Short words count little: any two texts have some of them in common."""
+Short words count little, because any two texts share some.
+"""
 
 import hashlib
 import re
@@ -31,7 +32,7 @@ class _Request(msgspec.Struct):
 
 
 def answer(body: bytes) -> bytes:
-    """What either API answers. Raises msgspec.DecodeError."""
+    """Answer a call of either API. Raises msgspec.DecodeError."""
     asked = msgspec.json.decode(body, type=_Request)
     if asked.requests:
         texts = [" ".join(part.text for part in request.content.parts) for request in asked.requests]

@@ -61,12 +61,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FakeSettings(msgspec.Struct, frozen=True):
-    """How the fake behaves besides its script.
-
-    `latency_seconds` before the answer, `token_seconds` between its pieces; `chunks` pieces a text (0: one a word);
-    `context_tokens` the window beyond which a request is refused (0: none); `strict` refuses unpaired calls;
-    `api_key` the only key accepted (empty: any); `models` what is listed; `log_max` requests kept, the oldest go first;
-    `words` are what is heard in a recording that this package did not make.
+    """Settings of the fake besides its script. `latency_seconds` before the answer, `token_seconds` between its
+    pieces; `chunks` pieces a text (0: one a word); `context_tokens` the window beyond which a request is refused (0:
+    none); `strict` refuses unpaired calls; `api_key` the only key accepted (empty: any); `models` what is listed;
+    `log_max` requests kept, the oldest go first; `words` are what is heard in a recording that this package did not
+    make.
     """
 
     latency_seconds: float = 0.0
@@ -81,11 +80,11 @@ class FakeSettings(msgspec.Struct, frozen=True):
 
 
 class FakeModel:
-    """A model that answers as told.
+    """A model that answers by a script.
 
     `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` plays its steps and fails the request after the last;
     `FakeModel(script=function)` asks the function; with neither, the user's words direct it (`follow_directive`).
-    `audio` has what was asked of its ears and its voice, as path and body, and `audio_troubles` refuse as much of it.
+    `audio` records requests for speech and transcription as path and body; `audio_troubles` rejects as many of them.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class FakeModel:
 
     @property
     def name(self) -> str:
-        """The provider's name."""
         return self._name
 
     def add(self, *steps: Step | str) -> None:
@@ -126,7 +124,7 @@ class FakeModel:
         self._steps.extend(steps)
 
     def follow(self, script: Script) -> None:
-        """Ask this function from now on."""
+        """Use this function from now on."""
         self._script = script
 
     async def wait_for_calls(self, count: int) -> None:
@@ -177,7 +175,7 @@ class FakeModel:
         yield ModelDone(message, answer.stop, answer.usage, answer.thinking, answer.model)
 
     async def models(self) -> list[ModelInfo]:
-        """The models in the settings."""
+        """Return the models in the settings."""
         return [ModelInfo(model, self.settings.context_tokens) for model in self.settings.models]
 
     async def close(self) -> None:
@@ -187,7 +185,7 @@ class FakeModel:
     # ---- as a server ----
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen; returns the address, without a path. `/v1` and `/v1beta` work below it."""
+        """Listen; return the address without a path. `/v1` and `/v1beta` work below it."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connect, host, port)
         self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
@@ -209,7 +207,7 @@ class FakeModel:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str]:
-        """`start` and `stop` around a block; gives the address."""
+        """Run the server during the block; yields the address."""
         try:
             yield await self.start()
         finally:
@@ -310,7 +308,7 @@ class FakeModel:
         return Plan([document(200, embeddings.answer(incoming.body))])
 
     def _audio(self, incoming: Incoming, path: str) -> Plan | None:
-        """What is said in a recording, or a recording; None where Gemini is asked for neither."""
+        """Return the text of a recording, or a recording; None if Gemini is asked for neither."""
         wire: Wire = GeminiWire() if path.endswith("Content") else OpenAiWire()
         refused, body, media_type = self._refused_key(incoming), incoming.body, "application/json"
         try:

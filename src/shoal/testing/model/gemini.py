@@ -16,7 +16,7 @@ _STATUS = {
 }  # fmt: skip
 
 SKIP = "skip_thought_signature_validator"
-"""What a client sends for a call that another model made."""
+"""The signature that clients send for a call from another model."""
 
 
 class _FunctionCall(msgspec.Struct):
@@ -85,7 +85,7 @@ _text_decoder = msgspec.json.Decoder(str)
 
 
 def sign(call: str) -> str:
-    """The thought signature that this fake puts on a part."""
+    """Return this fake's thought signature of a part."""
     return base64.b64encode(hashlib.sha256(call.encode()).digest()[:18]).decode()
 
 
@@ -126,7 +126,7 @@ def _check_signatures(seen: Seen, contents: list[_Content]) -> None:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """The `usageMetadata` object; thoughts are counted beside the candidates there."""
+    """Build the `usageMetadata` object. Thoughts are counted separately from candidates."""
     return fill(
         '{"promptTokenCount":~,"candidatesTokenCount":~,"totalTokenCount":~,"cachedContentTokenCount":~,'
         '"thoughtsTokenCount":~}',
@@ -139,10 +139,10 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class GeminiWire:
-    """generateContent."""
+    """Implements `Wire` for generateContent."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """See `Wire`. Model and streaming are in the path there."""
+        """See `Wire`. The path contains model and streaming."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         messages: list[SeenMessage] = []
@@ -194,7 +194,7 @@ class GeminiWire:
         return self._chunk(answer, parts, b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP")))
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """See `Wire`. A `retry-after` header becomes the RetryInfo detail that Gemini sends instead."""
+        """See `Wire`. A `retry-after` header becomes Gemini's RetryInfo detail."""
         status = refusal.code or _STATUS.get(refusal.status, "UNKNOWN")
         wait = dict(refusal.headers).get("retry-after", "")
         kind = b'"type.googleapis.com/google.rpc.RetryInfo"'

@@ -1,4 +1,4 @@
-"""The smallest HTTP/1.1 server that a scripted model needs: keep-alive, paced chunks, broken connections on purpose."""
+"""A minimal HTTP/1.1 server for a scripted model: keep-alive, paced chunks and deliberately broken connections."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"
 
 
 class Incoming(msgspec.Struct):
-    """A request as it arrived; header names in lower case."""
+    """A request. Header names are in lower case."""
 
     method: str
     path: str
@@ -25,7 +25,7 @@ class Incoming(msgspec.Struct):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Close the connection here."""
+    """Closes the connection here."""
 
 
 Send: TypeAlias = bytes | float | Gate | Drop
@@ -33,7 +33,7 @@ Send: TypeAlias = bytes | float | Gate | Drop
 
 
 class Plan(msgspec.Struct):
-    """Everything to send for one request, in order. `seen.cancelled` is set when the client leaves before the end."""
+    """Everything to send for one request, in order. `seen.cancelled` is set if the client leaves before the end."""
 
     sends: Sequence[Send]
     seen: Seen | None = None
@@ -41,12 +41,12 @@ class Plan(msgspec.Struct):
 
 Respond: TypeAlias = Callable[[Incoming], Plan]
 ACCEPTING_STEPS = 3
-"""Of the event loop, until whoever has been accepted is told to the protocol."""
+"""Iterations of the event loop until the protocol learns of an accepted connection."""
 
 
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:
-    """Let in whoever is being accepted, and nobody more: asyncio never closes the connection of somebody who is on the
-    way in when a server closes."""
+    """Stop accepting connections after those being accepted. asyncio never closes a connection that arrives while a
+    server closes."""
     loop = asyncio.get_running_loop()
     for connection in listening:
         loop.remove_reader(connection)
@@ -55,7 +55,7 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
 
 
 def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = (), length: int | None = None) -> bytes:
-    """Status line and headers; without a length the body is chunked."""
+    """Build the status line and headers. Without a length the body is chunked."""
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", f"content-type: {content_type}"]
     lines.append("transfer-encoding: chunked" if length is None else f"content-length: {length}")
     lines.extend(f"{name}: {value}" for name, value in headers)
@@ -63,12 +63,12 @@ def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()
 
 
 def document(status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """A whole JSON response."""
+    """Build a whole JSON response."""
     return head(status, "application/json", headers, len(body)) + body
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
+    """Build one chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -76,7 +76,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: requests one after another, each answered by its plan."""
+    """A client's connection. Requests are answered one after another by their plans."""
 
     def __init__(self, respond: Respond, open_connections: set["Connection"]) -> None:
         self._respond = respond
@@ -89,13 +89,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the way back."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the rest of the plan, and say so to whoever asks the request."""
+        """Drop the rest of the plan, and mark the request as cancelled."""
         self._transport = None
         self._all.discard(self)
         if self._timer is not None:
@@ -105,12 +105,12 @@ class Connection(asyncio.Protocol):
         self._sends.clear()
 
     def close(self) -> None:
-        """End the connection now."""
+        """Close the connection now."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Collect, and answer as soon as a request is complete."""
+        """Collect data, and answer each complete request."""
         self._buffer += data
         self._advance()
 

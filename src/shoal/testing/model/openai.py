@@ -72,7 +72,7 @@ def _seen(message: _Message) -> SeenMessage:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """The `usage` object."""
+    """Build the `usage` object."""
     return fill(
         '{"prompt_tokens":~,"completion_tokens":~,"total_tokens":~,'
         '"prompt_tokens_details":{"cached_tokens":~},"completion_tokens_details":{"reasoning_tokens":~}}',
@@ -85,7 +85,7 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class OpenAiWire:
-    """Chat Completions."""
+    """Implements `Wire` for Chat Completions."""
 
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)

@@ -1,4 +1,4 @@
-"""OpenAI Responses from the server's side; encrypted reasoning that comes back changed is refused, as there."""
+"""OpenAI Responses from the server's side. Changed encrypted reasoning is rejected, as by the real API."""
 
 import hashlib
 from typing import Protocol
@@ -62,7 +62,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def encrypt(thinking: str) -> str:
-    """What stands for encrypted reasoning here."""
+    """Return a stand-in for encrypted reasoning."""
     return "enc-" + hashlib.sha256(thinking.encode()).hexdigest()[:32]
 
 
@@ -114,7 +114,7 @@ def _check_reasoning(seen: Seen, items: list[_Item]) -> None:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """The `usage` object."""
+    """Build the `usage` object."""
     return fill(
         '{"input_tokens":~,"input_tokens_details":{"cached_tokens":~,"cache_write_tokens":0},"output_tokens":~,'
         '"output_tokens_details":{"reasoning_tokens":~},"total_tokens":~}',
@@ -127,7 +127,7 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class ResponsesWire:
-    """Responses."""
+    """Implements `Wire` for the Responses API."""
 
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)

@@ -1,4 +1,4 @@
-"""What a scripted model is told to answer: the steps of a script, the request it sees, and the directive language."""
+"""Scripts of a model: the steps, the request it sees, and the directive language."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ _ARGS = "args="
 
 
 class Gate:
-    """Holds an answer back until a test opens it: `await gate.reached.wait()`, look around, `gate.open()`."""
+    """Holds an answer back until a test opens it: `await gate.reached.wait()`, then check, then `gate.open()`."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -34,14 +34,14 @@ class Gate:
         self._waiting: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Let everything that waits, and all that comes later, through."""
+        """Release everything that waits or arrives later."""
         self._open.set()
         waiting, self._waiting = self._waiting, []
         for go_on in waiting:
             go_on()
 
     async def wait(self) -> None:
-        """Say that it was reached, and wait."""
+        """Signal that the gate was reached, then wait."""
         self.reached.set()
         await self._open.wait()
 
@@ -55,7 +55,7 @@ class Gate:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call to make. `arguments` is sent as it stands, malformed or not; an empty `id` gets a fresh one."""
+    """A tool call to make. `arguments` is sent unchanged, even if malformed. An empty `id` gets a new one."""
 
     name: str
     arguments: str = "{}"
@@ -63,10 +63,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer. `usage` None: computed; `drop_after` n: the connection breaks after n pieces (0: before any byte).
-
-    `gate` is passed before the piece number `gate_at` (0: before anything is sent).
-    """
+    """An answer. Without `usage`, it is computed. With `drop_after` n, the connection breaks after n pieces (0:
+    before any byte). `gate` is passed before piece number `gate_at` (0: before anything is sent)."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -80,7 +78,8 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An error in the provider's own form. `body` replaces that form; `in_stream` sends it inside a 200 stream."""
+    """An error in the provider's own form. `body` replaces that form. `in_stream` sends it inside a stream with
+    status 200."""
 
     status: int = 500
     message: str = "The fake model was told to fail."
@@ -91,7 +90,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Bytes to send as they are, one write a chunk; `drop` breaks the connection after the last."""
+    """Bytes to send unchanged, one write per chunk. `drop` breaks the connection after the last."""
 
     chunks: tuple[bytes, ...]
     status: int = 200
@@ -103,7 +102,7 @@ Step: TypeAlias = Reply | Refusal | Recorded
 
 
 class SeenMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation as the fake understood it, whatever the interface."""
+    """A message of the conversation as the fake parsed it, for every interface."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -113,8 +112,8 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """A request that reached the fake. `signed` counts the pieces of thinking that came back with a good signature;
-    with `searches`, the model looks for tools in the provider's own way."""
+    """A request to the fake. `signed` counts returned pieces of thinking with a valid signature. With `searches`,
+    the model finds tools in the provider's own way."""
 
     __slots__ = (
         "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "searches", "signed",
@@ -141,12 +140,12 @@ class Seen:
 
     @property
     def user_text(self) -> str:
-        """What the user said last."""
+        """The last message of the user."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
     def rounds(self) -> int:
-        """Assistant messages with calls after the last user message."""
+        """The number of assistant messages with calls after the last user message."""
         count = 0
         for message in reversed(self.messages):
             if message.role == "user":
@@ -169,7 +168,7 @@ Script: TypeAlias = Callable[[Seen], Step | str]
 
 
 def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
-    """What real providers refuse: a call without its result right after it, or a result without its call."""
+    """Return the error of real providers for a call without a result right after it, or a result without its call."""
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -189,7 +188,7 @@ def own_words(text: str) -> str:
 
 
 def follow_directive(seen: Seen) -> Step:
-    """Answer by the words of the last user message.
+    """Answer by the directives in the last user message.
 
     `tools=3 tool=bash args={"command":"true"} words=30 id=abc` makes three rounds of that call, if the tool is offered
     or can be found, and then answers `DONE 3 abc word word …` with 30 words. Without any of them: `DONE 0 -` and 20
@@ -228,7 +227,7 @@ def _arguments(text: str) -> str:
 
 
 def pieces_of(text: str, chunks: int) -> list[str]:
-    """Cut a text into `chunks` nearly equal pieces, or after every word when `chunks` is 0; nothing is lost."""
+    """Cut a text into `chunks` nearly equal pieces, or after every word if `chunks` is 0."""
     if not text:
         return []
     if chunks <= 0:

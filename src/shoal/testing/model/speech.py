@@ -1,4 +1,4 @@
-"""Speech from the server's side: recordings of silence that carry their words in their tags, made and read again."""
+"""Speech from the server's side: silent recordings with their text in tags, created and parsed."""
 
 import base64
 import re
@@ -26,7 +26,7 @@ class _SpeechRequest(msgspec.Struct):
 
 
 def recording(text: str, form: str = "ogg") -> bytes:
-    """A recording in which this is said: `ogg` (Opus), `mp3` or `wav`, a second for each CHARS_A_SECOND characters."""
+    """Create a recording of this text: `ogg` (Opus), `mp3` or `wav`, one second per CHARS_A_SECOND characters."""
     words, frames = b"WORDS=" + text.encode() + b"\0", max(1, 50 * len(text) // CHARS_A_SECOND)
     if form == "mp3":
         size = len(words) + 10
@@ -50,7 +50,7 @@ def words_in(audio: bytes, unknown: str = "") -> str:
 
 
 def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
-    """What POST /audio/transcriptions answers. Raises ValueError for what a server would refuse."""
+    """Answer POST /audio/transcriptions. Raises ValueError if a server would reject it."""
     fields: dict[str, tuple[bytes, bytes]] = {}
     for part in body.split(b"--" + content_type.partition("boundary=")[2].encode())[1:-1]:
         head, _, content = part.partition(b"\r\n\r\n")
@@ -67,7 +67,7 @@ def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
 
 
 def speech(body: bytes) -> tuple[bytes, str]:
-    """What POST /audio/speech answers, with its media type. Raises msgspec.DecodeError and ValueError."""
+    """Answer POST /audio/speech, with the media type. Raises msgspec.DecodeError and ValueError."""
     asked = msgspec.json.decode(body, type=_SpeechRequest)
     forms = {"opus": ("ogg", "audio/ogg"), "mp3": ("mp3", "audio/mpeg"), "wav": ("wav", "audio/wav")}
     if asked.response_format not in forms or not 0 < len(asked.input) <= 4096 or not asked.voice:
@@ -77,7 +77,7 @@ def speech(body: bytes) -> tuple[bytes, str]:
 
 
 class _InlineData(msgspec.Struct):
-    """Google's own package writes the type in either way, and base64 as in addresses."""
+    """Google's own package writes the type in either way, and base64 in the URL-safe alphabet."""
 
     data: str
     mimeType: str = ""  # noqa: N815
@@ -103,7 +103,7 @@ class _GeminiRequest(msgspec.Struct, rename="camel"):
 
 
 def gemini_answer(body: bytes, unknown: str) -> bytes | None:
-    """What generateContent answers to a recording, or in one; None where it is asked for neither."""
+    """Answer generateContent for or with a recording. Returns None if it is asked for neither."""
     asked = msgspec.json.decode(body, type=_GeminiRequest)
     parts = asked.contents[-1].parts
     heard = next((part.inline_data for part in parts if part.inline_data is not None), None)
@@ -122,7 +122,7 @@ def gemini_answer(body: bytes, unknown: str) -> bytes | None:
 
 
 def _page(number: int, samples: int, flags: int, packets: list[bytes]) -> bytes:
-    """A page of an Ogg stream (RFC 3533)."""
+    """Build a page of an Ogg stream (RFC 3533)."""
     lengths = b"".join(bytes([255] * (len(packet) // 255) + [len(packet) % 255]) for packet in packets)
     head = b"OggS\0" + bytes([flags]) + struct.pack("<qII", samples, 1, number)
     rest = bytes([len(lengths)]) + lengths + b"".join(packets)

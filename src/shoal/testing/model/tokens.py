@@ -1,4 +1,4 @@
-"""Token counts as a provider would report them: cached tokens from a real comparison of prompts' prefixes."""
+"""Token counts as a provider reports them. Cached tokens come from a real comparison of prompt prefixes."""
 
 from collections import OrderedDict
 
@@ -10,7 +10,7 @@ MARK = b',"cache_control":{"type":"ephemeral"}'
 
 
 def shared_prefix_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes at the start are equal."""
+    """Return the length of the common prefix."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -22,19 +22,19 @@ def shared_prefix_bytes(one: bytes, other: bytes) -> int:
 
 
 class PromptCache:
-    """Remembers the last prompt of each thread (at most THREADS_MAX, the least used forgotten)."""
+    """Remembers the last prompt of each thread, of the THREADS_MAX most recently used."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def implicit(self, key: str, prompt: bytes) -> tuple[int, int]:
-        """Tokens in all, and how many of them the previous prompt of the thread began with."""
+        """Return the total tokens, and those in common with the previous prompt of the thread."""
         before = self._swap(key, (prompt,))
         shared = shared_prefix_bytes(before[0], prompt) if before else 0
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
-        """Tokens in all, read and written where the prompt carries cache marks: only marked prefixes are kept."""
+        """Return total, read and written tokens for prompts with cache marks: only marked prefixes are stored."""
         parts = marked.split(MARK)
         prompt = b"".join(parts)
         ends: list[int] = []
@@ -56,10 +56,10 @@ class PromptCache:
 
 
 def count(text: str) -> int:
-    """Tokens of an answer, at least 1 for a text that is not empty."""
+    """Count the tokens of an answer, at least 1 for a text that is not empty."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
 def add_output(input_tokens: int, cached: int, written: int, output: int, reasoning: int) -> Usage:
-    """A Usage from its parts; reasoning counts as output."""
+    """Build a Usage from its parts. Reasoning counts as output."""
     return Usage(input_tokens, output + reasoning, cached, written, reasoning)

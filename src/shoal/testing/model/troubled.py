@@ -1,4 +1,4 @@
-"""A scripted model that fails now and then, chosen by a seed, and writes down every request."""
+"""A scripted model that sometimes fails, chosen by a seed, and logs every request."""
 
 import json
 import random
@@ -13,12 +13,12 @@ from shoal.testing.model.script import Refusal, Reply, Script, Seen, SeenMessage
 from shoal.testing.model.tokens import BYTES_PER_TOKEN
 
 TROUBLES_MAX = 2
-"""How often one request may fail."""
+"""Most failures of one request."""
 RESULT_CHARS = 80
 _NAME = re.compile(r"(?<!\S)id=([\w.]*\w)")
 _CHILD = re.compile(r"DONE \d+ (c[\d.]+\d)")
 _CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
-_NOTES = re.compile(r"<context>.*?</context>|\[message \S+ was changed afterwards; it now says:\]\n[^\n]*", re.DOTALL)
+_NOTES = re.compile(r"<context>.*?</context>|\[message \S+ was edited; it now says:\]\n[^\n]*", re.DOTALL)
 _STEER = re.compile(r"(?<!\S)steer=([\d.]+)")
 _ATTACHED = re.compile(r"\[attachment '([\d.]+)'")
 _FILE = re.compile(r"file=([\d.]+)")
@@ -51,7 +51,7 @@ def troubled(share: float, seed: int, log: Path | None) -> Script:
 
 
 def _directed(seen: Seen) -> Seen:
-    """The request without context, and without what the person did not ask for."""
+    """Return the request without context and without text that the person did not write."""
     messages: list[SeenMessage] = []
     for message in seen.messages:
         text = _NOTES.sub("", message.text) if message.role == "user" else message.text

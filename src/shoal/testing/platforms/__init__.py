@@ -1,1 +1,1 @@
-"""Chat platforms as wire-level fakes on loopback: strict about what the real ones refuse, with troubles on order."""
+"""Chat platforms as wire-level fakes on loopback. They reject what the real ones reject, and fail on request."""

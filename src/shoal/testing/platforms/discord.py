@@ -1,4 +1,4 @@
-"""FakeDiscord: Discord's API and gateway on loopback, strict about what the real ones refuse, with troubles on order.
+"""FakeDiscord: Discord's API and gateway on loopback. It rejects what the real ones reject, and fails on request.
 
 Its people write with `says`, press buttons with `clicks`, give commands with `commands`, and see `said`. Each route of
 a channel has its own budget of posts and of edits, five in five seconds of the fake's clock, told in the headers; more
@@ -28,7 +28,7 @@ _LIMITED = re.compile(r"POST /channels/\d+/messages|(?:PATCH|DELETE) /channels/\
 
 
 class FakeDiscord(FakePlatform):
-    """One bot, its servers and the people in them."""
+    """One bot, its servers and their people."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class FakeDiscord(FakePlatform):
         self._windows: dict[str, deque[float]] = {}
 
     async def start(self) -> None:
-        """Serve the API and the gateway; after `stop` on the same ports."""
+        """Serve the API and the gateway, after `stop` on the same ports."""
         await super().start()
         self.world.address = self.server.address
         await self.gateway.start()
 
     async def stop(self) -> None:
-        """Stop serving; what happened is kept."""
+        """Stop serving. State is kept."""
         await self.gateway.stop()
         await super().stop()
 
@@ -62,28 +62,27 @@ class FakeDiscord(FakePlatform):
 
     @property
     def api_base(self) -> str:
-        """The address of the API."""
         return f"{self.server.address}{PREFIX}"
 
     # ---- people ----
 
     def add_server(self) -> tuple[str, str]:
-        """A server with one channel; returns both ids."""
+        """Add a server with one channel; return both ids."""
         guild = self.world.fresh()
         return guild, self.add_channel(guild)
 
     def add_channel(self, guild: str, *, name: str = "harbour", kind: int = 0) -> str:
-        """Another channel; returns its id."""
+        """Add a channel; return its id."""
         room = Room(self.world.fresh(), kind, guild, name=name)
         self.world.rooms[room.id] = room
         return room.id
 
     def direct(self, user: str = ADA) -> str:
-        """The id of the direct conversation with somebody."""
+        """Return the id of the direct conversation with a person."""
         return self.world.direct(user).id
 
     def open_thread(self, channel: str, message_id: str, name: str = "a thread") -> str:
-        """Somebody opens a thread at a message; returns its id, which is the message's."""
+        """Open a thread at a message as a person; return its id, which is the message's."""
         guild = self.world.rooms[channel].guild
         self.world.rooms[message_id] = Room(message_id, 11, guild, channel, name)
         return message_id
@@ -92,18 +91,18 @@ class FakeDiscord(FakePlatform):
         self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None,
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Somebody writes; returns the message's id. `more` are further fields of what the gateway tells."""
+        """Write as a person; return the message's id. `more` are further fields of the gateway's event."""
         self.world.names.setdefault(user, f"User{user[-3:]}")
         sent = Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file, more=more or {})
         await self.happens("MESSAGE_CREATE", self.world.event(self.world.keep(sent)))
         return sent.id
 
     def quietly(self, channel: str, text: str, *, user: str, file: tuple[str, bytes] | None = None) -> str:
-        """Somebody wrote or sent a file, of which the bot was told nothing; returns the message's id."""
+        """Write or send a file without telling the bot; return the message's id."""
         return self.world.keep(Sent(self.world.fresh(), channel, user, "", text, file=file)).id
 
     async def changes(self, message_id: str, text: str) -> None:
-        """Who wrote a message edits it."""
+        """Edit a message as its author."""
         sent = self._sent(message_id)
         sent.raw = text
         sent.edits += 1
@@ -111,7 +110,7 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_UPDATE", self.world.event(sent))
 
     async def deletes(self, message_id: str) -> None:
-        """Who wrote a message deletes it."""
+        """Delete a message as its author."""
         sent = self._sent(message_id)
         self.world.messages.remove(sent)
         gone: Given = {"id": sent.id, "channel_id": sent.channel}
@@ -119,7 +118,7 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_DELETE", {**gone, "guild_id": guild} if guild else gone)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = ADA) -> None:
-        """Somebody puts an emoji to a message."""
+        """React to a message as a person."""
         sent = self._sent(message_id)
         data: Given = {
             "user_id": user, "channel_id": sent.channel, "message_id": sent.id, "message_author_id": sent.user,
@@ -131,20 +130,20 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_REACTION_ADD", data)
 
     async def clicks(self, message_id: str, label: str, *, user: str = ADA) -> Heard:
-        """Somebody presses a button under a message."""
+        """Press a button under a message as a person."""
         sent = self._sent(message_id)
         data: Given = {"component_type": 2, "custom_id": dict(sent.buttons)[label], "id": 2}
         return await self._interacts(3, sent.channel, user, data, {"message": self.world.message(sent)})
 
     async def commands(self, channel: str, name: str, text: str = "", *, user: str = ADA) -> Heard:
-        """Somebody gives a slash command; it has to be registered."""
+        """Run a registered slash command as a person."""
         known = next(command for command in self.world.commands if command["name"] == name)
         options: list[Json] = [{"type": 3, "name": "text", "value": text}] if text else []
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
         return await self._interacts(2, channel, user, data, {})
 
     async def types(self, channel: str, name: str, text: str, *, user: str = ADA) -> list[str]:
-        """Somebody types a slash command; returns what they may choose."""
+        """Type a slash command as a person; return the suggested choices."""
         known = next(command for command in self.world.commands if command["name"] == name)
         options: list[Json] = [{"type": 3, "name": "text", "value": text, "focused": True}]
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
@@ -153,7 +152,7 @@ class FakeDiscord(FakePlatform):
         return heard.choices or []
 
     async def happens(self, name: str, data: Given) -> None:
-        """Tell of an event; told again, it has a number of its own, as in a resumed session."""
+        """Deliver an event. Delivered again, it gets a new number, as in a resumed session."""
         await self.happen(lambda: self.gateway.tell(name, data))
 
     def said(self, channel: str) -> list[Sent]:
@@ -172,14 +171,14 @@ class FakeDiscord(FakePlatform):
         """Wait for the answer to a command or click."""
         return (await self.until(lambda: heard.message)).text
 
-    # ---- what the gateway asks ----
+    # ---- for the gateway ----
 
     def welcomes(self, token: str) -> bool:
-        """Whether the token is good."""
+        """Whether the token is valid."""
         return token == TOKEN and not self.token_refused
 
     def ready(self, session: str, url: str) -> Given:
-        """The data of READY."""
+        """Return the data of READY."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return {
             "v": 10, "user": self.world.user(BOT), "guilds": [{"id": guild, "unavailable": True} for guild in guilds],
@@ -187,14 +186,14 @@ class FakeDiscord(FakePlatform):
         }  # fmt: skip
 
     def servers(self) -> list[Given]:
-        """The data of each GUILD_CREATE."""
+        """Return the data of each GUILD_CREATE."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return [self.world.server(guild) for guild in guilds]
 
     # ---- the wire ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the API, or hand out a file."""
+        """Answer a call of the API, or serve a file."""
         path = unquote(called.path.partition("?")[0])
         if path.startswith("/attachments/"):
             found = self.world.files.get(path)
@@ -226,7 +225,7 @@ class FakeDiscord(FakePlatform):
         return await self.weathered(make)
 
     def too_many(self, seconds: float) -> Answered:
-        """A 429, for the whole account where that is due."""
+        """Build a 429, for the whole account if that is due."""
         content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": self._everywhere}
         headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
         scope = (("x-ratelimit-scope", "user"),)
@@ -250,7 +249,7 @@ class FakeDiscord(FakePlatform):
         return Answered(status, msgspec.json.encode(content) if content is not None else b"")
 
     def _budget(self, route: str) -> tuple[tuple[str, str], ...] | None:
-        """The headers that tell what is left of a route's budget; None when nothing was."""
+        """Build the headers with the rest of a route's rate limit; None if it was exhausted."""
         taken = self._windows.setdefault(route, deque())
         now = self.clock.monotonic()
         while taken and taken[0] <= now - WINDOW_SECONDS:
@@ -271,7 +270,7 @@ class FakeDiscord(FakePlatform):
         return max(0.0, self._windows[route][0] + WINDOW_SECONDS - self.clock.monotonic())
 
     async def tell(self) -> None:
-        """Something changed; the gateway tells what the bot itself did."""
+        """Notify waiters. The gateway reports the bot's own actions."""
         while self.world.coming:
             await self.gateway.tell(*self.world.coming.popleft())
         await super().tell()

@@ -1,4 +1,5 @@
-"""Discord's gateway for the fake: hello, identify, resume with what was missed, heartbeats, and endings on order."""
+"""Discord's gateway for the fake: hello, identify, resume with missed events, heartbeats, and disconnects on
+request."""
 
 import asyncio
 import zlib
@@ -17,11 +18,11 @@ HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
 MESSAGE_CONTENT = 1 << 15
 _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
-"""By the beginning of an event's name: the intent in servers, and in direct conversations."""
+"""The intent of an event in servers and in direct conversations, by the beginning of its name."""
 
 
 class Told(msgspec.Struct):
-    """A session: everything that was told in it, by number."""
+    """A session with its delivered events, by number."""
 
     id: str
     events: list[tuple[str, Given]]
@@ -30,14 +31,14 @@ class Told(msgspec.Struct):
 
 
 class Line:
-    """One connection."""
+    """A connection of the gateway."""
 
     def __init__(self, socket: "ServerConnection", *, compressed: bool) -> None:
         self.socket = socket
         self._deflate = zlib.compressobj() if compressed else None
 
     async def send(self, op: int, data: Json = None, name: str | None = None, seq: int | None = None) -> None:
-        """Send a frame; nothing happens when the other side is gone."""
+        """Send a frame, unless the other side is gone."""
         from websockets.exceptions import ConnectionClosed
 
         frame = msgspec.json.encode({"op": op, "d": data, "t": name, "s": seq})
@@ -64,11 +65,11 @@ class FakeGateway(LoopbackSocket):
         self.deaf = False
 
     def forget(self) -> None:
-        """No session can be resumed any more."""
+        """Make every session impossible to resume."""
         self.sessions.clear()
 
     async def recall(self) -> None:
-        """Ask every connection to connect anew (opcode 7)."""
+        """Ask every connection to reconnect (opcode 7)."""
         for line in tuple(self._lines):
             await line.send(7)
 
@@ -78,7 +79,7 @@ class FakeGateway(LoopbackSocket):
             await line.socket.close(code)
 
     async def tell(self, name: str, data: Given) -> None:
-        """An event, for every session; those without a connection get it when they resume."""
+        """Deliver an event to every session. Disconnected ones get it when they resume."""
         for session in tuple(self.sessions.values()):
             seen = _seen(name, data, session.intents)
             if seen is not None:
@@ -87,7 +88,7 @@ class FakeGateway(LoopbackSocket):
                     await session.line.send(0, seen, name, len(session.events))
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Say hello, and take frames until it ends."""
+        """Say hello, and handle frames until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         path = connection.request.path if connection.request is not None else ""
@@ -159,7 +160,7 @@ class FakeGateway(LoopbackSocket):
 
 
 def _seen(name: str, data: Given, intents: int) -> Given | None:
-    """An event as a session with these intents gets it."""
+    """Return an event as a session with these intents gets it."""
     kind = name.rpartition("_")[0]
     if kind in _NEEDS and not intents & _NEEDS[kind]["guild_id" not in data]:
         return None

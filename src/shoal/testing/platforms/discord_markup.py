@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"https?://")
 
 
 def shown_text(source: str) -> str:
-    """The text of a message as people see it."""
+    """Return the text of a message as people see it."""
     out: list[str] = []
     at = 0
     while at < len(source):

@@ -1,4 +1,4 @@
-"""The routes of Discord's API that the fake serves, refusing what the real one refuses."""
+"""The routes of Discord's API in the fake, which reject what the real ones reject."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,13 @@ NOTHING: Json = None
 
 
 class Routes:
-    """Answers calls out of a world."""
+    """Answers calls from the state of a world."""
 
     def __init__(self, world: DiscordWorld) -> None:
         self.world = world
 
     def answer(self, method: str, path: str, asked: Asked) -> tuple[bool, Json]:
-        """Whether the route is known, and its answer; None is no content. Raises Refusal."""
+        """Return whether the route is known, and its answer; None for no content. Raises Refusal."""
         for known, pattern, handler in TABLE:
             match = pattern.fullmatch(path) if known == method else None
             if match is not None:
@@ -42,20 +42,17 @@ class Routes:
     # ---- the bot ----
 
     def application(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The bot's application."""
         return self.world.application()
 
     def me(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The bot."""
         return self.world.user(BOT)
 
     def servers(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The bot's servers."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return [{"id": guild, "name": "Pier", "icon": None, "owner": False, "features": []} for guild in guilds]
 
     def register(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Slash commands are registered, all at once."""
+        """Register all slash commands at once."""
         if ids[0] != APPLICATION:
             raise Refusal(50001)
         self.world.commands = [
@@ -68,20 +65,18 @@ class Routes:
     # ---- channels ----
 
     def channel(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A channel."""
         return self.world.channel(self.world.room(ids[0]))
 
     def open_direct(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The direct conversation with somebody."""
+        """Return the direct conversation with a person."""
         return self.world.channel(self.world.direct(str(_object(asked).get("recipient_id"))))
 
     def typing(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The bot types."""
         self.world.room(ids[0])
         return NOTHING
 
     def make_channel(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A new channel in a server."""
+        """Create a channel in a server."""
         given = _object(asked)
         if not any(room.guild == ids[0] for room in self.world.rooms.values()):
             raise Refusal(10004)
@@ -94,7 +89,7 @@ class Routes:
         return self.world.channel(room)
 
     def open_thread(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A thread at a message; it gets the message's id."""
+        """Open a thread at a message, with the message's id."""
         parent, message_id = ids
         given = _object(asked)
         room = self.world.room(parent)
@@ -113,7 +108,7 @@ class Routes:
         return self.world.channel(thread)
 
     def open_in_forum(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A thread of a forum with its first message, which has the thread's id."""
+        """Open a thread of a forum with its first message, which has the thread's id."""
         room, given = self.world.room(ids[0]), _object(asked)
         if room.type not in (15, 16):
             raise Refusal(50024)
@@ -133,7 +128,6 @@ class Routes:
         return self.world.guild_roles(ids[0])
 
     def member(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Somebody in a server."""
         if ids[1] not in self.world.names:
             raise Refusal(10007)
         return {**self.world.member(ids[1]), "user": self.world.user(ids[1])}
@@ -141,7 +135,7 @@ class Routes:
     # ---- messages ----
 
     def post(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A new message of the bot; the same nonce again is the same message."""
+        """Post a message of the bot. An equal nonce returns the same message."""
         given = _object(asked)
         room = self.world.room(ids[0])
         if room.type == 1 and room.user in self.world.shut:
@@ -162,7 +156,6 @@ class Routes:
         return {**self.world.message(sent), "nonce": nonce} if nonce else self.world.message(sent)
 
     def change(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A message of the bot is edited."""
         given = _object(asked)
         sent = self.world.find(ids[0], ids[1])
         if sent.user != BOT:
@@ -173,7 +166,6 @@ class Routes:
         return self.world.message(sent)
 
     def remove(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A message is deleted."""
         self.world.messages.remove(self.world.find(ids[0], ids[1]))
         gone: Given = {"id": ids[1], "channel_id": ids[0]}
         guild = self.world.rooms[ids[0]].guild
@@ -181,11 +173,10 @@ class Routes:
         return NOTHING
 
     def message(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """One message."""
         return self.world.message(self.world.find(ids[0], ids[1]))
 
     def page(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The newest messages of a channel, newest first, below or above an id."""
+        """Return the newest messages of a channel, newest first, below or above an id."""
         self.world.room(ids[0])
         query = asked[2]
         limit = int(query.get("limit", 50))
@@ -201,7 +192,7 @@ class Routes:
     # ---- interactions ----
 
     def callback(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The bot says within three seconds that it heard."""
+        """Acknowledge an interaction within three seconds."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.id != ids[0]:
@@ -222,7 +213,7 @@ class Routes:
         return NOTHING
 
     def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The answer to an interaction is written or changed."""
+        """Write or edit the answer to an interaction."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":
@@ -236,7 +227,7 @@ class Routes:
         return self.world.message(heard.message)
 
     def follow_up(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """A further answer to an interaction."""
+        """Add an answer to an interaction."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":
@@ -319,4 +310,4 @@ TABLE = (
     _route("PATCH", "/webhooks/{webhook_id}/{webhook_token}/messages/@original", Routes.original),
     _route("POST", "/webhooks/{webhook_id}/{webhook_token}", Routes.follow_up),
 )
-"""Method, path and handler, with the names that Discord's description of its API gives the parameters."""
+"""Method, path and handler. Parameters have the names of Discord's API description."""

@@ -1,4 +1,4 @@
-"""What Discord's calls and answers are made of, for the fake: refusals as Discord words them, and what it checks."""
+"""Discord's calls and answers for the fake: errors in Discord's words, and validation."""
 
 import re
 from typing import Literal
@@ -50,7 +50,7 @@ _REASONS = {
 
 
 class Refusal(Refused):
-    """An error answer, by its JSON error code; `field` is what a 50035 is about."""
+    """An error answer by its JSON error code. `field` is the subject of a 50035."""
 
     def __init__(self, code: int, field: str = "", message: str = "") -> None:
         status, reason = _REASONS[code]
@@ -61,7 +61,7 @@ class Refusal(Refused):
 
 
 class Sent(msgspec.Struct):
-    """A message in a channel as people see it; `hidden` ones only whoever gave a command sees."""
+    """A message in a channel as people see it. Only the person who gave a command sees a `hidden` one."""
 
     id: str
     channel: str
@@ -94,7 +94,7 @@ class Room(msgspec.Struct):
 
 
 class Heard(msgspec.Struct):
-    """An interaction: what the bot did with it so far."""
+    """An interaction with its answers so far."""
 
     id: str
     token: str
@@ -106,12 +106,12 @@ class Heard(msgspec.Struct):
 
 
 def refused(field: str, message: str) -> Refusal:
-    """A 50035 about a field."""
+    """Build a 50035 about a field."""
     return Refusal(50035, field, message)
 
 
 def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
-    """The JSON of a call, and the files that came with it."""
+    """Parse the JSON of a call and its files."""
     if called.headers.get("content-type", "").startswith("multipart/"):
         fields = form_of(called.headers, called.body)
         payload: Json = msgspec.json.decode(fields["payload_json"].content) if "payload_json" in fields else {}
@@ -122,7 +122,7 @@ def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
 
 
 def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None:
-    """Refuse what Discord would refuse of a message."""
+    """Reject a message that Discord would reject."""
     content = given.get("content")
     if content is not None and not isinstance(content, str):
         raise refused("content", "Could not interpret as string.")
@@ -165,7 +165,7 @@ def _chars(embed: Json) -> int:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """The buttons of a message as labels and values. Raises Refusal for those that Discord refuses."""
+    """Return a message's buttons as labels and values. Raises Refusal for invalid ones."""
     rows = given.get("components") or []
     if not isinstance(rows, list) or len(rows) > 5:
         raise refused("components", "Must be 5 or fewer in length.")
@@ -194,7 +194,7 @@ def _button(button: Json) -> tuple[str, str]:
 
 
 def checked_commands(given: Json) -> list[Given]:
-    """Slash commands to register. Raises Refusal for those that Discord refuses."""
+    """Validate slash commands. Raises Refusal for invalid ones."""
     if not isinstance(given, list) or len(given) > COMMANDS_MAX:
         raise refused("commands", "Must be 100 or fewer in length.")
     commands: list[Given] = []
@@ -211,7 +211,7 @@ def checked_commands(given: Json) -> list[Given]:
 
 
 def checked_choices(data: Given) -> list[str]:
-    """The values of what a person may choose. Raises Refusal."""
+    """Return the values of suggested choices. Raises Refusal."""
     choices = data.get("choices")
     if not isinstance(choices, list) or len(choices) > 25:
         raise refused("data.choices", "Must be 25 or fewer in length.")
@@ -231,7 +231,7 @@ def _options(command: Given) -> list[Given]:
 
 
 def user_json(user: str, name: str, *, bot: bool) -> Given:
-    """Somebody as Discord describes them."""
+    """Render a person in Discord's format."""
     return {
         "id": user, "username": name.lower(), "global_name": name, "discriminator": "0", "avatar": None, "bot": bot,
         "public_flags": 0, "flags": 0, "primary_guild": None,

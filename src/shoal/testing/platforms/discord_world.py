@@ -1,4 +1,4 @@
-"""The servers, channels, people and messages of the fake Discord, and how its API describes them."""
+"""The servers, channels, people and messages of the fake Discord, in its API's format."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ BOT = "900000000000000001"
 BOT_NAME = "Shoal"
 APPLICATION = "900000000000000002"
 OWN_ROLE, OTHER_ROLE = "800000000000000001", "800000000000000002"
-"""Roles of every server: the bot's own, and one that people have."""
+"""Roles of every server: the bot's own, and one of people."""
 ADA = "700000000000000001"
 NONCE_SECONDS = 300.0
-"""How long a nonce is remembered."""
+"""Lifetime of a nonce."""
 MESSAGES_MAX_A_PAGE = 100
 
 
 class DiscordWorld:
-    """Everything there is. `coming` holds events that the gateway has not told yet."""
+    """The whole state. `coming` contains events not delivered yet."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -33,7 +33,7 @@ class DiscordWorld:
         self.shut: set[str] = set()
         self.barred: dict[str, str] = {}
         self.replies_refused = 0
-        """The code that answers to messages are refused with. Source: github.com/discord/discord-api-docs/pull/8424."""
+        """Error code for replies to messages. Source: github.com/discord/discord-api-docs/pull/8424."""
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
@@ -42,12 +42,12 @@ class DiscordWorld:
         self._count = 0
 
     def fresh(self) -> str:
-        """A new id; ids sort by their time."""
+        """Return a new id. Ids sort by time."""
         self._count += 1
         return str(((int(self.clock.now().timestamp() * 1000) - EPOCH_MS) << 22) + self._count)
 
     def room(self, room_id: str) -> Room:
-        """A channel the bot may see. Raises Refusal."""
+        """Return a channel visible to the bot. Raises Refusal."""
         if room_id not in self.rooms:
             raise Refusal(10003)
         if self.rooms[room_id].locked:
@@ -55,7 +55,7 @@ class DiscordWorld:
         return self.rooms[room_id]
 
     def find(self, room_id: str, message_id: str) -> Sent:
-        """A message. Raises Refusal."""
+        """Return a message. Raises Refusal."""
         self.room(room_id)
         for message in self.messages:
             if message.id == message_id and message.channel == room_id and not message.hidden:
@@ -63,7 +63,7 @@ class DiscordWorld:
         raise Refusal(10008)
 
     def direct(self, user: str) -> Room:
-        """The direct conversation of the bot with somebody, made when there is none. Raises Refusal."""
+        """Return the bot's direct conversation with a person, created if needed. Raises Refusal."""
         if user in self.shut:
             raise Refusal(50007)
         known = next((room for room in self.rooms.values() if room.type == 1 and room.user == user), None)
@@ -73,7 +73,7 @@ class DiscordWorld:
         return known
 
     def keep(self, sent: Sent) -> Sent:
-        """Put a message into its channel."""
+        """Store a message in its channel."""
         sent.at = self.clock.now().timestamp()
         sent.text = shown_text(sent.raw)
         self.messages.append(sent)
@@ -82,11 +82,11 @@ class DiscordWorld:
         return sent
 
     def retext(self, sent: Sent) -> None:
-        """After an edit: what people see now."""
+        """Update the visible text after an edit."""
         sent.text = shown_text(sent.raw)
 
     def repeated(self, nonce: str, user: str) -> Sent | None:
-        """The message that was made with this nonce lately."""
+        """Return the message recently created with this nonce."""
         since = self.clock.now().timestamp() - NONCE_SECONDS
         matches = (
             message
@@ -98,11 +98,10 @@ class DiscordWorld:
     # ---- descriptions ----
 
     def user(self, user: str) -> Given:
-        """Somebody."""
         return user_json(user, self.names.get(user, f"User{user[-3:]}"), bot=user in self.bots)
 
     def member(self, user: str) -> Given:
-        """Somebody in a server, as beside a message: without who it is."""
+        """Render a member of a server, as next to a message: without the user."""
         return {
             "roles": list[Json](self.roles.get(user, ())), "nick": None, "joined_at": "2025-01-01T00:00:00+00:00",
             "deaf": False, "mute": False, "flags": 0, "premium_since": None, "pending": False, "avatar": None,
@@ -110,7 +109,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def message(self, sent: Sent, *, whole: bool = True) -> Given:
-        """A message, with the one it answers unless `whole` is false."""
+        """Render a message, with the one it answers unless `whole` is false."""
         edited: Json = self.time(sent.at + sent.edits) if sent.edits else None
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,
@@ -128,7 +127,7 @@ class DiscordWorld:
         return described | dict(sent.more)
 
     def event(self, sent: Sent) -> Given:
-        """A message as the gateway tells of it."""
+        """Render a message in the gateway's format."""
         described = self.message(sent)
         room = self.rooms[sent.channel]
         if room.guild:
@@ -138,7 +137,7 @@ class DiscordWorld:
         return described
 
     def channel(self, room: Room) -> Given:
-        """A channel."""
+        """Render a channel."""
         described: Given = {
             "id": room.id, "type": room.type, "last_message_id": room.last or None, "flags": 0,
         }  # fmt: skip
@@ -157,7 +156,7 @@ class DiscordWorld:
                             "rate_limit_per_user": 0}  # fmt: skip
 
     def server(self, guild: str) -> Given:
-        """A server as GUILD_CREATE tells of it."""
+        """Render a server in the format of GUILD_CREATE."""
         rooms = [room for room in self.rooms.values() if room.guild == guild]
         bot: Json = {**self.member(BOT), "user": self.user(BOT)}
         return {
@@ -190,7 +189,6 @@ class DiscordWorld:
         ]  # fmt: skip
 
     def application(self) -> Given:
-        """The bot's application."""
         return {
             "id": APPLICATION, "name": BOT_NAME, "description": "", "icon": None, "bot_public": False, "flags": 0,
             "bot_require_code_grant": False, "verify_key": "0" * 64, "bot": self.user(BOT), "owner": self.user(ADA),
@@ -198,7 +196,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def time(self, at: float) -> str:
-        """A time as Discord writes it."""
+        """Render a time in Discord's format."""
         return datetime.fromtimestamp(at, UTC).isoformat()
 
     def _mentions(self, sent: Sent) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The base of every fake platform: a server on loopback, people who wait and read, and faults that tests inject.
+"""The base of every fake platform: a server on loopback, people who wait and read, and injected faults.
 
     fault of a call           `troubles` affect posts and edits, `poll_troubles` affect polling; one call each
     ------------------------  ------------------------------------------------------------------------------------
@@ -37,21 +37,19 @@ CALL_SECONDS_MAX = 30.0
 _FILE = re.compile(
     r"/(file/bot|files/|attachments/|service/v3/attachments/|v1/media/|_matrix/client/v1/media/download/)"
 )
-"""Where the platforms hand out files."""
+"""Path of served files."""
 
 Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
-"""What befalls a post, and the seconds of a refusal."""
+"""A fault of a post, and the seconds of a rejection."""
 Delivery: TypeAlias = Callable[[], Awaitable[T]]
-"""Delivers one event to the bot; may be called again."""
+"""Delivers one event to the bot. May be called again."""
 Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
-"""Takes the headers and the body of a call to the bot: an adapter's `receive`, or what calls it over HTTP."""
+"""Handles the headers and body of a call to the bot: an adapter's `receive`, or a caller of it over HTTP."""
 
 
 class FakePlatform:
-    """The part that all share. A fake answers calls in `respond`, and lets events `happen`.
-
-    Events that are calls go to `deliver`.
-    """
+    """Shared by all fakes. A fake answers calls in `respond`, and lets events `happen`. Events that are calls go to
+    `deliver`."""
 
     def __init__(self) -> None:
         self.server = LoopbackServer(self._served)
@@ -70,11 +68,11 @@ class FakePlatform:
         self._changed = asyncio.Condition()
 
     async def start(self) -> None:
-        """Listen; after `stop` on the same port."""
+        """Listen, after `stop` on the same port."""
         await self.server.start()
 
     async def stop(self) -> None:
-        """Close everything; what happened is kept."""
+        """Stop serving. State is kept."""
         await self.server.stop()
 
     def drop(self) -> None:
@@ -86,7 +84,7 @@ class FakePlatform:
         raise NotImplementedError
 
     def too_many(self, seconds: float) -> Answered:
-        """A 429 in the platform's words."""
+        """Build a 429 in the platform's words."""
         return ok({}, 429, (("retry-after", f"{seconds:g}"),))
 
     async def _served(self, called: Called) -> Answered:
@@ -102,7 +100,7 @@ class FakePlatform:
         return answer
 
     def call(self, url: str) -> None:
-        """Let events that are calls go to this address."""
+        """Deliver events that are calls to this address."""
         import httpx2
 
         async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
@@ -115,19 +113,19 @@ class FakePlatform:
     # ---- what people see ----
 
     async def until(self, found: Callable[[], T | None]) -> T:
-        """Wait until something is there, or is so."""
+        """Wait until a condition is true, and return its value."""
         async with self._changed:
             seen = await self._changed.wait_for(found)
         assert seen is not None
         return seen
 
     async def tell(self) -> None:
-        """Something changed."""
+        """Notify waiters of a change."""
         async with self._changed:
             self._changed.notify_all()
 
     async def seen(self, said: Callable[[], Iterable[T]], part: str, text_of: Callable[[T], str]) -> T:
-        """Wait until a message contains `part` and is no preview any more."""
+        """Wait until a finished message contains `part`."""
         return await self.until(
             lambda: next(
                 (post for post in said() if part in text_of(post) and not text_of(post).endswith(WRITING)), None
@@ -137,7 +135,7 @@ class FakePlatform:
     # ---- the weather ----
 
     async def weathered(self, make: Callable[[], Answered], *, polls: bool = False) -> Answered:
-        """Do what a call asks, unless trouble is due."""
+        """Execute a call, unless a fault is due."""
         troubles = self.poll_troubles if polls else self.troubles
         kind, seconds = troubles.popleft() if troubles else ("", 0.0)
         match kind:
@@ -156,12 +154,12 @@ class FakePlatform:
         return BREAK if kind == "lose" else answer
 
     async def let_go(self) -> None:
-        """Give the answers that were delayed, and the files."""
+        """Release delayed answers and files."""
         self._delayed = self.slow_files = False
         await self.tell()
 
     async def happen(self, deliver: Delivery[T]) -> T | None:
-        """Deliver an event as the weather is; returns what the bot answered, None for one that is kept back."""
+        """Deliver an event, subject to faults; return the bot's answer, or None if it is held back."""
         self._last = deliver
         answer = None
         for _ in range(self.event_copies):
@@ -173,7 +171,7 @@ class FakePlatform:
         return answer
 
     async def redeliver(self) -> None:
-        """The last event comes again, as when its confirmation was lost."""
+        """Deliver the last event again, as after a lost confirmation."""
         assert self._last is not None, "nothing happened yet"
         await self._last()
         await self.tell()
@@ -183,7 +181,7 @@ class FakePlatform:
         self._held = []
 
     async def release(self, *, backwards: bool = False) -> None:
-        """Deliver what was kept back, the newest first if asked."""
+        """Deliver held events, optionally newest first."""
         held, self._held = self._held or [], None
         for deliver in held[::-1] if backwards else held:
             await deliver()

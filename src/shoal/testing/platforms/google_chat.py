@@ -1,4 +1,4 @@
-"""FakeGoogleChat: Google's sides that a Chat app sees, on loopback, strict about what the real ones refuse.
+"""FakeGoogleChat: Google's services for a Chat app, on loopback. They reject what the real ones reject.
 
 Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by HTTP, signed as Google
 signs them, or wait at a Pub/Sub subscription when `pulls` is set; what happens to messages later goes by Pub/Sub.
@@ -43,7 +43,7 @@ _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 
 
 class FakeGoogleChat(FakePlatform):
-    """One app, its spaces and the people in them."""
+    """One app, its spaces and their people."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class FakeGoogleChat(FakePlatform):
         self._count = 0
 
     def settings(self) -> dict[str, str]:
-        """The account's keys, so that everything is called here; the key file is `key_file`."""
+        """Return the account's keys, with all addresses here. The key file is `key_file`."""
         address = self.server.address
         return {
             "audience": PROJECT, "api_base": address, "certs_url": f"{address}/certs",
@@ -73,7 +73,7 @@ class FakeGoogleChat(FakePlatform):
         }  # fmt: skip
 
     def key_file(self) -> bytes:
-        """The service account's key, as Google hands it out."""
+        """Return the service account's key in Google's format."""
         return msgspec.json.encode(
             {
                 "type": "service_account", "client_email": APP_ACCOUNT, "private_key_id": self.app_signer.kid,
@@ -84,17 +84,17 @@ class FakeGoogleChat(FakePlatform):
     # ---- people ----
 
     def add(self, space: str, kind: Literal["DIRECT_MESSAGE", "SPACE"]) -> None:
-        """Make a space known, by its id."""
+        """Add a space by its id."""
         self.spaces[space] = kind
 
     def person(self, user: str) -> Given:
-        """A user as Google tells of them."""
+        """Render a user in Google's format."""
         if user in ("app", "otherbot"):
             return {"name": f"users/{user}", "displayName": user.title(), "type": "BOT"}
         return {"name": f"users/{user}", "displayName": f"Person {user}", "type": "HUMAN", "email": f"{user}@x.org"}
 
     def space(self, space: str) -> Given:
-        """A space as Google tells of it."""
+        """Render a space in Google's format."""
         kind = self.spaces[space]
         old = "DM" if kind == "DIRECT_MESSAGE" else "ROOM"
         return {"name": f"spaces/{space}", "type": old, "spaceType": kind, "spaceThreadingState": "THREADED_MESSAGES"}
@@ -103,7 +103,7 @@ class FakeGoogleChat(FakePlatform):
         self, space: str, text: str, *, user: str = "1001", thread: str = "", named: bool = True, quotes: str = "",
         attachment: tuple[Given, ...] = (), passes_on: bool = False, more: "Given | None" = None,
     ) -> str:  # fmt: skip
-        """Somebody writes, in a space naming the app unless told; returns the message's name."""
+        """Write as a person, in a space with a mention of the app by default; return the message's name."""
         is_direct = self.spaces[space] == "DIRECT_MESSAGE"
         shown = text if is_direct or not named else f"@Shoal {text}"
         message = self._keep(space, thread, user, shown, attachment=attachment)
@@ -118,7 +118,6 @@ class FakeGoogleChat(FakePlatform):
         return message.name
 
     async def sends_file(self, space: str, name: str, content: bytes, *, user: str = "1001", named: bool = True) -> str:
-        """Somebody sends a file."""
         resource = base64.urlsafe_b64encode(f"file-{self.fresh()}".encode()).decode()
         self.contents[resource] = content
         file: Given = {
@@ -128,11 +127,10 @@ class FakeGoogleChat(FakePlatform):
         return await self.says(space, "", user=user, named=named, attachment=(file,))
 
     def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
-        """Somebody wrote, of which the app was told nothing; returns the message's name."""
+        """Write without telling the app; return the message's name."""
         return self._keep(space, "", user, text).name
 
     async def adds(self, space: str, *, user: str = "1001") -> None:
-        """Somebody adds the app to a space."""
         await self._happens("ADDED_TO_SPACE", space, user)
 
     async def changes(self, name: str, text: str, *, named: bool = False) -> None:
@@ -149,7 +147,7 @@ class FakeGoogleChat(FakePlatform):
         await self.publishes("message.v1.updated", {"message": about})
 
     async def deletes(self, name: str) -> None:
-        """Who wrote a message deletes it."""
+        """Delete a message as its author."""
         message = self.message(name)
         self.messages.remove(message)
         now = iso(self._clock.now())
@@ -157,19 +155,19 @@ class FakeGoogleChat(FakePlatform):
         await self.publishes("message.v1.deleted", {"message": gone})
 
     async def reacts(self, name: str, emoji: str, *, user: str = "1001") -> None:
-        """Somebody puts an emoji to a message."""
+        """React to a message as a person."""
         reaction: Given = {"name": f"{name}/reactions/r1", "user": self.person(user), "emoji": {"unicode": emoji}}
         await self.publishes("reaction.v1.created", {"reaction": reaction})
 
     async def clicks(self, name: str, label: str, *, user: str = "1001") -> None:
-        """Somebody presses a button under a message."""
+        """Press a button under a message as a person."""
         message = self.message(name)
         parameters: Json = [{"key": "shoal", "value": dict(message.buttons)[label]}]
         action: Given = {"actionMethodName": "shoal", "parameters": parameters}
         await self._happens("CARD_CLICKED", message.space, user, message=self.about(message), action=action)
 
     async def chooses(self, space: str, number: int, *, user: str = "1001") -> None:
-        """Somebody chooses a command of the app from its menu."""
+        """Choose a command of the app from its menu."""
         chosen: Given = {"appCommandId": number, "appCommandType": "QUICK_COMMAND"}
         await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
 
@@ -178,7 +176,7 @@ class FakeGoogleChat(FakePlatform):
         return next(message for message in self.messages if message.name == name)
 
     def said(self, space: str) -> list[ChatMessage]:
-        """What the app has in a space."""
+        """Return the app's messages in a space."""
         return [message for message in self.messages if message.space == space and message.sender == "app"]
 
     async def sees(self, space: str, part: str) -> ChatMessage:
@@ -186,7 +184,7 @@ class FakeGoogleChat(FakePlatform):
         return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
-        """A number that nothing has yet."""
+        """Return an unused number."""
         self._count += 1
         return self._count
 
@@ -204,7 +202,7 @@ class FakeGoogleChat(FakePlatform):
             await self._call(event)
 
     async def publishes(self, kind: str, content: Given) -> None:
-        """Something happens to a message, which Google Workspace publishes; Pub/Sub pushes it, or holds it."""
+        """Publish a change of a message through Google Workspace. Pub/Sub pushes or holds it."""
         await self._publish({"data": _encoded(content), "attributes": {"ce-type": f"google.workspace.chat.{kind}"}})
 
     async def _publish(self, content: Given) -> None:
@@ -228,7 +226,7 @@ class FakeGoogleChat(FakePlatform):
         await self.happen(deliver)
 
     def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """The headers of an event, or of a push."""
+        """Build the headers of an event, or of a push."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": CHAT_ACCOUNT, "aud": PROJECT, "iat": now, "exp": now + 3600}
         if push:
@@ -244,7 +242,7 @@ class FakeGoogleChat(FakePlatform):
     # ---- the wire ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call to any of the sides."""
+        """Answer a call to any of the services."""
         self.calls.append((called.method, called.path, called.body))
         if called.path == f"/v1/{SUBSCRIPTION}:pull":
             self._check_token(called, "pubsub")

@@ -1,4 +1,4 @@
-"""What Google Chat's API refuses, and what people read of what it takes."""
+"""Validation of Google Chat's API, and the visible text of its messages."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Given: TypeAlias = "dict[str, Json]"
 
 
 def refused(status: int, code: str) -> Refused:
-    """Google refuses a call."""
+    """Raised if Google rejects a call."""
     return Refused(ok({"error": {"code": status, "message": code, "status": code}}, status))
 
 
@@ -82,7 +82,7 @@ class _Message(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Parts(NamedTuple):
-    """What a message to be posted says."""
+    """The content of a message to post."""
 
     text: str
     thread: str
@@ -98,7 +98,7 @@ def _read(given: Given) -> _Message:
 
 
 def check_message(given: Given, times: Mapping[str, str]) -> Parts:
-    """What a message says; `times` are those of the messages it may quote. Raises Refused."""
+    """Parse a message; `times` are those of messages that it may quote. Raises Refused."""
     message = _read(given)
     too_long = len(message.text) > TEXT_CHARS_MAX or len(msgspec.json.encode(given)) > MESSAGE_BYTES_MAX
     quoted = message.quoted_message_metadata
@@ -110,7 +110,7 @@ def check_message(given: Given, times: Mapping[str, str]) -> Parts:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """The labels of a message's buttons and what they bring back."""
+    """Return the labels and values of a message's buttons."""
     cards = _read(given).cards_v2
     widgets = [widget for card in cards for section in card.card.sections for widget in section.widgets]
     return tuple(
@@ -121,7 +121,7 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
 
 
 def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience: str, now: datetime) -> str:
-    """The scopes that a service account asks for. Raises Refused unless it proves who it is."""
+    """Return the scopes that a service account requests. Raises Refused unless it authenticates."""
     import jwt
 
     try:
@@ -151,12 +151,12 @@ def shown_text(text: str) -> str:
 
 
 def shown_runs(text: str) -> list[commonmark.Run]:
-    """Return the words in parts with their styles."""
+    """Return the text in parts with their styles."""
     return commonmark.shown_runs(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
 
 
 class ChatMessage(msgspec.Struct):
-    """A message as it stands now; `text` is as it was written, `shown` as people read it."""
+    """A message in its current state. `text` is as written, `shown` as people see it."""
 
     name: str
     space: str
@@ -175,12 +175,12 @@ class ChatMessage(msgspec.Struct):
 
     @property
     def shown(self) -> str:
-        """What people read."""
+        """The visible text."""
         return shown_text(self.text) if self.syntax == "MARKUP_SYNTAX_MARKDOWN" else self.text
 
 
 def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple[Sequence[ChatMessage], str]:
-    """The messages of a space that are asked for, a few at a time, and the token of the next page."""
+    """Return the requested messages of a space, a few at a time, and the token of the next page."""
     wanted = params.get("filter", "")
     thread = re.search(r"thread\.name = (\S+)", wanted)
     after = re.search(r'create_time > "([^"]+)"', wanted)

@@ -1,4 +1,4 @@
-"""FakeMatrix: a homeserver's client-server API on loopback, strict about what a real one refuses, with troubles.
+"""FakeMatrix: a homeserver's client-server API on loopback. It rejects what a real one rejects, and fails on request.
 
 Its people write with `says`, put emojis with `reacts`, invite with `invites`, and see `said`. Encryption is no part of
 it: rooms may be encrypted, and what is written there then cannot be read. Source: spec.matrix.org, v1.15.
@@ -25,7 +25,7 @@ _DOWNLOAD = f"{_CLIENT}/v1/media/download/{SERVER}/"
 
 
 class FakeMatrix(FakePlatform):
-    """One bot, its rooms and the people in them."""
+    """One bot, its rooms and their people."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class FakeMatrix(FakePlatform):
     # ---- people ----
 
     def add_room(self, *people: str, name: str = "", encrypted: bool = False) -> str:
-        """A room with the bot and these people, ada alone unless told; returns its id."""
+        """Add a room with the bot and these people (default: only ada); return its id."""
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
     async def invites_to(self, room: str, *, user: str = ADA) -> None:
@@ -55,7 +55,7 @@ class FakeMatrix(FakePlatform):
         await self.tell()
 
     async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
-        """Somebody makes a room and invites the bot; returns its id."""
+        """Create a room as a person and invite the bot; return its id."""
         room = self.world.add_room(user, name=name)
         self.world.move(room, BOT, "invite", user, direct=direct)
         await self.tell()
@@ -65,7 +65,7 @@ class FakeMatrix(FakePlatform):
         self, room: str, text: str, *, user: str = ADA, thread: str = "", reply_to: str = "", kind: str = "m.text",
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Somebody writes; returns the event's id. Naming the bot by its id mentions it."""
+        """Write as a person; return the event's id. The bot's id in the text mentions it."""
         mentioned: Given = {"user_ids": [BOT]} if BOT in text else {}
         content: Given = {"msgtype": kind, "body": text, "m.mentions": mentioned}
         relation: Given = {"m.in_reply_to": {"event_id": reply_to}} if reply_to else {}
@@ -79,7 +79,7 @@ class FakeMatrix(FakePlatform):
         return await self.happens(room, user, "m.room.message", content | (more or {}))
 
     async def sends_file(self, room: str, name: str, content: bytes, *, user: str = ADA, thread: str = "") -> str:
-        """Somebody sends a file without words; returns the event's id."""
+        """Send a file without text as a person; return the event's id."""
         uploaded = self._routes.upload(name, content)
         info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
@@ -112,7 +112,7 @@ class FakeMatrix(FakePlatform):
         return new.id
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
-        """Somebody edits what they wrote."""
+        """Edit one's own message."""
         named: Given = {"user_ids": [BOT]} if text.startswith(BOT) else {}
         new: Given = {"msgtype": "m.text", "body": text, "m.mentions": named}
         relation: Given = {"rel_type": "m.replace", "event_id": event_id}
@@ -120,17 +120,17 @@ class FakeMatrix(FakePlatform):
         await self.happens(room, user, "m.room.message", content)
 
     async def deletes(self, room: str, event_id: str, *, user: str = ADA) -> None:
-        """Somebody deletes what they wrote."""
+        """Delete one's own message."""
         self.world.event(self.world.rooms[room], event_id).content = {}
         await self.happens(room, user, "m.room.redaction", {"redacts": event_id}, redacts=event_id)
 
     async def reacts(self, room: str, event_id: str, emoji: str, *, user: str = ADA) -> None:
-        """Somebody puts an emoji to a message."""
+        """React to a message as a person."""
         relation: Given = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
         await self.happens(room, user, "m.reaction", {"m.relates_to": relation})
 
     async def happens(self, room: str, user: str, kind: str, content: Given, *, redacts: str = "") -> str:
-        """Something happens in a room; returns the event's id."""
+        """Add an event to a room; return its id."""
         event = self.world.written(self.world.rooms[room], user, kind, content, redacts=redacts)
 
         async def deliver() -> None:
@@ -175,7 +175,7 @@ class FakeMatrix(FakePlatform):
     # ---- the wire ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the client-server API, or about media."""
+        """Answer a call of the client-server or media API."""
         path = unquote(called.path.partition("?")[0])
         if path == f"{_CLIENT}/v3/login":
             login: Given = msgspec.json.decode(called.body)

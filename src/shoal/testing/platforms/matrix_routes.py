@@ -1,4 +1,4 @@
-"""What each path of the client-server API does in the fake homeserver."""
+"""The paths of the client-server API in the fake homeserver."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Handler: TypeAlias = Callable[[tuple[str, ...], Given, Query], Given]
 
 
 class Routes:
-    """Answers calls of the bot about the world."""
+    """Answers the bot's calls from the state of the world."""
 
     def __init__(self, world: MatrixWorld) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Routes:
         )
 
     def answer(self, method: str, path: str, given: Given, query: Query) -> Given:
-        """What a call gives. Raises Refusal."""
+        """Answer a call. Raises Refusal."""
         for pattern, handler in self._table:
             match = pattern.fullmatch(f"{method} {path}")
             if match is not None:
@@ -74,7 +74,7 @@ class Routes:
             if self._world.thread_root(root):
                 raise Refusal("M_INVALID_PARAM", "Cannot start threads from an event with a relation")
         if relation.get("rel_type") == "m.replace":
-            # A homeserver keeps such an edit, and clients show nothing of it; here it is told at once.
+            # A homeserver stores such an edit, and clients ignore it; here it is delivered at once.
             edited = self._world.event(room, text_in(relation, "event_id"))
             reason = "This changes nothing: it needs m.new_content and a message of your own"
             if edited.sender != BOT or not part_of(given, "m.new_content"):
@@ -171,13 +171,13 @@ class Routes:
         return {}
 
     def _keys(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
-        """Nobody here has keys; the bot's own are taken."""
+        """Nobody here has keys. The bot's own keys are accepted."""
         if parts[0] == "upload":
             return {"one_time_key_counts": {"signed_curve25519": 50}}
         return {"device_keys" if parts[0] == "query" else "one_time_keys": {}, "failures": {}}
 
     def upload(self, name: str, content: bytes) -> Given:
-        """Keep a file; returns where."""
+        """Store a file; return its address."""
         media = self._world.fresh("m")
         self._world.files[media] = (name, content)
         return {"content_uri": f"mxc://{SERVER}/{media}"}

@@ -1,4 +1,4 @@
-"""What the fake homeserver's calls and answers are made of: refusals as Matrix words them, and what it checks."""
+"""Calls and answers of the fake homeserver: errors in Matrix's words, and validation."""
 
 from html.parser import HTMLParser
 
@@ -13,7 +13,7 @@ del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr 
 caption pre span img details summary
 """
 TAGS = frozenset(_TAGS.split())
-"""The HTML that clients have to show, by the specification."""
+"""HTML that clients must show, by the specification."""
 _BLOCKS = frozenset(["p", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr"])
 _STATUS = {
     "M_FORBIDDEN": 403, "M_NOT_FOUND": 404, "M_UNRECOGNIZED": 404, "M_TOO_LARGE": 413, "M_BAD_JSON": 400,
@@ -34,7 +34,7 @@ class Refusal(Refused):
 
 
 class Happened(msgspec.Struct):
-    """An event of a room, at its place in the stream of all."""
+    """An event of a room, at its position in the stream of all events."""
 
     position: int
     event_id: str
@@ -47,7 +47,7 @@ class Happened(msgspec.Struct):
     redacts: str = ""
 
     def told(self) -> Given:
-        """As the API tells it."""
+        """Render it in the API's format."""
         event: Given = {
             "type": self.type, "event_id": self.event_id, "room_id": self.room, "sender": self.sender,
             "origin_server_ts": self.at_ms, "content": self.content, "unsigned": {"age": 1},
@@ -66,7 +66,7 @@ class Happened(msgspec.Struct):
 
 
 class Written(msgspec.Struct):
-    """A message of the bot as people see it now."""
+    """A message of the bot in its current state."""
 
     id: str
     room: str
@@ -109,7 +109,8 @@ class _Text(HTMLParser):
 
 
 def shown_text(html: str) -> str:
-    """What HTML looks like. Raises Refusal for tags that clients need not show; a homeserver would not care."""
+    """Return the visible text of HTML. Raises Refusal for tags that clients need not show, which a homeserver would
+    accept."""
     reader = _Text()
     reader.feed(html)
     reader.close()
@@ -119,7 +120,7 @@ def shown_text(html: str) -> str:
 
 
 def shown_runs(html: str) -> list[Run]:
-    """Return the words of HTML in parts with their styles."""
+    """Return the text of HTML in parts with their styles."""
     reader = _Text()
     reader.feed(html)
     reader.close()
@@ -139,7 +140,7 @@ def part_of(content: Given, name: str) -> Given:
 
 
 def check_message(content: Given) -> None:
-    """Refuse what is no message."""
+    """Reject an invalid message."""
     if len(msgspec.json.encode(content)) > EVENT_BYTES_MAX:
         raise Refusal("M_TOO_LARGE", "event too large")
     for part in (content, part_of(content, "m.new_content")):

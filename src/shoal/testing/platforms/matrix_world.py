@@ -1,4 +1,4 @@
-"""The rooms, people and events of the fake homeserver, in one stream that syncs read from."""
+"""The rooms, people and events of the fake homeserver, in one stream for sync."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ ADA = f"@ada:{SERVER}"
 
 
 class Room(msgspec.Struct):
-    """A room: each user's membership, and what happened there."""
+    """A room: memberships and events."""
 
     id: str
     name: str = ""
@@ -23,12 +23,12 @@ class Room(msgspec.Struct):
     events: list[Happened] = []
 
     def joined(self) -> list[str]:
-        """Who is in it."""
+        """Return its members."""
         return [user for user, membership in self.members.items() if membership == "join"]
 
 
 class MatrixWorld:
-    """Everything there is."""
+    """The whole state."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -43,12 +43,11 @@ class MatrixWorld:
         self._count = 0
 
     def fresh(self, sign: str) -> str:
-        """A new id."""
         self._count += 1
         return f"{sign}{self._count:04}harbour"
 
     def add_room(self, *members: str, name: str = "", encrypted: bool = False) -> Room:
-        """A room with people who are in it."""
+        """Add a room with these members."""
         room = Room(f"{self.fresh('!')}:{SERVER}", name, encrypted=encrypted)
         self.rooms[room.id] = room
         for member in members:
@@ -56,7 +55,7 @@ class MatrixWorld:
         return room
 
     def move(self, room: Room, user: str, membership: str, sender: str, *, direct: bool = False) -> None:
-        """Somebody joins, leaves, or is invited, maybe to talk alone."""
+        """Change a membership, optionally of a direct conversation."""
         room.members[user] = membership
         content: Given = {"membership": membership, **({"is_direct": True} if direct else {})}
         self.happen(room, sender, "m.room.member", content, state_key=user)
@@ -64,7 +63,7 @@ class MatrixWorld:
     def happen(
         self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
     ) -> Happened:
-        """Something happens in a room, and is told at once."""
+        """Add an event to a room and deliver it."""
         event = self.written(room, sender, kind, content, state_key=state_key, redacts=redacts)
         self.tell(event)
         return event
@@ -72,33 +71,33 @@ class MatrixWorld:
     def written(
         self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
     ) -> Happened:
-        """An event that is not told yet."""
+        """Create an event without delivering it."""
         at = int(self.clock.now().timestamp() * 1000)
         return Happened(0, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts)
 
     def tell(self, event: Happened) -> None:
-        """Put an event into the stream; once more, as a homeserver may after trouble of its own."""
+        """Put an event into the stream. It may be repeated, as by a homeserver after trouble."""
         self.position += 1
         self.rooms[event.room].events.append(msgspec.structs.replace(event, position=self.position))
 
     def room(self, room_id: str, user: str = BOT) -> Room:
-        """A room that somebody is in. Raises Refusal."""
+        """Return a room that a user is in. Raises Refusal."""
         room = self.rooms.get(room_id)
         if room is None or room.locked or room.members.get(user) != "join":
             raise Refusal("M_FORBIDDEN", f"User {user} not in room {room_id}")
         return room
 
     def event(self, room: Room, event_id: str) -> Happened:
-        """An event of a room. Raises Refusal."""
+        """Return an event of a room. Raises Refusal."""
         for event in room.events:
             if event.event_id == event_id:
                 return event
         raise Refusal("M_NOT_FOUND", "Event not found.")
 
-    # ---- what a sync tells ----
+    # ---- sync ----
 
     def news(self, since: int, limit: int) -> Given | None:
-        """What is new to the bot; None for nothing."""
+        """Return what is new to the bot, or None."""
         joined: Given = {}
         invited: Given = {}
         for room in self.rooms.values():
@@ -127,12 +126,12 @@ class MatrixWorld:
     # ---- what people see ----
 
     def thread_root(self, event: Happened) -> str:
-        """The message whose thread an event stands in; empty for none."""
+        """Return the first message of an event's thread, or an empty string."""
         relation = event.relation
         return text_in(relation, "event_id") if relation.get("rel_type") == "m.thread" else ""
 
     def latest(self, event: Happened) -> tuple[Given, int]:
-        """A message's content as it is now, and how often it was changed."""
+        """Return a message's current content, and its number of edits."""
         changes = [
             one.content for one in self.rooms[event.room].events
             if one.relation.get("rel_type") == "m.replace" and one.relation.get("event_id") == event.event_id

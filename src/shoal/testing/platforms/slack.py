@@ -1,4 +1,4 @@
-"""FakeSlack: a workspace on loopback, strict about what the real one refuses, with troubles on order.
+"""FakeSlack: a workspace on loopback. It rejects what the real one rejects, and fails on request.
 
 Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by Socket Mode, or signed
 to `deliver` where that is set; unconfirmed ones come again. Source: docs.slack.dev.
@@ -25,12 +25,12 @@ SIGNING_SECRET = "fake-signing-secret"
 POSTS = frozenset(
     {"chat.postMessage", "chat.update", "chat.delete", "chat.startStream", "files.completeUploadExternal"}
 )
-"""The methods that troubles befall."""
+"""Methods subject to faults."""
 EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅": "white_check_mark"}
 
 
 class FakeSlack(FakePlatform, Workspace):
-    """One app, its workspace and the people in it."""
+    """One app, its workspace and its people."""
 
     def __init__(self, started_at: float = STARTED_AT) -> None:
         FakePlatform.__init__(self)
@@ -45,13 +45,13 @@ class FakeSlack(FakePlatform, Workspace):
         self.add_user("UOTHERBOT", "Alerts", is_bot=True)
 
     async def start(self) -> None:
-        """Listen; after `stop` on the same ports."""
+        """Listen, after `stop` on the same ports."""
         await super().start()
         self.address = self.server.address
         await self.socket.start()
 
     async def stop(self) -> None:
-        """Close everything; what happened is kept."""
+        """Stop serving. State is kept."""
         await super().stop()
         await self.socket.stop()
 
@@ -63,21 +63,19 @@ class FakeSlack(FakePlatform, Workspace):
     # ---- people ----
 
     def add_user(self, user: str, name: str, *, is_bot: bool = False, **more: Json) -> None:
-        """Make a user known."""
         self.users[user] = {
             "id": user, "name": name.lower(), "real_name": name, "is_bot": is_bot,
             "profile": {"display_name": name, "real_name": name}, **more,
         }  # fmt: skip
 
     def add_room(self, room: Room) -> None:
-        """Make a channel known."""
         self.rooms[room.id] = room
 
     async def says(
         self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = (),
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Somebody writes; returns the message's timestamp. `more` are further fields of what Slack tells."""
+        """Write as a person; return the message's timestamp. `more` are further fields of Slack's event."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
         sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
@@ -103,7 +101,7 @@ class FakeSlack(FakePlatform, Workspace):
         return await self.says(channel, text, user=user, thread_ts=thread_ts, files=(file,))
 
     async def changes(self, ts: str, text: str) -> None:
-        """Who wrote a message edits it."""
+        """Edit a message as its author."""
         sent = self.message(ts)
         before = self.about(sent)
         sent.text = text
@@ -111,7 +109,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self._about("message_changed", sent, {"message": after, "previous_message": before})
 
     async def deletes(self, ts: str) -> None:
-        """Who wrote a message deletes it; one with replies leaves a tombstone."""
+        """Delete a message as its author. One with replies leaves a tombstone."""
         sent = self.message(ts)
         before = self.about(sent)
         if any(message.thread_ts == ts for message in self.messages):
@@ -123,20 +121,20 @@ class FakeSlack(FakePlatform, Workspace):
             await self._about("message_deleted", sent, {"deleted_ts": ts, "previous_message": before})
 
     async def reacts(self, ts: str, emoji: str, *, user: str = "UADA") -> None:
-        """Somebody puts an emoji to a message; Slack tells its name."""
+        """React to a message as a person. Slack reports the emoji's name."""
         sent = self.message(ts)
         item: Given = {"type": "message", "channel": sent.channel, "ts": ts}
         name = EMOJI.get(emoji, emoji)
         await self.happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
 
     async def adds(self, channel: str, *, user: str = "UADA") -> None:
-        """Somebody invites the bot to a channel."""
+        """Invite the bot to a channel as a person."""
         await self.happens(
             {"type": "member_joined_channel", "user": BOT, "channel": channel, "channel_type": "C", "inviter": user}
         )
 
     async def clicks(self, ts: str, label: str, *, user: str = "UADA") -> None:
-        """Somebody presses a button under a message."""
+        """Press a button under a message as a person."""
         sent = self.message(ts)
         value = dict(sent.buttons)[label]
         action: Given = {"type": "button", "action_id": "choice-0", "value": value, "action_ts": self.stamp()}
@@ -150,7 +148,7 @@ class FakeSlack(FakePlatform, Workspace):
         )  # fmt: skip
 
     async def slashes(self, channel: str, command: str, text: str = "", *, user: str = "UADA") -> None:
-        """Somebody gives a slash command; Slack tells no thread."""
+        """Run a slash command as a person. Slack reports no thread."""
         await self._interacts(
             "slash_commands",
             {
@@ -160,12 +158,12 @@ class FakeSlack(FakePlatform, Workspace):
         )  # fmt: skip
 
     def forget(self) -> None:
-        """Give up on what was not confirmed, as Slack does after its third try."""
+        """Drop unconfirmed events, as Slack does after its third attempt."""
         self.socket.pending.clear()
         self._unconfirmed.clear()
 
     async def opens_home(self, user: str, tab: str = "home") -> None:
-        """Somebody opens the app's home, or its messages."""
+        """Open the app's home, or its messages, as a person."""
         await self.happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
@@ -173,11 +171,11 @@ class FakeSlack(FakePlatform, Workspace):
         return next(message for message in self.messages if message.ts == ts)
 
     def said(self, channel: str) -> list[Sent]:
-        """What the bot has in a channel."""
+        """Return the bot's messages in a channel."""
         return [message for message in self.messages if message.channel == channel and message.user == BOT]
 
     def shown(self, message: Sent) -> str:
-        """What people read of a message."""
+        """Return the visible text of a message."""
         return message.source if message.streamed and not message.edits else shown_text(message.source)
 
     async def sees(self, channel: str, part: str) -> Sent:
@@ -187,7 +185,7 @@ class FakeSlack(FakePlatform, Workspace):
         )
 
     async def called(self, method: str) -> Given:
-        """Wait until the bot has called a method; returns the parameters of its last call."""
+        """Wait until the bot has called a method; return the parameters of its last call."""
         await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
 
@@ -197,7 +195,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self.happens({"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more})
 
     async def happens(self, event: Given) -> None:
-        """Tell of an event."""
+        """Deliver an event."""
         authorization: Given = {"team_id": TEAM, "user_id": BOT, "is_bot": True, "is_enterprise_install": False}
         call: Given = {
             "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,
@@ -213,8 +211,8 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver_unconfirmed()
 
     async def deliver_unconfirmed(self) -> None:
-        """Call with what was not taken yet, in order, several at once where one takes its time; Slack tries again until
-        it is answered 200."""
+        """Deliver unconfirmed events in order, several at once if one is slow. Slack retries until it is answered
+        with 200."""
         while self.deliver is not None:
             waiting = [call for call in self._unconfirmed if not any(call is other for other in self._calling)]
             if not waiting:
@@ -242,7 +240,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver(self.signed(body, "application/x-www-form-urlencoded"), body)
 
     def signed(self, body: bytes, kind: str, *, at: int = STARTED_AT, secret: str = SIGNING_SECRET) -> dict[str, str]:
-        """The headers of a call to the app, signed as Slack signs."""
+        """Build the signed headers of a call to the app."""
         digest = hmac.new(secret.encode(), b"v0:%d:%b" % (at, body), hashlib.sha256).hexdigest()
         return {"content-type": kind, "x-slack-request-timestamp": str(at), "x-slack-signature": f"v0={digest}"}
 

@@ -1,4 +1,4 @@
-"""The Web API's methods as the fake has them, each refusing what the real one refuses.
+"""The Web API's methods in the fake, which reject what the real ones reject.
 
 Source: docs.slack.dev/reference/methods.
 """
@@ -30,7 +30,7 @@ BOT = "UBOT"
 BOT_ID = "BBOT"
 BOT_NAME = "shoal"
 STARTED_AT = 1_767_603_600
-"""When the ManualClock starts."""
+"""Start time of the ManualClock."""
 
 _NAME = re.compile(r"[\w-]{1,80}")
 _TS = re.compile(r"\d+\.\d{6}")
@@ -38,7 +38,7 @@ Method = Callable[[Given], Mapping[str, Json]]
 
 
 def _checked(look: Callable[[Given], object]) -> Method:
-    """A method that only looks whether what it is about is there."""
+    """A method that only checks whether its subject exists."""
 
     def method(given: Given) -> Mapping[str, Json]:
         look(given)
@@ -111,28 +111,27 @@ class Workspace:
         }  # fmt: skip
 
     def fresh(self) -> int:
-        """The next number, for ids and times."""
+        """Return the next number, for ids and times."""
         return next(self._numbers)
 
     def stamp(self) -> str:
-        """The next timestamp; a second later than the one before."""
+        """Return the next timestamp, one second after the last."""
         number = self.fresh()
         return f"{self._started_at + number}.{number:06d}"
 
     def keep(self, sent: Sent) -> Sent:
-        """Add a message."""
         self.messages.append(sent)
         return sent
 
     def room(self, given: Mapping[str, Json], name: str = "channel") -> Room:
-        """The channel a call is about. Raises Refused."""
+        """Return the channel of a call. Raises Refused."""
         room = self.rooms.get(text_in(given, name))
         if room is None:
             raise refused("channel_not_found")
         return room
 
     def find(self, given: Mapping[str, Json], name: str = "ts") -> Sent:
-        """The message a call is about. Raises Refused."""
+        """Return the message of a call. Raises Refused."""
         room, ts = self.room(given), text_in(given, name)
         for message in self.messages:
             if message.channel == room.id and message.ts == ts and not message.only_for:
@@ -286,7 +285,7 @@ class Workspace:
         return self._page(given, replies)
 
     def _page(self, given: Given, found: list[Sent]) -> Mapping[str, Json]:
-        """Slack gives at most 999 messages; those after `oldest`, which is left out."""
+        """Return at most 999 messages, those after `oldest`, as Slack does."""
         oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
         if not 1 <= limit <= 999:
             raise refused("invalid_limit")
@@ -379,7 +378,7 @@ class Workspace:
         return {"upload_url": f"{self.address}/upload/{file}", "file_id": file}
 
     def new_file(self, name: str, size: int, user: str) -> str:
-        """Make room for a file; returns its id."""
+        """Create a file; return its id."""
         file = f"F{self.fresh():08d}"
         self.files[file] = {
             "id": file, "name": name, "title": name, "mimetype": "text/plain", "size": size, "user": user,

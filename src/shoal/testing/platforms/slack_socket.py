@@ -1,4 +1,4 @@
-"""Socket Mode's side of the fake: one-time addresses, envelopes until they are confirmed, and asked disconnects."""
+"""Socket Mode of the fake: one-time addresses, envelopes until they are confirmed, and requested disconnects."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SocketSide(LoopbackSocket):
-    """Gives envelopes to the newest connection; what is not confirmed comes again."""
+    """Sends envelopes to the newest connection, and repeats unconfirmed ones."""
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class SocketSide(LoopbackSocket):
         self._numbers = itertools.count(1)
 
     def ticket(self) -> str:
-        """The address of the next connection; it can be used once."""
+        """Return the address of the next connection, which can be used once."""
         ticket = f"ticket-{next(self._numbers)}"
         self._tickets.add(ticket)
         return f"{self.url}/link/?ticket={ticket}&app_id=A1"
 
     async def send(self, kind: str, payload: Json) -> None:
-        """Give an envelope to the newest connection, or to the next one."""
+        """Send an envelope to the newest connection, or to the next one."""
         envelope_id = f"envelope-{next(self._numbers)}"
         envelope: Given = {
             "envelope_id": envelope_id, "type": kind, "payload": payload,
@@ -42,12 +42,12 @@ class SocketSide(LoopbackSocket):
             await self._write(self.connections[-1], envelope)
 
     async def ask_to_reconnect(self, reason: str = "refresh_requested") -> None:
-        """Ask the newest connection to come anew, as Slack does every few hours; no more is sent to it."""
+        """Ask the newest connection to reconnect, as Slack does every few hours. Nothing more is sent to it."""
         connection = self.connections.pop()
         await self._write(connection, {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-1"}})
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Say hello, give what is pending, and take confirmations until it ends."""
+        """Say hello, send pending envelopes, and accept confirmations until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         request = connection.request
@@ -79,4 +79,4 @@ class SocketSide(LoopbackSocket):
         try:
             await connection.send(msgspec.json.encode(frame).decode())
         except ConnectionClosed:
-            return  # what was not confirmed goes to the next connection
+            return  # unconfirmed envelopes go to the next connection

@@ -1,4 +1,4 @@
-"""What the Web API's calls and answers are made of, for the fake, and what it refuses in a message."""
+"""Calls and answers of the Web API for the fake, and validation of messages."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,17 +21,17 @@ READS = frozenset(
         "team.info", "chat.getPermalink", "files.getUploadURLExternal",
     }
 )  # fmt: skip
-"""Methods that take forms and queries and no JSON."""
+"""Methods that accept forms and queries but not JSON."""
 
 
 def refused(code: str, *, needed: str = "") -> Refused:
-    """An answer that says why not; Slack says so with 200."""
+    """Build an error answer. Slack sends it with status 200."""
     about = {"needed": needed, "provided": "chat:write"} if needed else {}
     return Refused(ok({"ok": False, "error": code, **about}))
 
 
 class Sent(msgspec.Struct):
-    """A message in a channel. `only_for` sees it alone; a `streaming` one is not complete."""
+    """A message in a channel. Only `only_for` sees it. A `streaming` one is incomplete."""
 
     ts: str
     channel: str
@@ -50,7 +50,7 @@ class Sent(msgspec.Struct):
 
     @property
     def buttons(self) -> tuple[tuple[str, str], ...]:
-        """The labels and values of the buttons under it."""
+        """The labels and values of its buttons."""
         blocks = [block.get("elements") for block in self.blocks if isinstance(block, dict)]
         elements_found = [element for elements in blocks if isinstance(elements, list) for element in elements]
         elements = [element for element in elements_found if isinstance(element, dict)]
@@ -58,7 +58,7 @@ class Sent(msgspec.Struct):
 
     @property
     def source(self) -> str:
-        """What people are shown, in markup: the blocks' text where there are blocks."""
+        """The markup that people are shown: the blocks' text, if there are blocks."""
         texts = [_inner(block) for block in self.blocks if isinstance(block, dict)]
         return "\n".join(text for text in texts if text) if self.blocks else self.text
 
@@ -79,7 +79,7 @@ class Room(msgspec.Struct):
 
 
 def parameters_of(called: Called, method: str) -> Given:
-    """The parameters of a call, wherever they stand; JSON only where the method takes it."""
+    """Return the parameters of a call, wherever they are. JSON counts only if the method accepts it."""
     given: Given = {name: _plain(name, value) for name, value in query_of(called).items()}
     kind = called.headers.get("content-type", "")
     if kind.startswith("application/json"):
@@ -90,7 +90,7 @@ def parameters_of(called: Called, method: str) -> Given:
 
 
 def _plain(name: str, value: str) -> Json:
-    """Lists and objects come as JSON in forms."""
+    """Parse lists and objects, which are JSON in forms."""
     if name not in ("blocks", "metadata", "files", "attachments", "prompts", "chunks"):
         return value
     try:
@@ -101,18 +101,17 @@ def _plain(name: str, value: str) -> Json:
 
 
 def text_in(given: Mapping[str, Json], name: str) -> str:
-    """A text among the parameters, empty where there is none."""
+    """Return a text parameter; empty if missing."""
     value = given.get(name)
     return "" if value is None else str(value)
 
 
 def is_true(given: Mapping[str, Json], name: str) -> bool:
-    """A flag among the parameters."""
     return given.get(name) in (True, "true", "True", "1")
 
 
 def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -> str:
-    """The text of a message. Raises Refused for none, or for too much."""
+    """Return the text of a message. Raises Refused if it is missing or too long."""
     text = text_in(given, "text")
     if not text.strip() and not has_blocks:
         raise refused("no_text")
@@ -122,7 +121,7 @@ def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -
 
 
 def check_blocks(value: Json) -> list[Json]:
-    """The blocks of a message. Raises Refused for what Slack would not show."""
+    """Check the blocks of a message. Raises Refused for invalid ones."""
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > BLOCKS_MAX:
@@ -162,7 +161,7 @@ def _text_of(holder: dict[str, Json], kinds: tuple[str, ...]) -> str:
 
 
 def check_metadata(value: Json) -> Json:
-    """What an app keeps beside its message. Raises Refused for what is none."""
+    """Check the metadata of a message. Raises Refused if invalid."""
     if value is None:
         return None
     if not isinstance(value, dict) or not value.get("event_type") or not isinstance(value.get("event_payload"), dict):

@@ -1,4 +1,4 @@
-"""FakeTeams: the Bot Framework's sides that a bot of Teams sees, on loopback, strict about what the real ones refuse.
+"""FakeTeams: the Bot Framework's services for a Teams bot, on loopback. They reject what the real ones reject.
 
 Its people write with `says`, press buttons with `clicks`, take files with `accepts`, and see `messages`. It signs what
 it delivers, gives out access tokens, and is the Connector service. Source: learn.microsoft.com, Bot Framework REST.
@@ -25,7 +25,7 @@ TENANT = "11111111-1111-1111-1111-111111111111"
 BOT = f"28:{APP_ID}"
 ISSUER = "https://api.botframework.com"
 PAYLOAD_BYTES_MAX = 28 * 1024
-"""Counted in UTF-16 over the whole payload, without pictures in Base64."""
+"""Counted in UTF-16 over the whole payload, without Base64 pictures."""
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 INFO = "application/vnd.microsoft.teams.card.file.info"
@@ -37,7 +37,7 @@ Kind: TypeAlias = Literal["personal", "groupChat", "channel"]
 
 
 class TeamsPosted(msgspec.Struct):
-    """A message of the bot as people see it now; edits change it in place."""
+    """A message of the bot in its current state. Edits change it in place."""
 
     id: str
     conversation: str
@@ -52,7 +52,7 @@ class TeamsPosted(msgspec.Struct):
 
 
 def refused(status: int, code: str) -> Refused:
-    """The service refuses a call."""
+    """Raised if the service rejects a call."""
     return Refused(ok({"error": {"code": code, "message": code}}, status))
 
 
@@ -77,11 +77,11 @@ class FakeTeams(FakePlatform):
 
     @property
     def service_url(self) -> str:
-        """What activities name as their service."""
+        """The service URL in activities."""
         return f"{self.server.address}/service/"
 
     def settings(self) -> dict[str, object]:
-        """The account's keys, so that everything is called here."""
+        """Return the account's keys, with all addresses here."""
         address = self.server.address
         return {
             "app_id": APP_ID,
@@ -94,11 +94,11 @@ class FakeTeams(FakePlatform):
     # ---- people ----
 
     def add(self, conversation: str, kind: Kind) -> None:
-        """Make a chat or channel known."""
+        """Add a chat or channel."""
         self.conversations[conversation] = kind
 
     def activity(self, kind: str, conversation: str, user: str, root: str = "", **more: Json) -> Given:
-        """An activity of somebody in a chat, or in a channel below the message `root`."""
+        """Build a person's activity in a chat, or in a channel below the message `root`."""
         bot: Given = {"id": BOT, "name": "Shoal"}
         person: Given = {"id": f"29:{user}", "name": user.title(), "aadObjectId": f"aad-{user}"}
         if user == "bot":
@@ -115,7 +115,7 @@ class FakeTeams(FakePlatform):
     async def says(
         self, conversation: str, text: str, *, user: str = "ada", root: str = "", named: bool = False, **more: Json
     ) -> str:
-        """Somebody writes; in a channel below `root`, or as a new one. Returns the message's id."""
+        """Write as a person; in a channel below `root`, or as a new message. Returns the message's id."""
         entities: list[Json] = []
         if named:
             text = f"<at>Shoal</at> {text}"
@@ -131,7 +131,7 @@ class FakeTeams(FakePlatform):
     async def sends_file(
         self, conversation: str, name: str, content: bytes, *, picture: bool = False, user: str = "ada"
     ) -> str:
-        """Somebody sends a file, or a picture that only the bot's token opens."""
+        """Send a file as a person, or a picture that only the bot's token opens."""
         file = self.fresh()
         self.contents[file] = content
         attached: Json = {
@@ -145,33 +145,33 @@ class FakeTeams(FakePlatform):
         return await self.says(conversation, "", user=user, attachments=[attached])
 
     async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "", **more: Json) -> None:
-        """Who wrote a message edits it."""
+        """Edit a message as its author."""
         data: Json = {"eventType": "editMessage", "tenant": {"id": TENANT}}
         given: Given = {"id": message_id, "text": text, "channelData": data, **more}
         await self.tells(self.activity("messageUpdate", conversation, "ada", root, **given))
 
     async def adds(self, conversation: str, *, user: str = "ada") -> None:
-        """Somebody adds the bot, of which Teams tells in two ways."""
+        """Add the bot as a person. Teams reports this in two ways."""
         members: Json = [{"id": BOT}, {"id": "29:ben"}]
         await self.tells(self.activity("conversationUpdate", conversation, user, membersAdded=members))
         await self.tells(self.activity("installationUpdate", conversation, user, action="add"))
 
     async def deletes(self, conversation: str, message_id: str, *, root: str = "") -> None:
-        """Who wrote a message deletes it."""
+        """Delete a message as its author."""
         data: Json = {"eventType": "softDeleteMessage", "tenant": {"id": TENANT}}
         await self.tells(self.activity("messageDelete", conversation, "ada", root, id=message_id, channelData=data))
 
     async def reacts(
         self, conversation: str, message_id: str, reaction: str, *, root: str = "", user: str = "ada"
     ) -> None:
-        """Somebody puts a reaction to a message: like, heart… or 274c_crossmark."""
+        """React to a message as a person: like, heart… or 274c_crossmark."""
         added: Json = [{"type": reaction}]
         await self.tells(
             self.activity("messageReaction", conversation, user, root, replyToId=message_id, reactionsAdded=added)
         )
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada", submits: bool = False) -> HttpAnswer:
-        """Somebody presses a button; an old client submits it as a message."""
+        """Press a button as a person. An old client submits it as a message."""
         message = self.message(message_id)
         data: Json = {"shoal": dict(message.buttons)[label]}
         channel, _, root = message.conversation.partition(";messageid=")
@@ -185,7 +185,7 @@ class FakeTeams(FakePlatform):
         return await self.tells(self.activity("invoke", channel, user, root, **given))
 
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
-        """Somebody takes a file that was offered, or declines it."""
+        """Accept or decline an offered file as a person."""
         message = self._offered.get(message_id) or self.message(message_id)
         self._offered[message_id] = message  # an answer may be delivered again after the card is gone
         file = self.fresh()
@@ -199,7 +199,7 @@ class FakeTeams(FakePlatform):
         return await self.tells(self.activity("invoke", message.conversation, "ada", "", **given))
 
     async def tells(self, activity: Mapping[str, Json]) -> HttpAnswer:
-        """Deliver an activity, signed as it should be; what is kept back is answered 0."""
+        """Deliver a correctly signed activity. Held ones are answered with 0."""
         headers = self.signed(service_url=str(activity.get("serviceUrl")))
 
         async def deliver() -> HttpAnswer:
@@ -210,7 +210,7 @@ class FakeTeams(FakePlatform):
         return await self.happen(deliver) or HttpAnswer(0)
 
     def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """The headers of an activity."""
+        """Build the headers of an activity."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": ISSUER, "aud": APP_ID, "nbf": now - 60, "exp": now + 3600, "serviceurl": service_url}
         token = (by or self.signer).token({**given, **claims})
@@ -229,14 +229,14 @@ class FakeTeams(FakePlatform):
         return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:
-        """An id that none has yet; Teams takes the time."""
+        """Return an unused id. Teams uses the time."""
         self._count += 1
         return str(1_767_603_600_000 + self._count)
 
     # ---- the wire ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call to any of the sides."""
+        """Answer a call to any of the services."""
         self.calls.append((called.method, unquote(called.path)))
         path = called.path
         if path.startswith("/service/"):
@@ -274,11 +274,11 @@ class FakeTeams(FakePlatform):
         return ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
 
     def forget_tokens(self) -> None:
-        """Every access token given out is refused from now on."""
+        """Reject every access token issued so far."""
         self._tokens.clear()
 
     async def _service(self, called: Called) -> Answered:
-        """The Connector service, for those who have a token."""
+        """The Connector service, for callers with a token."""
         if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
             raise refused(401, "Unauthorized")
         if called.path.startswith("/service/v3/attachments/"):
@@ -347,7 +347,7 @@ class FakeTeams(FakePlatform):
         return ok({"id": message.id})
 
     def _read(self, message: TeamsPosted, given: Given) -> None:
-        """What people see of an activity. Raises Refused for one that Teams would not show."""
+        """Return the visible content of an activity. Raises Refused for an invalid one."""
         attachments = given.get("attachments") or []
         if given.get("type") != "message" or not isinstance(attachments, list):
             raise refused(400, "BadSyntax")

@@ -1,4 +1,4 @@
-"""Cards as Teams takes them: what they show, and an error for what it would refuse."""
+"""Parse cards like Teams: their visible content, or an error for invalid ones."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:
 
 
 def text_of(attached: Attached) -> str:
-    """What an Adaptive Card says."""
+    """Return the text of an Adaptive Card."""
     block, _ = _card(attached)
     if block["type"] != "TextBlock" or block["wrap"] is not True:
         raise ValueError("a text that would be cut")
@@ -35,7 +35,7 @@ def text_of(attached: Attached) -> str:
 
 
 def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
-    """The titles of its buttons and what they bring back."""
+    """Return the titles and values of its buttons."""
     _, actions = _card(attached)
     buttons: list[tuple[str, str]] = []
     for action in map(_of, actions):
@@ -46,7 +46,7 @@ def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
 
 
 def offer_of(attached: Attached) -> str:
-    """What an accepted file brings back."""
+    """Return the value of an accepted file offer."""
     content = _of(attached["content"])
     size = content["sizeInBytes"]
     if not isinstance(size, int) or size <= 0:
@@ -55,7 +55,7 @@ def offer_of(attached: Attached) -> str:
 
 
 def picture_of(attached: Attached) -> bytes:
-    """The picture inside a message."""
+    """Return the picture inside a message."""
     head, _, data = str(attached["contentUrl"]).partition(",")
     if head != f"data:{attached['contentType']};base64":
         raise ValueError("no picture")

@@ -11,10 +11,10 @@ _MENTION = re.compile(r"<at>(.*?)</at>")
 
 
 def shown_text(text: str) -> str:
-    """The words without markup. A single line break is a space; HTML is dropped."""
+    """Return the text without markup. A single line break becomes a space, and HTML is dropped."""
     return commonmark.shown_text(_MENTION.sub(r"@\1", text), html=True, break_=" ")
 
 
 def shown_runs(text: str) -> list[commonmark.Run]:
-    """Return the words in parts with their styles."""
+    """Return the text in parts with their styles."""
     return commonmark.shown_runs(_MENTION.sub(r"@\1", text), html=True, break_=" ")

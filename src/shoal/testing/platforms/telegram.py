@@ -1,4 +1,4 @@
-"""FakeTelegram: the Bot API on loopback, strict about what the real one refuses, with troubles on order.
+"""FakeTelegram: the Bot API on loopback. It rejects what the real one rejects, and fails on request.
 
 Its people write with `says`, press buttons with `clicks`, and see `messages`. Refusals are worded as Telegram words
 them. Source: core.telegram.org/bots/api.
@@ -37,7 +37,7 @@ STARTED_AT = 1_767_603_600
 
 
 class FakeTelegram(FakePlatform):
-    """One bot, its chats and the people in them."""
+    """One bot, its chats and their people."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,13 +75,13 @@ class FakeTelegram(FakePlatform):
     # ---- people ----
 
     def add_chat(self, chat: int, kind: str = "private", topics: tuple[int, ...] = ()) -> None:
-        """Make a chat known; groups have negative ids."""
+        """Add a chat. Groups have negative ids."""
         self.chats[chat] = (kind, set(topics))
 
     async def says(
         self, chat: int, text: str, *, user: int = 7, topic: int = 0, is_bot: bool = False, reply_to: int = 0
     ) -> int:
-        """Somebody writes; returns the message's id."""
+        """Write as a person; return the message's id."""
         sent = self._keep(Sent(0, chat, topic, user, text, reply_to=reply_to))
         message = self._message(sent)
         message["from"] = user_of(user, is_bot=is_bot)
@@ -116,7 +116,7 @@ class FakeTelegram(FakePlatform):
         await self.migrates_again(old, new, told=told)
 
     async def migrates_again(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """Tell of a move, which may have been long ago."""
+        """Report a move again, possibly an old one."""
         notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
         for number in told:
             chat, kind, note = notes[number]
@@ -144,7 +144,6 @@ class FakeTelegram(FakePlatform):
         await self._happens("message_reaction", reaction)
 
     async def adds(self, chat: int, *, user: int = 7) -> None:
-        """Somebody adds the bot to a group."""
         was: dict[str, Json] = {"user": self._bot(), "status": "left"}
         is_now: dict[str, Json] = {"user": self._bot(), "status": "member"}
         place: dict[str, Json] = {"id": chat, "type": self.chats[chat][0], "title": "harbour"}
@@ -152,7 +151,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("my_chat_member", {**change, "old_chat_member": was, "new_chat_member": is_now})
 
     async def sends(self, chat: int, content: Given, *, user: int = 7, topic: int = 0, reply_to: int = 0) -> int:
-        """Somebody sends what this says: the fields of a message that are not the same for all."""
+        """Send a message as a person with these additional fields."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to))
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user)}
         message.pop("text", None)
@@ -160,7 +159,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def sends_album(self, chat: int, names: Sequence[str], caption: str = "", *, captioned: int = 0) -> None:
-        """Somebody sends documents as an album, which come one by one; one of them has the caption."""
+        """Send documents as an album, one by one. One of them has the caption."""
         album = f"album-{self._fresh()}"
         for number, name in enumerate(names):
             words: Given = {"caption": caption, "caption_entities": entities_of(caption)} if number == captioned else {}
@@ -168,18 +167,18 @@ class FakeTelegram(FakePlatform):
             await self.sends(chat, {"media_group_id": album, "document": file, **words})
 
     def quietly(self, chat: int, text: str, *, user: int, file: tuple[str, bytes] | None = None) -> int:
-        """Somebody wrote or sent a file, of which the bot was told nothing; returns the message's id."""
+        """Write or send a file without telling the bot; return the message's id."""
         return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
     def begin_numbers_anew(self) -> None:
-        """After a week without updates their numbers are chosen anew, lower here."""
+        """Restart the numbers of updates lower, as after a week without updates."""
         self._numbers_from = 0
 
     async def sends_file(
         self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "", topic: int = 0,
         more: Given | None = None,
     ) -> int:  # fmt: skip
-        """Somebody sends a document; `more` are further fields of the message."""
+        """Send a document as a person; `more` are further fields of the message."""
         sent = self._keep(Sent(0, chat, topic, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
@@ -190,7 +189,7 @@ class FakeTelegram(FakePlatform):
     async def sends_voice(
         self, chat: int, content: bytes, *, user: int = 7, topic: int = 0, reply_to: int = 0, more: Given | None = None
     ) -> int:
-        """Somebody records a voice message; `more` are further fields of it."""
+        """Send a voice message as a person; `more` are further fields of it."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to, file=("", content)))
         file = {**self._keep_file("", content), "duration": 2, "mime_type": "audio/ogg"}
         file.pop("file_name")
@@ -211,7 +210,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("callback_query", click)
 
     async def redeliver(self) -> None:
-        """The last update comes again; by polling under a number of its own, for one that was confirmed is gone."""
+        """Deliver the last update again; when polling, under a new number, because the confirmed one is gone."""
         if not self.webhook:
             last = {**self.updates[-1], "update_id": self._fresh() + self._numbers_from}
             self._updates.append(last)
@@ -224,26 +223,26 @@ class FakeTelegram(FakePlatform):
         return await self.seen(lambda: self.said(chat), part, lambda message: message.text)
 
     async def fetched(self) -> None:
-        """Wait until the bot has taken everything that happened."""
+        """Wait until the bot has fetched all updates."""
         await self.until(lambda: not self._updates)
 
     async def called(self, method: str) -> Given:
-        """Wait until the bot has called a method; returns the parameters of its last call."""
+        """Wait until the bot has called a method; return the parameters of its last call."""
         await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
 
     def said(self, chat: int) -> list[Sent]:
-        """What the bot has in a chat."""
+        """Return the bot's messages in a chat."""
         return [message for message in self.messages if message.chat == chat and message.user == BOT_ID]
 
     def pending(self) -> bytes:
-        """The oldest update that was not fetched, as a webhook's body."""
+        """Return the oldest unfetched update, as a webhook's body."""
         return msgspec.json.encode(self._updates.popleft())
 
     # ---- the wire ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the Bot API, or hand out a file."""
+        """Answer a call of the Bot API, or serve a file."""
         path = PurePosixPath(called.path.partition("?")[0])
         if called.path.startswith("/file/bot"):
             file = self._files.get(called.path.rpartition("/")[2])
@@ -291,8 +290,8 @@ class FakeTelegram(FakePlatform):
         await self.happen(lambda: self._deliver(update))
 
     async def _deliver(self, update: Given) -> None:
-        """Put it where polls find it, or call a webhook with all that it did not answer 200 yet, in order; several
-        at once where it takes its time."""
+        """Queue an update for polling, or call a webhook with every update not answered with 200, in order; several
+        at once if it is slow."""
         self._updates.append(update)
         headers = {"x-telegram-bot-api-secret-token": str(self.webhook.get("secret_token", ""))}
         while self.webhook and self.deliver is not None:
@@ -341,7 +340,7 @@ class FakeTelegram(FakePlatform):
         return made
 
     def _send_album(self, given: Given, files: Mapping[str, Part]) -> Json:
-        """Kept as the one message that people see; the bot is told of one for each file."""
+        """Store an album as the one message that people see. The bot gets one message per file."""
         self._place(given)
         media = given.get("media")
         items = [item for item in media if isinstance(item, dict)] if isinstance(media, list) else []

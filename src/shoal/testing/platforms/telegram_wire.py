@@ -1,4 +1,4 @@
-"""What the Bot API's calls and answers are made of, for the fake."""
+"""Calls and answers of the Bot API for the fake."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ class Sent(msgspec.Struct):
 
 
 def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
-    """The parameters of a call, and the files that came with it."""
+    """Return the parameters of a call and its files."""
     if called.headers.get("content-type", "").startswith("multipart/"):
         fields = form_of(called.headers, called.body)
         given: Given = {}
@@ -40,7 +40,7 @@ def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """An inline keyboard as labels and values."""
+    """Return an inline keyboard as labels and values."""
     markup = given.get("reply_markup")
     if not isinstance(markup, dict):
         return ()
@@ -69,8 +69,7 @@ def entities_of(text: str) -> list[Json]:
 
 
 def check_media(kind: str, content: bytes) -> None:
-    """Refuse what Telegram would not show as that: a photo that is none, or a voice message that is neither Opus in
-    Ogg, MP3 nor M4A."""
+    """Reject media of the wrong kind: an invalid photo, or a voice message that is not Opus in Ogg, MP3 or M4A."""
     if kind == "photo" and not content.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF")):
         raise refused(400, "Bad Request: IMAGE_PROCESS_FAILED")
     is_opus = content.startswith(b"OggS") and b"OpusHead" in content[:4096]
@@ -79,18 +78,18 @@ def check_media(kind: str, content: bytes) -> None:
 
 
 def user_of(user: int, *, is_bot: bool = False) -> dict[str, Json]:
-    """A person as Telegram describes one."""
+    """Render a person in Telegram's format."""
     return {"id": user, "is_bot": is_bot, "first_name": "Ada" if user == 7 else f"User {user}"}
 
 
 def int_of(given: Mapping[str, Json], name: str) -> int:
-    """A number among the parameters, 0 where there is none."""
+    """Return a numeric parameter; 0 if missing."""
     value = given.get(name)
     return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
 
 
 def refused(code: int, description: str, **parameters: Json) -> Refused:
-    """An error answer."""
+    """Build an error answer."""
     content: Given = {"ok": False, "error_code": code, "description": description}
     return Refused(ok(content | {"parameters": parameters} if parameters else content, code))
 

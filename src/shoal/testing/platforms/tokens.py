@@ -1,4 +1,4 @@
-"""Signed tokens for fakes of platforms: a key that signs, and the forms in which platforms publish its public half."""
+"""Signed tokens for fakes of platforms: a signing key, and the formats of its public half."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Signer(NamedTuple):
-    """A key pair under an id."""
+    """A key pair with an id."""
 
     kid: str
     key: "RSAPrivateKey"
 
     def token(self, claims: Mapping[str, object], *, kid: str = "", algorithm: str = "RS256") -> str:
-        """A token with these claims."""
+        """Create a token with these claims."""
         import jwt
 
         key: object = self.key if algorithm == "RS256" else "a secret of thirty-two bytes, or more" * 2
@@ -26,20 +26,20 @@ class Signer(NamedTuple):
         return jwt.encode(dict(claims), key, algorithm=algorithm, headers=headers)  # pyright: ignore[reportArgumentType]
 
     def jwk(self, **more: object) -> dict[str, object]:
-        """The public key as a member of a key set."""
+        """Return the public key as a member of a key set."""
         from jwt.algorithms import RSAAlgorithm
 
         jwk = msgspec.json.decode(RSAAlgorithm.to_jwk(self.key.public_key()), type=dict[str, object])
         return {**jwk, "kid": self.kid, "use": "sig", **more}
 
     def pem(self) -> str:
-        """The private key, as a service account's file has it."""
+        """Return the private key in the format of a service account's file."""
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
     def certificate(self) -> str:
-        """The public key in a certificate of its own making."""
+        """Return the public key in a self-signed certificate."""
         from cryptography import x509
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.serialization import Encoding
@@ -62,7 +62,7 @@ class Signer(NamedTuple):
 
 @cache
 def signer(kid: str) -> Signer:
-    """The key of this id; made once, since that takes a while."""
+    """Return the key with this id. Cached, because creation is slow."""
     from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
     return Signer(kid, generate_private_key(public_exponent=65537, key_size=2048))

@@ -1,4 +1,4 @@
-"""FakeHookChat: the other side of a webhook chat, on loopback: signs what it sends, checks what it gets.
+"""FakeHookChat: the other side of a webhook chat, on loopback. It signs its calls and checks the bot's.
 
 Its people write with `says`, press buttons with `clicks`, and see `messages`. It takes each idempotency key once.
 """
@@ -19,7 +19,7 @@ Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | boo
 
 
 class HookPosted(msgspec.Struct):
-    """A message as people see it now; edits change it in place."""
+    """A message in its current state. Edits change it in place."""
 
     id: str
     channel: str
@@ -33,7 +33,7 @@ class HookPosted(msgspec.Struct):
 
 
 class FakeHookChat(FakePlatform):
-    """One chat."""
+    """A webhook chat with its messages."""
 
     def __init__(self, clock: Clock | None = None, secret: str = SECRET) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class FakeHookChat(FakePlatform):
     async def says(
         self, channel: str, thread: str, text: str, *, user: str = "ada", is_bot: bool = False, **more: Json
     ) -> str:
-        """Somebody writes; returns the message's id. `status` is what was answered."""
+        """Write as a person; return the message's id. `status` is the status of the answer."""
         self._count += 1
         message_id = f"in-{self._count}"
         author: Json = {"id": user, "name": user, "is_bot": is_bot}
@@ -70,7 +70,7 @@ class FakeHookChat(FakePlatform):
         )  # fmt: skip
 
     async def tells(self, call: Mapping[str, Json]) -> HttpAnswer:
-        """Make a call, signed as it should be; what is kept back is answered 0."""
+        """Make a correctly signed call. A held one is answered with 0."""
         body = msgspec.json.encode(call)
 
         async def deliver() -> HttpAnswer:
@@ -83,10 +83,10 @@ class FakeHookChat(FakePlatform):
         """Wait until a message contains `part` and is no preview any more."""
         return await self.seen(lambda: self.messages, part, lambda post: post.text)
 
-    # ---- what comes ----
+    # ---- incoming ----
 
     async def respond(self, called: Called) -> Answered:
-        """Take what is posted."""
+        """Accept a post."""
         if not proofs(called.headers, called.body, self.secret, self._clock.now()):
             return Answered(401, b"{}")
         out = msgspec.json.decode(called.body)

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for fakes of platforms: handlers may wait, and connections break when told."""
+"""A small HTTP/1.1 server for fakes of platforms. Handlers may wait, and connections break on request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ Given: TypeAlias = dict[str, Json]
 
 
 class Called(msgspec.Struct):
-    """A request; header names in lower case."""
+    """A request. Header names are in lower case."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Called(msgspec.Struct):
 
 
 class Answered(NamedTuple):
-    """What to send back; None as status breaks the connection instead."""
+    """The answer to send. With the status None, the connection breaks instead."""
 
     status: int | None
     body: bytes = b""
@@ -41,7 +41,7 @@ BREAK = Answered(None)
 
 
 class Refused(Exception):
-    """What a call asks for is not done; `answer` says why."""
+    """Raised to reject a call with `answer`."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.body.decode())
@@ -54,7 +54,7 @@ def ok(content: object, status: int = 200, headers: tuple[tuple[str, str], ...] 
 
 
 def query_of(called: Called) -> dict[str, str]:
-    """What stands behind the question mark."""
+    """Return the parameters of the query."""
     return dict(parse_qsl(called.path.partition("?")[2]))
 
 
@@ -66,10 +66,8 @@ class Part(NamedTuple):
 
 
 class LoopbackServer:
-    """Serves on a free port of loopback between `start` and `stop`.
-
-    Calls for which `mute` is true have their effect, and are answered only when `unmuted` is set.
-    """
+    """Serves on a free loopback port between `start` and `stop`. Calls for which `mute` is true take effect, but are
+    answered only when `unmuted` is set."""
 
     def __init__(self, respond: Respond) -> None:
         self.mute: Callable[[Called], bool] = lambda _: False
@@ -82,7 +80,7 @@ class LoopbackServer:
         self.address = ""
 
     async def start(self) -> str:
-        """Listen; returns the address. The port stays the same when it is started again."""
+        """Listen; return the address. The port stays the same after a restart."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**20)
         self._port = int(self._server.sockets[0].getsockname()[1])
         self.address = f"http://127.0.0.1:{self._port}"
@@ -155,7 +153,7 @@ async def _read(reader: asyncio.StreamReader) -> Called | None:
 
 
 def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
-    """The fields of a multipart form."""
+    """Parse a multipart form."""
     head = f"content-type: {headers['content-type']}\r\n\r\n".encode("latin-1")
     message = BytesParser(policy=HTTP).parsebytes(head + body)
     fields: dict[str, Part] = {}
@@ -168,7 +166,7 @@ def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
 
 
 class LoopbackSocket:
-    """Serves WebSockets on a free port of loopback between `start` and `stop`, each by `serve`."""
+    """Serves WebSockets on a free loopback port between `start` and `stop`, each with `serve`."""
 
     def __init__(self) -> None:
         self.connections: list[ServerConnection] = []
@@ -177,18 +175,17 @@ class LoopbackSocket:
 
     @property
     def url(self) -> str:
-        """The address."""
         return f"ws://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listen. The port stays the same when it is started again."""
+        """Listen. The port stays the same after a restart."""
         from websockets.asyncio.server import serve
 
         self._server = await serve(self.serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
         self._port = int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the listener and every connection; what was told is kept."""
+        """Close the listener and every connection. State is kept."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server.sockets)

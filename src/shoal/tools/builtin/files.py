@@ -74,7 +74,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
     Raises ToolError if `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
     """
     if not old:
-        raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
+        raise ToolError("old_string is empty. To create or replace a file, use the tool that writes files.")
     text = _unified(content)
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
@@ -182,14 +182,14 @@ def _nearest(content: str, old: str) -> str:
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
-        return " It consists of white space only."
+        return " It is only white space."
     if (alike := _alike(content, old)) is not None:
         return (
-            " Only spaces at line ends, quotes, dashes or the form of letters differ there, from line "
-            f"{alike[0]} on. Copy it exactly:\n{alike[1]}"
+            f" Only trailing spaces, quotes, dashes or the form of letters differ, from line {alike[0]} on. Copy it "
+            f"exactly:\n{alike[1]}"
         )
     if wanted in lines:
-        return f" Its first line is line {lines.index(wanted) + 1}, so look at white space and at the lines after it."
+        return f" Its first line is line {lines.index(wanted) + 1}, so check white space and the lines after it."
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
@@ -274,7 +274,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
         context: ToolContext,
         path: PathArgument,
         offset: Annotated[int, Meta(ge=0, description="First line to show, counted from 1.")] = 1,
-        limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
+        limit: Annotated[int, Meta(ge=1, le=100_000, description="Number of lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
         limit. Images are shown to you."""
@@ -301,7 +301,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
             encoding = find_encoding(content)
             if encoding is None:
                 size = f"{len(content):,} bytes"
-                raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
+                raise ToolError(f"{place.shown} is binary ({size}). Inspect it with a command such as `file`.")
             text = readable(encoding.decode(content))
             numbered = _numbered(text, offset, limit, place.shown)
             if encoding != TextEncoding():
@@ -321,7 +321,7 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
     def write(
         context: ToolContext,
         path: PathArgument,
-        content: Annotated[str, "All of the file's new content."],
+        content: Annotated[str, "The whole new content of the file."],
     ) -> Invocation:
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
@@ -355,7 +355,7 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
 @tool(replace(READ.traits, rank=10, names="listed"), name="list")
 def list_directory(
     context: ToolContext,
-    path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
+    path: Annotated[str, "Path of the directory. Default: the workspace."] = ".",
 ) -> Invocation:
     """List a directory: names, with a slash after directories, and the sizes of files."""
     if folder := virtual_folder(context, path):
@@ -389,9 +389,9 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def edit(
         context: ToolContext,
         path: PathArgument,
-        old_string: Annotated[str, "The text to replace, exactly as it is in the file."],
-        new_string: Annotated[str, "The text to put in its place."],
-        replace_all: Annotated[bool, "Replace every occurrence instead of the only one."] = False,
+        old_string: Annotated[str, "The exact text to replace."],
+        new_string: Annotated[str, "The new text."],
+        replace_all: Annotated[bool, "Replace every occurrence. Otherwise the text must occur once."] = False,
     ) -> Invocation:
         """Replace text in a file. old_string must be in the file exactly once, white space included; give enough of the
         lines around it, or set replace_all. Read the file first."""
@@ -407,10 +407,10 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     def str_replace(
         context: ToolContext,
         path: PathArgument,
-        old_str: Annotated[str, "The text to replace, exactly as it is in the file, where it is unique."],
-        new_str: Annotated[str, "The text to put in its place."],
+        old_str: Annotated[str, "The exact text to replace; must occur once."],
+        new_str: Annotated[str, "The new text."],
     ) -> Invocation:
-        """Replace text in a file: old_str, which must be in it exactly once, by new_str."""
+        """Replace text in a file. old_str must occur exactly once and is replaced with new_str."""
         return _planned_edit("str_replace", context, locks, path, old_str, new_str, replace_all=False)
 
     return str_replace
@@ -421,7 +421,7 @@ def refuse_placeholders(written: str, before: str, shown: str) -> None:
     for found in PLACEHOLDER.finditer(written):
         if found[0] not in before:
             raise ToolError(
-                f"{found[0]} stands for a secret that you are not shown, so writing it would destroy the secret. "
+                f"{found[0]} is a placeholder for a hidden secret, so writing it would destroy the secret. "
                 f"Nothing was changed. Edit the other lines of {shown}, or copy the file with a command."
             )
 
@@ -523,7 +523,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
         numbered.append(line)
     notes: list[str] = []
     if last < len(lines) or first > 1:
-        rest = f" Go on with offset {last + 1}." if last < len(lines) else ""
+        rest = f" Continue with offset {last + 1}." if last < len(lines) else ""
         notes.append(f"[Lines {first} to {last} of {len(lines)}.{rest}]")
     if lines[0].endswith("\r"):
         notes.append("[The lines of this file end with CRLF; edits keep that.]")

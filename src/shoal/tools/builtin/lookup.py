@@ -45,7 +45,7 @@ _logged = msgspec.json.Decoder(LogLine)
 _numbered = msgspec.json.Decoder(ContextPlace)
 
 Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
-Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
+Limit = Annotated[int, Meta(ge=1, le=50, description="Number of messages to show, newest first.")]
 
 
 class Hit(NamedTuple):
@@ -98,7 +98,7 @@ def search_channel_tool(
 
     @SEARCH_CHANNEL
     def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
-        """Search what was said in this channel, also before you were here."""
+        """Search the messages of this channel, including those from before you joined."""
         within, words = channel_of(context.chat), words_of(query)
 
         async def work() -> ToolOutput:
@@ -109,7 +109,7 @@ def search_channel_tool(
             hits += [hit for hit in platform if hit.text not in known]
             shown = sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit]
             if not shown:
-                return ToolOutput(f"Nothing was found for {query!r}.\n{note}".rstrip())
+                return ToolOutput(f"Nothing found for {query!r}.\n{note}".rstrip())
             lines = [hit.line(query, AROUND_CHARS) for hit in shown]
             taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
             return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
@@ -192,14 +192,16 @@ def read_artifact_tool(
         context: ToolContext,
         artifact: Annotated[
             str,
-            "The artifact's name as the excerpt gives it, or its first 8 characters or more; or "
-            "log.jsonl (all that was said here) or context.jsonl (what you are sent).",
+            "The artifact's name from the excerpt, or at least its first 8 characters; or log.jsonl (this whole "
+            "conversation) or context.jsonl (the content sent to you).",
         ],
         offset: Annotated[int, Meta(ge=0, description="First character to show, counted from 0.")] = 0,
-        limit: Annotated[int, Meta(ge=1, le=PIECE_CHARS_MAX, description="How many characters to show.")] = PIECE_CHARS,
+        limit: Annotated[
+            int, Meta(ge=1, le=PIECE_CHARS_MAX, description="Number of characters to show.")
+        ] = PIECE_CHARS,
         grep: Annotated[
             str,
-            "Show only the lines that contain this text, upper and lower case alike, each with its offset.",
+            "Show only lines that contain this text, ignoring case, each with its offset.",
             Meta(max_length=500),
         ] = "",
     ) -> Invocation:
@@ -207,7 +209,7 @@ def read_artifact_tool(
         that contain a text."""
         name = artifact.strip().lower()
         if name not in (LOG, CONTEXT) and not 8 <= len(name) <= DIGEST_CHARS:
-            raise ToolError(f"{artifact[:80]!r} is no artifact; take the name from the excerpt.")
+            raise ToolError(f"{artifact[:80]!r} is not an artifact. Use the name from the excerpt.")
 
         async def content() -> tuple[str, str]:
             """Return the whole text and the taint of the shown part."""
@@ -261,5 +263,5 @@ def _matches(text: str, grep: str, offset: int, limit: int) -> str:
         place += len(line)
     if not count:
         return f"[No line contains {grep!r}.]"
-    more = f" The first {len(lines)} are shown; go on with a higher offset." if count > len(lines) else ""
+    more = f" The first {len(lines)} are shown; continue with a higher offset." if count > len(lines) else ""
     return "\n".join([*lines, f"[{count} lines contain it, each with its offset.{more}]"])

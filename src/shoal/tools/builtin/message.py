@@ -130,24 +130,22 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
     @MESSAGE
     def message(
         context: ToolContext,
-        text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
+        text: Annotated[str, Meta(description="The text, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            "Where: leave it out for this conversation (from a task that nobody reads, the place where "
-            "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
-            "messages, or PLATFORM:CHANNEL:THREAD.",
+            "Where to send it. Default: this conversation (in an unattended task, the place where people last wrote "
+            "to you). PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. Or "
+            "PLATFORM:CHANNEL:THREAD.",
         ] = HERE,
         file: Annotated[str, "Path of a file to send with it."] = "",
-        as_file: Annotated[
-            str, "Name of a file, such as report.md, to send the text as one: for a long text, if asked to."
-        ] = "",
+        as_file: Annotated[str, "Name of a file, such as report.md, to send a long text as a file, if asked to."] = "",
     ) -> Invocation:
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
         another channel. What you send to this conversation counts as your answer."""
         if not text.strip() and not file:
-            raise ToolError("There is nothing to say: give a text or a file.")
+            raise ToolError("There is nothing to send. Give a text or a file.")
         if as_file and not text.strip():
-            raise ToolError("There is no text for the file: give text, or a path as file.")
+            raise ToolError("The file has no text. Give `text`, or a path as `file`.")
         if not as_file:
             text = context.purpose.as_shown(text)
         target = target_of(to.strip() or HERE, context)
@@ -197,10 +195,12 @@ def _post_id(context: ToolContext) -> str:
 
 
 def _note(text: str, context: ToolContext) -> UserSaid:
-    """Note in another conversation what was written there."""
+    """Record in another conversation what was written there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
-    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system", tainted_by=taint)
+    return UserSaid(
+        f"[You wrote this here from another conversation:]\n{text}", author, origin="system", tainted_by=taint
+    )
 
 
 def _thread_of(text: str) -> ThreadId:
@@ -209,4 +209,4 @@ def _thread_of(text: str) -> ThreadId:
     try:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:
-        raise ToolError(f"{text[:80]!r} is no place: give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD.") from error
+        raise ToolError(f"{text[:80]!r} is not a place. Give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD.") from error

@@ -1,6 +1,6 @@
 """The tool `overview`: recent questions and work, costs, failures, pending approvals, and scheduled work.
 
-It shows what the turn's audience may see: everything where only the owner reads along, otherwise only its own channel.
+It shows what the turn's audience may see: everything if only the owner reads along, otherwise only its own channel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,7 +34,7 @@ READ_MAX = 10_000
 """Most events of a conversation read to find the cause of an approval request."""
 AHEAD = timedelta(days=1)
 COMING_MAX = 100
-NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
+NOTHING = "Nothing was asked or done, nothing is waiting, and nothing is scheduled for the next day."
 FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
 BRIEF = "daily-brief"
@@ -237,11 +237,12 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
         context: ToolContext,
         hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,
         timezone: Annotated[
-            str, Meta(description="IANA name of the zone for times; without it that of whoever asks.", max_length=64)
+            str,
+            Meta(description="IANA name of the zone for times; default: that of the person who asks.", max_length=64),
         ] = "",
     ) -> Invocation:
-        """Look up how things stand: what people asked and what was done in the last hours, what failed, what was spent,
-        what waits for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
+        """Summarize the current state: requests and work of the last hours, what failed, what was spent, what waits
+        for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
         with as_tool_error(InvalidInput):
             zone = zone_named(timezone or context.timezone)
         timezone = zone.key
@@ -278,9 +279,9 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
             lists = (
                 ("Done", done, sum(totals.values()) - briefs),
                 ("Went wrong", wrong, wrong_total),
-                ("Schedules that fail", failing, len(failing)),
+                ("Failing schedules", failing, len(failing)),
                 ("Spent", spent, len(spent)),
-                ("Waits for approval", waiting, len(waiting)),
+                ("Waiting for approval", waiting, len(waiting)),
                 ("Scheduled for the next day", coming, len(coming)),
             )
             for title, lines, total in lists:

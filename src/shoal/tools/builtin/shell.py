@@ -84,10 +84,10 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
     def bash(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash."],
-        timeout_seconds: Annotated[float, Meta(ge=0, description="Longest run in seconds; 0 for the usual.")] = 0.0,
+        timeout_seconds: Annotated[float, Meta(ge=0, description="Time limit in seconds; 0 for the default.")] = 0.0,
     ) -> Invocation:
         """Run a shell command with bash in the workspace and get its standard output, standard error and exit code.
-        Each command starts anew: directory, variables and background processes do not last to the next one. There is no
+        Each command starts fresh: the directory, variables and background processes do not carry over. There is no
         terminal and no standard input. Keep large results in /scratch."""
         text = checked_command(command)
         seconds = timeout_seconds or bounds.timeout_seconds
@@ -113,7 +113,11 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
                 ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
             ):
                 if data:
-                    cut = f"\n[{name} went on; only its first {counted(len(data), 'byte')} were kept]" if is_cut else ""
+                    cut = (
+                        f"\n[{name} was longer; only its first {counted(len(data), 'byte')} were kept]"
+                        if is_cut
+                        else ""
+                    )
                     read = partial(_read, data)
                     text, last = read() if len(data) < READ_HERE_BYTES_MAX else await in_thread(read)
                     parts.append(heading + last + cut)

@@ -126,7 +126,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked(shoal: Shoal, file: Pa
     file.write_text("of the year")
     ran = shoal("backup", str(file))
     assert (ran.code, file.read_text()) == (1, "of the year")
-    assert ran.err == f"shoal: {file} is there already. Name another file, or replace it with --force.\n"
+    assert ran.err == f"shoal: {file} already exists. Name another file, or replace it with --force.\n"
     assert shoal("backup", "--force", str(file)).code == 0
     assert b"SQLite" in content(file)
 
@@ -167,7 +167,10 @@ def test_secrets_are_taken_out_of_a_configuration(text: str, redacted: str | Non
 def test_a_home_that_is_in_use_is_not_overwritten(shoal: Shoal, home: Path, file: Path) -> None:
     shoal("backup", str(file))
     ran = shoal("restore", str(file))
-    assert (ran.code, ran.err) == (1, f"shoal: {home} is not empty. Move it away, or name another with --into DIR.\n")
+    assert (ran.code, ran.err) == (
+        1,
+        f"shoal: {home} is not empty. Move it away, or name another directory with --into DIR.\n",
+    )
 
 
 def archive_with(file: Path, *entries: tarfile.TarInfo) -> None:
@@ -207,7 +210,7 @@ def test_a_damaged_backup_is_told_and_makes_nothing(shoal: Shoal, home: Path, fi
     file.write_bytes(file.read_bytes()[:-2000] if damage is None else damage)
     ran = restored(shoal, home, file)
     assert ran.code == 1
-    assert ran.err.startswith(f"shoal: {file} is not a whole backup")
+    assert ran.err.startswith(f"shoal: {file} is not a complete backup")
     assert not home.exists()
 
 
@@ -330,9 +333,7 @@ def kept(home: Path, tmp_path: Path) -> Path:
 def test_a_backup_into_the_usual_place_can_be_listed_and_restored_beside_the_home(
     shoal: Shoal, home: Path, kept: Path
 ) -> None:
-    assert shoal("restore").out == (
-        "There is no backup in backup.to. Restore a file of your own with 'shoal restore FILE'.\n"
-    )
+    assert shoal("restore").out == ("There is no backup in backup.to. Restore a file with 'shoal restore FILE'.\n")
     made = shoal("backup")
     assert (made.code, made.out.startswith("Made and checked shoal-2")) == (0, True)
     (file,) = kept.iterdir()
@@ -363,7 +364,7 @@ def test_a_home_on_which_a_shoal_runs_is_not_restored_to(shoal: Shoal, home: Pat
 def test_a_backup_into_itself_is_refused(shoal: Shoal, home: Path) -> None:
     (home / "shoal.toml").write_text('[backup]\nto = "data/backups"\n')
     ran = shoal("backup")
-    assert (ran.code, "is itself part of each backup" in ran.err) == (1, True)
+    assert (ran.code, "is itself included in every backup" in ran.err) == (1, True)
 
 
 def test_a_lost_wal_is_told_and_can_be_accepted(shoal: Shoal, home: Path) -> None:
@@ -371,6 +372,6 @@ def test_a_lost_wal_is_told_and_can_be_accepted(shoal: Shoal, home: Path) -> Non
         connection.execute("pragma application_id = 4711")
     ran = shoal("migrate")
     assert (ran.code, "shoal restore --accept-loss" in ran.err) == (1, True)
-    assert "lacks what was written last" in shoal("doctor").out
+    assert "lacks the latest writes" in shoal("doctor").out
     assert shoal("restore", "--accept-loss").code == 0
     assert shoal("migrate").code == 0

@@ -73,23 +73,27 @@ def test_a_case_is_read_as_it_was_written(
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('calls = "forecast"', 'cals = "forecast"', "line 12: there is no key 'cals' here. Did you mean 'calls'?"),
-        ("about =", "abuot =", "line 1: there is no key 'abuot' here. Did you mean 'about'?"),
-        ('tool = "forecast"', 'tol = "forecast"', "line 8: there is no key 'tol' here. Did you mean 'tool'?"),
-        ('contains = "storm"', "contains = 5", "line 15: `expect[1].contains` has to be text"),
+        ('calls = "forecast"', 'cals = "forecast"', "line 12: unknown key 'cals'. Did you mean 'calls'?"),
+        ("about =", "abuot =", "line 1: unknown key 'abuot'. Did you mean 'about'?"),
+        ('tool = "forecast"', 'tol = "forecast"', "line 8: unknown key 'tol'. Did you mean 'tool'?"),
+        ('contains = "storm"', "contains = 5", "line 15: `expect[1].contains` must be text"),
         (
             'role = "user"',
             'role = "person"',
-            f"line 4: `messages[0].role` has to be {ROLES}, and is 'person'.",
+            f"line 4: `messages[0].role` must be {ROLES}, and is 'person'.",
         ),
-        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` has to be "recorded" or "sandbox", and is 'sandbx'."""),
+        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` must be "recorded" or "sandbox", and is 'sandbx'."""),
         ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),
-        ('role = "user"', 'role = "assistant"', "line 3: the last message has to be one that the agent answers"),
-        ('role = "user"', 'role = "tool"', "line 3: no call before it has the id ''"),
+        ('role = "user"', 'role = "assistant"', "line 3: the last message must have the role user"),
+        ('role = "user"', 'role = "tool"', "line 3: no earlier call has the id ''"),
         ('contains = "storm"', 'contains = "storm"\nlacks = "calm"', "line 14: an [[expect]] table has exactly one of"),
-        ('contains = "storm"', 'contains = "storm"\narguments = {a = 1}', "line 14: `arguments` stands beside"),
+        ('contains = "storm"', 'contains = "storm"\narguments = {a = 1}', "line 14: `arguments` is valid only with"),
         ('contains = "storm"', 'contains = "storm', "line 15"),
-        ("[[expect]]\ncalls", "[files]\n\"../x\" = 'y'\n\n[[expect]]\ncalls", "'../x' is no path below the workspace"),
+        (
+            "[[expect]]\ncalls",
+            "[files]\n\"../x\" = 'y'\n\n[[expect]]\ncalls",
+            "'../x' is not a path below the workspace",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(before: str, after: str, said: str) -> None:
@@ -100,7 +104,7 @@ def test_what_is_wrong_is_named_with_its_line(before: str, after: str, said: str
 
 def test_a_call_without_a_result_is_refused() -> None:
     calls = '[[messages]]\nrole = "assistant"\n[[messages.calls]]\nid = "c"\ntool = "t"\n\n[[messages]]\nrole = "user"'
-    assert "line 9: the call 'c' before it has no result" in wrong('[[messages]]\nrole = "user"', calls)
+    assert "line 9: the earlier call 'c' has no result" in wrong('[[messages]]\nrole = "user"', calls)
 
 
 @pytest.mark.parametrize(

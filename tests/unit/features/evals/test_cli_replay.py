@@ -49,7 +49,7 @@ def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
     first, summary, left_out, _ = ran.out.splitlines()
     assert first == f"{newer}: The journal was written by a newer Shoal (sung). Install that version to use it."
     assert summary == "8 requests in 4 threads: 8 identical."
-    assert left_out == "1 thread was written by a newer Shoal and left out."
+    assert left_out == "1 thread was written by a newer Shoal and skipped."
     assert shoal("replay", "--all", "--since", "9000w").out.splitlines()[1] == "10 requests in 5 threads: 10 identical."
     told = {line["thread"]: line for line in map(json.loads, shoal("replay", "--all", "--json").out.splitlines())}
     assert set(told) == {THREAD, *copies} - {old}
@@ -139,7 +139,7 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist;")
     assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
-    assert shoal("permissions", "suggest").out == "No action was asked about often enough yet.\n"
+    assert shoal("permissions", "suggest").out == "No suggestions yet.\n"
     assert shoal("permissions", "suggest", "--accept", "1").code == 2
 
 
@@ -159,7 +159,7 @@ def test_files_of_a_turn_are_restored_while_no_shoal_runs(shoal: Shoal, home: Pa
     assert file.read_text() == "one"
     file.write_text("mine")
     ran = shoal("threads", "undo", THREAD, "--yes")
-    differs = "1 file is not as this turn left it: a.txt. Add --keep or --overwrite."
+    differs = "1 file is different from how this turn left it: a.txt. Add --keep or --overwrite."
     assert (ran.code, ran.err, file.read_text()) == (2, f"shoal: {differs}\n", "mine")
     assert shoal("threads", "undo", THREAD, "--yes", "--overwrite").code == 0
     assert not file.exists()

@@ -71,7 +71,7 @@ def test_a_change_is_shown_and_allowed(shoal: Shoal, home: Path) -> None:
     assert shoal("mcp", "allow", "mcp_odd_echo", digest).code == 0
     assert shoal("mcp", "deny", "mcp_odd_late", digest_of(shoal, "mcp_odd_late")).code == 0
     assert sees(home, echo="b\u200b", late="c") == {"echo": "b\u200b"}
-    assert "is allowed as its server offers it" in shoal("mcp", "show", "mcp_odd_echo").out
+    assert "is allowed in this form" in shoal("mcp", "show", "mcp_odd_echo").out
 
 
 def test_what_does_not_wait_is_told(shoal: Shoal) -> None:
@@ -88,7 +88,7 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
     assert {row["name"]: row["kind"] for row in rows} == {"mcp_mail_find": "", "mcp_mail_send": ""}
     asked = shoal("mcp", "confirm", "mail", stdin="n\n")
     assert "1 read: find\n1 write: send" in asked.out
-    assert "Nothing is changed." in asked.out + asked.err
+    assert "Nothing was changed." in asked.out + asked.err
     assert lists(home, tools) == {"find": None, "send": None}
     assert shoal("mcp", "confirm", "mail", stdin="y\n").code == 0
     assert lists(home, tools) == {"find": "read", "send": "write"}
@@ -97,7 +97,7 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
     for wrong in (("odd",), ("none",), ("mail", "--read", "x"), ("mail", "--read", "find", "--write", "find")):
         assert shoal("mcp", "confirm", *wrong, "--yes").code == 1
     assert lists(home, {**tools, "find": {}}) == {"find": None, "send": "write"}
-    assert "one of those that write" in shoal("mcp", "show", "mcp_mail_find").out
+    assert "among those that write" in shoal("mcp", "show", "mcp_mail_find").out
     digest = digest_of(shoal, "mcp_mail_find")
     assert shoal("mcp", "allow", "mcp_mail_find", digest, "--kind", "read").code == 0
     assert lists(home, {**tools, "find": {}}) == {"find": "read", "send": "write"}

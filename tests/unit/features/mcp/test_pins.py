@@ -142,7 +142,7 @@ async def test_a_change_behind_what_is_kept_waits_too(owner: Owner) -> None:
         await owner.pins.in_force("odd", offer(echo=long + end))
     pin = await owner.pin("echo")
     assert pin.state == "changed"
-    assert "behind its first" in pin.change
+    assert "after its first" in pin.change
 
 
 async def test_only_what_was_shown_is_allowed(owner: Owner) -> None:

@@ -66,7 +66,7 @@ def test_what_cannot_be_shown_is_named() -> None:
         (7, "7"),
         (None, "null"),
         ({"type": "resource", "resource": None}, '{"type": "resource", "resource": null}'),
-        ({"type": "resource", "resource": {"uri": "a:b"}}, "[resource a:b] (nothing that can be read)"),
+        ({"type": "resource", "resource": {"uri": "a:b"}}, "[resource a:b] (no readable content)"),
         ({"type": "text", "text": "nul\0byte"}, "nul\ufffdbyte"),
         (blob(b"a,b\n1,2\n", "text/csv"), "[resource memo://c]\na,b\n1,2\n"),
         (blob("höhle".encode("utf-16"), "text/plain"), "[resource memo://c]\nhöhle"),
@@ -78,9 +78,9 @@ def test_what_cannot_be_shown_is_named() -> None:
             "[resource memo://c] (binary, application/x-thing, 256 bytes)",
         ),
         (blob(picture(), "application/octet-stream"), "[resource memo://c]\n[image 1]"),
-        ({"type": "image"}, "[an image that cannot be shown: its data is no base64]"),
-        ({"type": "image", "data": "no base64!"}, "[an image that cannot be shown: its data is no base64]"),
-        ({"type": "image", "data": "AAAA"}, "[an image that cannot be shown: it is no image]"),
+        ({"type": "image"}, "[an image that cannot be shown: its data is not base64]"),
+        ({"type": "image", "data": "no base64!"}, "[an image that cannot be shown: its data is not base64]"),
+        ({"type": "image", "data": "AAAA"}, "[an image that cannot be shown: it is not an image]"),
     ],
 )
 def test_every_block_is_read_as_far_as_it_can_be(block: object, expected: str) -> None:
@@ -163,7 +163,7 @@ def test_whether_it_failed_may_be_a_text(flag: object, is_error: bool) -> None:
 
 def test_long_text_is_cut_and_says_so() -> None:
     found = output(text("x" * (results.TEXT_CHARS_MAX + 1))).text
-    assert "The result goes on" in found
+    assert "The result is longer" in found
     assert found.count("x") <= results.TEXT_CHARS_MAX + 10
 
 

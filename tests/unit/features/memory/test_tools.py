@@ -49,7 +49,7 @@ async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
 
 async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
     await run(remember, context, text="Likes tea.")
-    assert "has that already" in (await run(remember, context, text="likes  tea")).text
+    assert "already contains this" in (await run(remember, context, text="likes  tea")).text
     assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
 
 

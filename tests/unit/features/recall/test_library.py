@@ -91,7 +91,7 @@ async def test_a_document_is_read_with_its_places(name: str) -> None:
     ("name", "content", "why"),
     [
         ("laughs.docx", word("&lol;").replace(b"x", b"x"), "it is damaged"),
-        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 99, "encrypted, or of an old format"),
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 99, "encrypted or in an old format"),
         ("cut.docx", word(PARAGRAPH)[:-40], "it is damaged"),
         ("cut.pdf", b"%PDF-1.7 nothing", "it is damaged"),
         ("files.zip", office(a="b"), "an archive"),

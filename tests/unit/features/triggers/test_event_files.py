@@ -293,14 +293,14 @@ async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ({"type": "sometimes", "text": "x"}, "`type` has to be"),
-        ({"type": "immediate", "text": "x"}, "give one of the two"),
+        ({"type": "sometimes", "text": "x"}, "`type` must be"),
+        ({"type": "immediate", "text": "x"}, "Give either"),
         ({"type": "immediate", "threadId": "slack:C1", "text": "x"}, "three parts"),
-        (IMMEDIATE | {"text": " "}, "needs a text"),
-        (WEEKDAYS | {"schedule": "99 * * * *"}, "wrong minute"),
+        (IMMEDIATE | {"text": " "}, "text is empty"),
+        (WEEKDAYS | {"schedule": "99 * * * *"}, "invalid minute"),
         (WEEKDAYS | {"timezone": "Nowhere"}, "not known"),
         (WEEKDAYS | {"shedule": "x"}, "`shedule` is not known"),
-        (ONCE | {"schedule": ""}, "No time is understood"),
+        (ONCE | {"schedule": ""}, "cannot read a time"),
         ("x" * 70_000, "at most 65536 bytes"),
     ],
 )
@@ -493,7 +493,7 @@ async def test_a_file_nested_without_end_fails_alone(files: Files, content: str)
     files.put("deep.json", content)
     files.put("fine.json", IMMEDIATE)
     await files.watching.scan()
-    assert "does not have the form it needs" in files.reason("deep.json")
+    assert "is invalid" in files.reason("deep.json")
     assert len(files.stand.inbox.prompts) == 1
 
 

@@ -152,7 +152,7 @@ def test_clock_changes(line: str, zone: str, after: str, expected: str) -> None:
 
 def test_a_line_that_never_comes() -> None:
     assert next_after(periodic("0 0 * 2 MON#5"), datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2044, 2, 29, tzinfo=UTC)
-    with pytest.raises(InvalidInput, match=r"has a wrong day-of-month"):
+    with pytest.raises(InvalidInput, match=r"has an invalid day-of-month"):
         check(periodic("0 0 30 2 *"))
 
 
@@ -190,7 +190,7 @@ def test_a_single_time_comes_once() -> None:
             NewTrigger(
                 "periodic", "* * * * *", " ", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""
             ),
-            "needs a text",
+            "text is empty",
         ),
         (
             NewTrigger(
@@ -205,7 +205,7 @@ def test_a_single_time_comes_once() -> None:
         ),
         (
             NewTrigger("periodic", "* * * * *", "x", author=Author("owner", trusted=True), tainted_by=""),
-            "give one of the two",
+            "Give either",
         ),
         (
             NewTrigger(
@@ -218,13 +218,13 @@ def test_a_single_time_comes_once() -> None:
                 author=Author("owner", trusted=True),
                 tainted_by="",
             ),
-            "give one of the two",
+            "Give either",
         ),
         (
             NewTrigger(
                 "periodic", "* * * * *", "x", platform="slack", author=Author("owner", trusted=True), tainted_by=""
             ),
-            "give one of the two",
+            "Give either",
         ),
         (
             NewTrigger("periodic", "* * * *", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
@@ -238,7 +238,7 @@ def test_a_single_time_comes_once() -> None:
         ),
         (
             NewTrigger("one-shot", "soon", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
-            "is no time",
+            "is not a time",
         ),
         (one_shot("2026-01-05T09:00"), "is past"),
         (one_shot("2027-01-01", "Europe/Berln"), "not known. Did you mean Europe/Berlin"),

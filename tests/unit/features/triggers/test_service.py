@@ -309,7 +309,7 @@ async def test_a_late_message_says_so(stand: Stand) -> None:
     stand.clock.jump(3600 + 1800)
     async with stand.running(stand.service()):
         pass
-    assert stand.inbox.prompts[0].text == "Look\n\n(This was due at 2026-10-25T01:00:00.000Z and comes late.)"
+    assert stand.inbox.prompts[0].text == "Look\n\n(This was due at 2026-10-25T01:00:00.000Z and is late.)"
 
 
 @pytest.mark.parametrize(("schedule", "runs"), [("*/5 * * * *", 1), ("0 1 * * *", 0), ("30 9 * * *", 1)])
@@ -390,7 +390,7 @@ async def test_a_single_time_outlasts_a_queue_that_is_full_for_long_and_a_restar
         await stand.let_pass(86_400)
     assert (await stand.one()).state == "done"
     ((_, text),) = stand.inbox.fired
-    assert text == "go\n\n(This was due at 2026-10-25T01:00:00.000Z and comes late.)"
+    assert text == "go\n\n(This was due at 2026-10-25T01:00:00.000Z and is late.)"
 
 
 @pytest.mark.parametrize(("outage_seconds", "lasts_seconds"), [(86_400, 86_400), (0, sum(RETRY_SECONDS))])
@@ -406,7 +406,7 @@ async def test_a_single_time_is_given_up_and_told_after_the_longest_outage(
     trigger = await stand.one()
     assert (trigger.state, trigger.error) == ("failed", "The conversation's queue is full.")
     assert len(stand.told) == 1
-    assert stand.told[0].endswith("was switched off, since it failed: The conversation's queue is full.")
+    assert stand.told[0].endswith("was switched off because it failed: The conversation's queue is full.")
 
 
 async def test_a_single_time_that_waits_for_room_is_not_put_off_by_a_clock_that_is_set_back(stand: Stand) -> None:
@@ -447,7 +447,7 @@ async def test_a_platform_that_is_not_there_fails_a_single_time_at_once(stand: S
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
     assert (await stand.one()).state == "failed"
-    assert stand.told[0].endswith("since it failed: Platform 'slack' is not connected.")
+    assert stand.told[0].endswith("because it failed: Platform 'slack' is not connected.")
 
 
 async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(stand: Stand) -> None:
@@ -459,7 +459,7 @@ async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(
     assert stand.inbox.gave_up == [trigger.id]
     await service.tell_switched_off(trigger.id)
     assert (await stand.one()).state == "failed"
-    assert stand.told[0].endswith("was switched off, since it failed: No such channel.")
+    assert stand.told[0].endswith("was switched off because it failed: No such channel.")
 
 
 async def test_a_single_time_waits_for_its_platform(stand: Stand) -> None:

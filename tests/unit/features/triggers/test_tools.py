@@ -24,7 +24,7 @@ class Reminders:
 
     async def _add(self, spec: NewTrigger) -> Trigger:
         if spec.schedule in self.never:
-            raise InvalidInput(f"{spec.schedule} never comes")
+            raise InvalidInput(f"{spec.schedule} never fires")
         self.added.append(spec)
         return Trigger(f"t{len(self.added)}", spec, "active", None, self._clock.now())
 
@@ -102,7 +102,7 @@ async def test_times_have_the_forms_of_all_schedules(
     ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
 )
 def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, reminders: Reminders, when: str) -> None:
-    with pytest.raises(ToolError, match=r"write for example|Add a time|five fields|Give an ISO 8601 time"):
+    with pytest.raises(ToolError, match=r"Write for example|Add a time|five fields|Give an ISO 8601 time"):
         prepared(reminders.tool, context, when=when, text="x")
 
 
@@ -117,5 +117,5 @@ def test_the_past_and_an_empty_text_are_refused(context: ToolContext, reminders:
 
 async def test_a_schedule_that_never_comes_is_told(context: ToolContext, reminders: Reminders) -> None:
     reminders.never = ("0 0 29 2 *",)
-    with pytest.raises(ToolError, match=r"0 0 29 2 \* never comes"):
+    with pytest.raises(ToolError, match=r"0 0 29 2 \* never fires"):
         await run(reminders.tool, context, when="0 0 29 2 *", text="x")

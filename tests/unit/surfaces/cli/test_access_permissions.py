@@ -102,7 +102,7 @@ def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> Non
     ("content", "problem"),
     [
         ("allow = ['(']", "permission profile 'rules.toml', allow: the pattern '('"),
-        ("allow = 'x'", "'allow' has to be a list"),
+        ("allow = 'x'", "'allow' must be a list"),
         ("alow = []", "alow"),
         ("allow", "it is not valid TOML at"),
     ],
@@ -126,12 +126,12 @@ def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
     nothing = shoal("permissions", "rules")
     assert (nothing.code, "You have no rules of your own." in nothing.out) == (0, True)
     made = shoal("permissions", "add", "allow", "command", "git status", "--beginning")
-    assert (made.code, "allow the command git status, whatever follows it, for everybody." in made.out) == (0, True)
+    assert (made.code, "allow the command git status, with any arguments, for everybody." in made.out) == (0, True)
     identity = made.out.partition(":")[0]
     assert identity in shoal("permissions", "rules").out
     assert 'allow = ["tool:(bash|process_start):git status( .*)?"]' in (home / "shoal.toml").read_text()
     refused = shoal("permissions", "add", "deny", "command", "ls && rm x")
-    assert (refused.code != 0, "A rule is about one command." in refused.err) == (True, True)
-    assert "comes with Shoal" in shoal("permissions", "add", "deny", "tool", "bash", "--profile", "locked").err
+    assert (refused.code != 0, "A rule covers one command." in refused.err) == (True, True)
+    assert "is built in" in shoal("permissions", "add", "deny", "tool", "bash", "--profile", "locked").err
     assert shoal("permissions", "remove", identity).code == 0
     assert "There is no such rule." in shoal("permissions", "remove", identity).err

@@ -52,11 +52,11 @@ def test_a_change_of_an_agent_is_taken_back_and_told_in_the_audit_log(shoal: Sho
     before = file.read_text()
     file.write_text("Calm as the sea.\n")
     history.record(file, "write SOUL.md", "main", f"{EDIT}: SOUL.md")
-    assert shoal("agents", "undo", "main").out.startswith("Taken back: write SOUL.md (SOUL.md).")
+    assert shoal("agents", "undo", "main").out.startswith("Undone: write SOUL.md (SOUL.md).")
     assert file.read_text() == before
     entries = json.loads(shoal("audit", "tail", "--json").out)
     assert "take back: write SOUL.md" in [one["entry"]["action"] for one in entries]
-    assert "nothing left to take back" in shoal("agents", "undo", "main").err
+    assert "nothing left to undo" in shoal("agents", "undo", "main").err
 
 
 def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     assert shoal("agents", "bind", "ops", "matrix:!room:b.c").code == 0
     assert listed(shoal)["ops"]["channels"] == ["matrix:!room:b.c"]
     assert "matrix:!room:b.c (all)" in shoal("agents", "list").out
-    assert "what names it in" in shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "named").out
+    assert "answers mentions in" in shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "named").out
     assert listed(shoal)["ops"]["listen"] == {"matrix:!room:b.c": "named"}
     assert shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "never").code == 2
     assert shoal("agents", "unbind", "matrix:!room:b.c").code == 0
@@ -116,11 +116,11 @@ def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, va
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("taint", "maybe", "taint cannot be 'maybe': 'taint' has to be true or false"),
+        ("taint", "maybe", "taint cannot be 'maybe': 'taint' must be true or false"),
         ("colour", "red", "'colour' is not a key of an agent. Keys: model, profile,"),
         ("profile", "lax", "There is no permission profile 'lax'"),
         ("profile", "./lax.toml", "There is no permission profile './lax.toml'"),
-        ("tools", "bash, hammer", "There is no tool 'hammer'. There are: ask_agent, bash,"),
+        ("tools", "bash, hammer", "There is no tool 'hammer'. Tools: ask_agent, bash,"),
         ("tools", '["mcp_gone_echo"]', "There is no tool 'mcp_gone_echo'"),
         ("tools", "[bash]", "tools cannot be '[bash]'"),
         ("fallback", "nosuch/x", "No provider has the model 'nosuch/x'"),
@@ -149,7 +149,7 @@ def test_a_platform_that_is_not_set_up_cannot_be_bound(shoal: Shoal, home: Path,
     ran = shoal("agents", "bind", "main", place)
     assert ran.code == 1
     assert (
-        f"There is no platform {place.partition(':')[0]!r} here. There are: openai, telegram, terminal, web." in ran.err
+        f"There is no platform {place.partition(':')[0]!r} here. Platforms: openai, telegram, terminal, web." in ran.err
     )
     assert listed(shoal)["main"]["channels"] == []
     assert shoal("agents", "bind", "main", "telegram:1").code == 0
@@ -192,4 +192,4 @@ def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
     for words in (("config", "ops", "model", "x"), ("destroy", "ops", "--yes"), ("destroy", "../data", "--yes")):
         ran = shoal("agents", *words)
         assert ran.code == 1
-        assert "There are: main." in ran.err
+        assert "Agents: main." in ran.err

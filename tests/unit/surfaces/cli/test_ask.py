@@ -38,7 +38,7 @@ def test_a_thread_is_gone_on_with(shoal: Shoal) -> None:
 def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[str, ...]) -> None:
     assert shoal("ask", *named, stdin="hello").out.startswith("Hello!")
     empty = shoal("ask", *named, stdin="  \n")
-    assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text, or pipe one in.\n")
+    assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask. Give a text, or pipe one in.\n")
     not_text = shoal("ask", *named, stdin="\udcff\udcfe")
     told = "shoal: Standard input is not UTF-8 text. Name the file to read instead.\n"
     assert (not_text.code, not_text.err) == (1, told)
@@ -59,7 +59,7 @@ def test_too_much_input_is_told(shoal: Shoal) -> None:
 
 def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
     ran = shoal("ask", "--agent", "nobody", "hello")
-    assert (ran.code, ran.out, ran.err) == (1, "", "shoal: There is no agent 'nobody'. There are: main.\n")
+    assert (ran.code, ran.out, ran.err) == (1, "", "shoal: There is no agent 'nobody'. Agents: main.\n")
 
 
 def test_a_wrong_thread_id_is_told(shoal: Shoal) -> None:

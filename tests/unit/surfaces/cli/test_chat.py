@@ -59,7 +59,7 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, hom
     take_back = re.search(r"take back \w{8}", allowed.out)
     assert take_back is not None
     taken = shoal("chat", stdin=f"{take_back[0]}\n{take_back[0]}\n")
-    assert "The rule is taken back." in taken.out
+    assert "The rule is removed." in taken.out
     assert "No rule of this card is in force." in taken.out
     assert "overrides" not in rules.read_text()
     shoal("chat", "--thread", "terminal:local:other", stdin=f"{command}\n")
@@ -70,7 +70,7 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, hom
 def test_a_question_that_nobody_answers_is_left_and_told(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="run touch .git\n")
     assert ran.code == 1
-    assert re.search(r"shoal: a question waits: 'shoal approvals allow \w{26}' or deny\.", ran.err)
+    assert re.search(r"shoal: waiting for approval: 'shoal approvals allow \w{26}' or deny\.", ran.err)
 
 
 def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
@@ -78,7 +78,7 @@ def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
     assert ran.code == 0
     for words in (
         "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add a text: /steer TEXT",
-        "Nothing is running to steer", "Nothing waits for an answer.", "thread   terminal:local:main",
+        "Nothing is running to steer", "Nothing is waiting for an answer.", "thread   terminal:local:main",
         "There is no command /nonsense.",
     ):  # fmt: skip
         assert words in ran.out
@@ -99,4 +99,4 @@ def test_a_question_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
 
 def test_changed_files_are_told_without_ids(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
-    assert "[1 file changed; /undo shows what, and takes it back]" in ran.out
+    assert "[1 file changed; /undo shows and restores them]" in ran.out

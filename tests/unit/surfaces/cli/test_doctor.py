@@ -208,7 +208,7 @@ def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, ho
     (home / "shoal.db-wal").mkdir()
     found = findings(shoal)["database"]
     assert found["status"] == "fail"
-    assert found["todo"] == "Check its disk and its rights."
+    assert found["todo"] == "Check its disk and its permissions."
 
 
 def test_what_is_no_database_is_not_waited_for(shoal: Shoal, home: Path) -> None:
@@ -237,5 +237,8 @@ def test_an_account_whose_agent_does_not_exist_is_told(shoal: Shoal, home: Path)
     shoal("init")
     (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\nagent = 'nosuch'\n")
     found = findings(shoal)["discord main"]
-    assert (found["status"], found["message"]) == ("warn", "there is no agent 'nosuch'; the default one answers there.")
+    assert (found["status"], found["message"]) == (
+        "warn",
+        "there is no agent 'nosuch'; the default agent answers there.",
+    )
     assert "shoal agents create nosuch" in found["todo"]

@@ -70,4 +70,4 @@ def test_a_card_of_several_calls_says_why_once_and_how_to_answer_at_its_end() ->
 
 def test_a_card_of_staged_calls_says_that_nothing_is_done_yet() -> None:
     assert asked(2, staged=True)[0] == "  ? Not done yet, 2 of 2: bash"
-    assert asked(2, staged=True)[-1] == "  Write `do all` to do all of it, `do 1 2` for some, or `discard`."
+    assert asked(2, staged=True)[-1] == "  Write `do all` to do everything, `do 1 2` for some, or `discard`."

@@ -97,7 +97,7 @@ def test_lists_and_wrong_values_are_read_as_the_file_would_be(shoal: Shoal, home
     [
         ("openclaw.json", "belongs to another product (openclaw)"),
         ("webui.db", "'shoal import openwebui"),
-        ("thesis.tex", "holds other files (thesis.tex)"),
+        ("thesis.tex", "contains other files (thesis.tex)"),
     ],
 )
 def test_a_directory_of_something_else_is_left_alone(shoal: Shoal, home: Path, file: str, said: str) -> None:
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_said_and_not_written(shoal: Shoal, home: Path) -> None
         port = other.getsockname()[1]
         assert not is_free("127.0.0.1", port)
         ran = shoal("setup", "--set", f"web.port={port}")
-    assert f"Port {port} of 127.0.0.1 is used by another program." in ran.out
+    assert f"Another program uses port {port} of 127.0.0.1." in ran.out
     assert ran.code == 1
     assert str(port) not in (home / "shoal.toml").read_text()
 
@@ -147,7 +147,7 @@ def test_a_shoal_that_runs_has_to_be_stopped(shoal: Shoal, home: Path) -> None:
         ran = shoal("setup")
     finally:
         lock.release()
-    assert (ran.code, "A Shoal runs on" in ran.err) == (1, True)
+    assert (ran.code, "Shoal is running on" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_only_what_is_plainly_something_else_is_refused(value: str, wanted: str,
 
 def test_an_empty_key_and_an_hour_that_is_none_are_said(shoal: Shoal) -> None:
     ran = shoal("setup", "--provider", "openai", "--key", "-", stdin="\n")
-    assert (ran.code, "What --key names is empty." in ran.out) == (1, True)
+    assert (ran.code, "The value of --key is empty." in ran.out) == (1, True)
     ran = shoal("setup", "--brief", "noon")
-    assert (ran.code, "'noon' is no hour. Write it as 8, 8:00 or 20:30." in ran.out) == (1, True)
+    assert (ran.code, "'noon' is not a time of day. Write 8, 8:00 or 20:30." in ran.out) == (1, True)
 
 
 def test_a_brief_can_be_had_in_a_fresh_home_before_any_chat(shoal: Shoal) -> None:
     ran = shoal("setup", "--brief", "8")
-    assert (ran.code, "A brief comes on the page, first at " in ran.out) == (0, True), ran.out
+    assert (ran.code, "You will get a brief on the page, first at " in ran.out) == (0, True), ran.out
     (brief,) = json.loads(shoal("triggers", "list", "--json").out)
     assert (brief["name"], brief["schedule"], brief["thread"]) == ("daily-brief", "0 8 * * *", "web:lobby:brief")
 

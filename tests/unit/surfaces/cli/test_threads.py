@@ -34,7 +34,7 @@ def test_a_journal_of_a_newer_version_is_said_to_be_one_and_left_alone(shoal: Sh
 
 def test_a_home_without_a_database_lists_nothing(shoal: Shoal, home: Path) -> None:
     shoal("init")
-    assert shoal("threads", "list").out == "There are no threads yet.\n"
+    assert shoal("threads", "list").out == "No threads yet.\n"
     for words in ("threads list", "approvals list", "triggers list", "triggers next", "audit tail", "usage"):
         assert json.loads(shoal(*words.split(), "--json").out) == []
     assert not (home / "shoal.db").exists()
@@ -115,7 +115,7 @@ def test_memory_is_forgotten_and_brought_back(shoal: Shoal, home: Path) -> None:
     assert shoal("memory", "forget", "Likes tea.").code == 0
     assert file.read_text() == "- has a boat\n"
     assert "-- likes tea" in shoal("memory", "changes").out
-    assert "Taken back in data/MEMORY.md" in shoal("memory", "undo").out
+    assert "Undone in data/MEMORY.md" in shoal("memory", "undo").out
     assert file.read_text() == "- likes tea\n- has a boat\n"
     assert "nothing left" in shoal("memory", "undo").out
     assert shoal("memory", "forget", "likes coffee").code == 1
@@ -138,7 +138,7 @@ def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> Non
     assert problem["problem"].replace("`", "'") in checked.out
     assert problem["path"].endswith("SKILL.md")
     assert checked.code == 1
-    assert "fail: Skill 'bad' is left out" in checked.out
+    assert "fail: Skill 'bad' is skipped" in checked.out
     (home / "data/skills/bad/SKILL.md").unlink()
     assert shoal("skills", "check").code == 0
 
@@ -199,7 +199,7 @@ def test_the_budget_is_lifted_for_the_day(shoal: Shoal) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_a_conversation_is_saved_and_restored(shoal: Shoal, home: Path) -> None:
-    assert shoal("threads", "snapshot", "list", THREAD).out == "Nothing was saved here yet.\n"
+    assert shoal("threads", "snapshot", "list", THREAD).out == "Nothing saved here yet.\n"
     assert "Saved as" in shoal("threads", "snapshot", "save", THREAD).out
     (saved,) = json.loads(shoal("threads", "snapshot", "list", THREAD, "--json").out)
     assert saved["description"].endswith("beginning: what time is it?")
@@ -214,7 +214,7 @@ def test_a_conversation_is_saved_and_restored(shoal: Shoal, home: Path) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_a_thread_without_artifacts_says_so(shoal: Shoal) -> None:
-    assert shoal("threads", "artifacts", THREAD).out == "The thread has no artifacts.\n"
+    assert shoal("threads", "artifacts", THREAD).out == "This thread has no artifacts.\n"
     assert json.loads(shoal("threads", "artifacts", THREAD, "--json").out) == []
 
 
@@ -222,7 +222,7 @@ def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> N
     shoal("ask", "--thread", "terminal:local:x", "hello")
     ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
     assert ran.code == 1
-    assert "'after' has to be a whole number from 0 to 4.61169e+18" in ran.err
+    assert "'after' must be a whole number from 0 to 4.61169e+18" in ran.err
 
 
 @pytest.mark.usefixtures("asked")

@@ -60,7 +60,7 @@ async def test_read_numbers_the_lines(context: ToolContext) -> None:
 async def test_read_shows_a_part_and_how_to_go_on(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("".join(f"line {number}\n" for number in range(1, 11)))
     output = await run(read_tool(VIEW), context, path="f", offset=3, limit=2)
-    assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Go on with offset 5.]"
+    assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Continue with offset 5.]"
     assert (await run(read_tool(), context, path="f", offset=10)).text.endswith("[Lines 10 to 10 of 10.]")
     with pytest.raises(ToolError, match="has 10 lines, so there is no line 11"):
         await run(read_tool(), context, path="f", offset=11)
@@ -200,7 +200,7 @@ async def test_what_stands_for_a_secret_is_never_written_over_it(context: ToolCo
     path = context.mounts[0].host / ".env"
     path.write_text("KEY=canary-4711\nMODE=dev\n")
     shown = "KEY=[redacted:secret]\nMODE=prod\n"
-    with pytest.raises(ToolError, match="stands for a secret"):
+    with pytest.raises(ToolError, match="is a placeholder for a hidden secret"):
         await run(write_tool(locks), context, path=".env", content=shown)
     edit = edit_tool(locks)
     with pytest.raises(ToolError, match="Edit the other lines"):

@@ -112,7 +112,7 @@ def test_no_text_ends_its_mark(source: str, text: str) -> None:
 
 async def test_long_pages_are_cut_and_say_so(tmp_path: Path) -> None:
     output = await read(tmp_path, Pages(b"x" * 60_000, "text/plain"))
-    assert "[The page goes on.]" in output.text
+    assert "[The page continues.]" in output.text
     assert output.text.count("x") < 50_020
 
 
@@ -245,7 +245,7 @@ async def test_more_results_than_twenty_are_refused_and_trouble_is_told(tmp_path
         await search(tmp_path, Pages(), count=21)
     with pytest.raises(ToolError, match="brave_api_key"):
         await search(tmp_path, Pages(status=401), "key")
-    with pytest.raises(ToolError, match="cannot be read"):
+    with pytest.raises(ToolError, match="unreadable answer"):
         await search(tmp_path, Pages(b"<html>"), "key")
     with pytest.raises(ToolError, match="DuckDuckGo"):
         await search(tmp_path, Pages(status=202))

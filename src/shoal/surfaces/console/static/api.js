@@ -1,13 +1,13 @@
-// The HTTP API as docs/http.md describes it: one function a call.
+// The HTTP API as docs/http.md describes it: one function per call.
 
 import { pageKey } from "./key.js";
 import { me } from "./me.js";
 import { readStream } from "./sse.js";
 
-const SILENCE_MS = 60_000; // a live stream says something more often than this
+const SILENCE_MS = 60_000; // a live stream sends something more often than this
 const ANSWER_MS = 600_000; // a model may think for long
 
-/** A call that the server answered with an error, or that never reached it (status 0). */
+/** A call that failed on the server, or never reached it (status 0). */
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -25,7 +25,7 @@ async function check(response) {
     code = body.error || code;
     message = body.message || message;
   } catch {
-    // no JSON: the status has to do
+    // not JSON: only the status is known
   }
   throw new ApiError(response.status, code, message);
 }
@@ -49,7 +49,7 @@ async function ask(method, path, body) {
   return response;
 }
 
-/** Send a file; `told` gets how much of it is on its way, from 0 to 1. fetch cannot tell that. */
+/** Send a file; `told` gets the sent share, from 0 to 1, which fetch does not report. */
 function sendFile(path, file, told) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
@@ -69,7 +69,7 @@ async function whole(read) {
   try {
     return await read();
   } catch {
-    throw new ApiError(0, "unreachable", "The connection broke before the answer was whole.");
+    throw new ApiError(0, "unreachable", "The connection broke before the answer was complete.");
   }
 }
 
@@ -85,28 +85,28 @@ async function readText(path) {
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
-/** An address that the browser loads by itself, without a header: the ticket shows who asks. */
+/** A URL that the browser loads without our header: the ticket identifies the caller. */
 const loaded = (address) => (me.ticket ? `${address}${address.includes("?") ? "&" : "?"}ticket=${me.ticket}` : address);
 
-/** Where one of a thread's files can be fetched, by the path the journal has for it; empty for any other file. */
+/** The URL of a thread's file by its path in the journal; empty for any other file. */
 export function fileAddress(thread, path) {
   const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
   return name ? threadFileAddress(thread, name) : "";
 }
 
-/** Where a file of a thread can be fetched, by the path that the list of its files has. */
+/** The URL of a thread's file by its path in the list of files. */
 export const threadFileAddress = (thread, path) => loaded(`${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`);
 
-/** Where a picture can be fetched, by the path that an answer has for it. */
+/** The URL of a picture by its path in an answer. */
 export const pictureAddress = (thread, path) => loaded(`${at(thread)}/picture?${new URLSearchParams({ path })}`);
 
-/** Where a turn's answer can be heard. */
+/** The URL of a turn's spoken answer. */
 export const speechAddress = (thread, turn) => loaded(`${at(thread)}/turns/${encodeURIComponent(turn)}/speech`);
 
-/** Where the whole of a tool's result can be fetched. */
+/** The URL of a tool's whole result. */
 export const artifactAddress = (thread, artifact) => loaded(`${at(thread)}/artifacts/${encodeURIComponent(artifact)}`);
 
-/** Where a thread can be fetched as a document. */
+/** The URL of a thread's export. */
 export const exportAddress = (thread, format) => loaded(`${at(thread)}/export?format=${format}`);
 
 const atFiles = (agent, path = "") => `/api/agents/${encodeURIComponent(agent)}/files${path && `/${path.split("/").map(encodeURIComponent).join("/")}`}`;
@@ -231,14 +231,14 @@ export const api = {
   audit: async (limit) => (await call("GET", `/api/audit?limit=${limit}`)).reverse(),
   verifyAudit: () => call("GET", "/api/audit/verify"),
 
-  /** Ask what a comparison has no answer to yet, for as long as this is not aborted; `take` gets what each answer came to. */
+  /** Ask the open calls of a comparison until aborted; `take` gets each answer. */
   runComparison: (id, { signal, take }) =>
     readStream({ url: `/api/comparisons/${encodeURIComponent(id)}/run`, method: "POST", silenceMs: ANSWER_MS, signal, check, take }),
 
-  /** Follow a thread's events after `seq` until the stream ends; throws ApiError when it is refused. */
+  /** Follow a thread's events after `seq` until the stream ends; throws ApiError if it is refused. */
   follow: (thread, seq, { signal, opened, take }) =>
     readStream({ url: `${at(thread)}/events?after=${seq}`, lastEventId: seq, silenceMs: SILENCE_MS, signal, check, opened, take }),
 
-  /** Follow which lists change, `{changed: ["threads", "approvals"]}`, until the stream ends; throws ApiError when it is refused. */
+  /** Follow changes of lists, `{changed: ["threads", "approvals"]}`, until the stream ends; throws ApiError if it is refused. */
   followChanges: ({ signal, take }) => readStream({ url: "/api/changes", silenceMs: SILENCE_MS, signal, check, take }),
 };

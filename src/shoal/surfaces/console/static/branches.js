@@ -1,11 +1,11 @@
-// Which of a journal's events are on the branch that is shown, and the other branches beside it. Pure.
+// The journal's events on the shown branch, and the other branches next to it. Pure.
 //
-// A `branched` event goes on from right after the event it names, every other one from the one before it.
+// A `branched` event follows the event that it names; every other event follows the one before it.
 
-/** Pairs of the number of a `branched` event and of the event it goes on from, oldest first. */
+/** Pairs of the numbers of a `branched` event and of the event it follows, oldest first. */
 const branchings = (events) => events.filter((event) => event.type === "branched").map((event) => [event.seq, event.data.after]);
 
-/** The ranges [first, last] of the branch that ends with event `seq`, the newest first. */
+/** The ranges [first, last] of the branch that ends with event `seq`, newest first. */
 function ranges(seq, begun) {
   const found = [];
   for (const [at, after] of begun.toReversed()) {
@@ -19,7 +19,7 @@ function ranges(seq, begun) {
 
 const within = (spans, seq) => spans.some(([first, last]) => first <= seq && seq <= last);
 
-/** The events of the branch that the last of `events` is on. */
+/** The events on the branch of the last event. */
 export function pathOf(events) {
   const begun = branchings(events);
   if (!begun.length) return events;
@@ -27,7 +27,7 @@ export function pathOf(events) {
   return events.filter((event) => within(spans, event.seq));
 }
 
-/** Of each turn that has others in its place: turn id -> {at, tips}, `tips` the end of each one's branch. */
+/** For each turn with alternatives: turn id -> {at, tips}, where `tips` are the ends of their branches. */
 export function siblingsOf(events) {
   const begun = branchings(events);
   const found = new Map();

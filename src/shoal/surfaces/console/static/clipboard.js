@@ -1,6 +1,6 @@
-// Putting text on the clipboard.
+// Copy text to the clipboard.
 
-/** Put text on the clipboard; false when the browser refuses. Pages without TLS have only the old way. */
+/** Copy text to the clipboard; false if the browser refuses. Pages without TLS need the older API. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

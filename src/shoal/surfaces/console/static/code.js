@@ -1,4 +1,4 @@
-// Code in colours: the highlighter and each language are loaded when the first block of it is seen.
+// Syntax highlighting. The highlighter and each language are loaded with the first block that needs them.
 
 import "./vendor/purify.min.js";
 
@@ -22,7 +22,7 @@ function load(language) {
   return known.get(language);
 }
 
-/** Colour a `code` element that shows text of a language; one that is not known stays as it is. */
+/** Highlight a `code` element in a language; text in an unknown language stays plain. */
 export async function colour(code, name) {
   const language = ALIASES[name.toLowerCase()] || name.toLowerCase();
   const text = code.textContent;
@@ -34,6 +34,6 @@ export async function colour(code, name) {
     const coloured = globalThis.DOMPurify.sanitize(value, clean);
     if (coloured.textContent === text) code.replaceChildren(coloured);
   } catch {
-    known.delete(language); // plain code can be read too; the next block tries again
+    known.delete(language); // the code stays plain; the next block tries again
   }
 }

@@ -1,10 +1,10 @@
-// The view library's names in one place, and components that only render when what they show has changed.
+// The view library's names in one place, and components that render only when their properties change.
 
 import { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
 
 export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
-/** The view, rendered again only when one of its properties is another object or value. */
+/** A view that renders again only if a property is a different object or value. */
 export function memo(view) {
   return class extends Component {
     shouldComponentUpdate(next) {

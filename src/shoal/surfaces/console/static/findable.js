@@ -1,29 +1,29 @@
-// What the search leads to besides threads and messages: settings and actions, each with the words by which people look for it.
+// What the search finds besides threads and messages: settings and actions, with the words people search for.
 
 import { prefer } from "./preferences.js";
 import { PLACES } from "./views/shell.js";
 
-/** Words of a question that say nothing of what is sought. */
+/** Words of a query that carry no meaning. */
 const FILLERS = new Set("a an the i my me it this that to of for in on at is are be do does can how what where which when with and or not don dont set add make get show find open see turn use change edit configure".split(" "));
 
-/** A word without the ending that grammar gave it: "asking" is found by "ask", "prices" by "pric". Pure. */
+/** The stem of a word: "asking" becomes "ask", "prices" "pric". Pure. */
 export function stem(word) {
   const bare = word.replace(/(?:ing|ed|es|er|s)$/, "");
   if (bare.length < 3 || bare === word) return word;
   return bare.at(-1) === bare.at(-2) && bare.length > 3 ? bare.slice(0, -1) : bare;
 }
 
-/** The words of a question that count; all of them where none does. Pure. */
+/** The meaningful words of a query, or all of them if none is. Pure. */
 export function meaningful(text) {
   const words = text.toLowerCase().split(/[^\p{L}\p{N}/#@._-]+/u).filter(Boolean);
   const counting = words.filter((word) => !FILLERS.has(word));
   return counting.length ? counting : words;
 }
 
-/** Whether a name or its key words have each word of a question, in any of its forms. Pure. */
+/** Whether a name or its keywords contain each word of a query, in any form. Pure. */
 export const means = (text, words) => words.every((word) => text.toLowerCase().includes(word) || text.toLowerCase().includes(stem(word)));
 
-/** What is set inside a place: the place, what is set there, the words by which people look for it. */
+/** Settings: the place, the name, and words people search for. */
 export const SETTINGS = [
   ["schedules", "Daily brief", "morning summary digest news every day mail"],
   ["schedules", "New schedule", "remind reminder cron timer recurring later alarm"],
@@ -33,7 +33,7 @@ export const SETTINGS = [
   ["agents", "Which agent answers in which chat", "bind binding channel group mention listen who answers telegram discord slack"],
   ["access", "Tokens for scripts and other people", "token api key secret password login sign in curl script openai client"],
   ["access", "People who may write", "pair pairing code user guest stranger invite share block allow access phone family"],
-  ["permissions", "Stop asking for a command", "ask less always allow never again stop asking prompt approve automatically trust yolo annoying confirm"],
+  ["permissions", "Stop asking about a command", "ask less always allow never again stop asking prompt approve automatically trust yolo annoying confirm"],
   ["permissions", "Your rules", "allow deny forbid block command domain path rule"],
   ["permissions", "Profiles", "open guarded standard locked sandbox safe security read only"],
   ["memory", "Forget something", "forget delete remove personal data privacy gdpr erase wrong"],
@@ -48,11 +48,11 @@ export const SETTINGS = [
   ["skills", "Install a skill", "ability procedure how-to instructions clawhub upload"],
 ];
 
-/** What can be done at once; `thread` where it needs one that is open. */
+/** Actions; `thread` if one needs an open thread. */
 export const ACTIONS = [
   { key: "dark", name: "Use the dark theme", words: "dark night black colours appearance mode look display", act: () => prefer({ theme: "dark" }) },
   { key: "light", name: "Use the light theme", words: "light day white bright colours appearance mode look display", act: () => prefer({ theme: "light" }) },
-  { key: "system", name: "Use the theme of the system", words: "automatic default colours appearance mode look display", act: () => prefer({ theme: "system" }) },
+  { key: "system", name: "Use the system theme", words: "automatic default colours appearance mode look display", act: () => prefer({ theme: "system" }) },
   { key: "hide", name: "Hide the list of threads", words: "sidebar rail collapse focus full width", act: ({ hideRail }) => hideRail(true) },
   { key: "options", name: "Rename, pin or archive this thread", words: "title name keep favourite hide away options", thread: true, act: ({ manage }) => manage() },
   { key: "export", name: "Export this thread", words: "download save markdown html json share copy pdf print", thread: true, act: ({ manage }) => manage() },
@@ -61,7 +61,7 @@ export const ACTIONS = [
   { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
 ];
 
-/** Names of the places, settings and actions that a question means. Pure. */
+/** Places, settings and actions that match a query. Pure. */
 export function meant(text) {
   const words = meaningful(text);
   const has = (name, others) => words.length > 0 && means(`${name} ${others}`, words);

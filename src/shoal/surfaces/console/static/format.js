@@ -1,4 +1,4 @@
-// How times, numbers and names are written.
+// Format times, numbers and names.
 
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "narrow" });
 const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
@@ -13,7 +13,7 @@ export function ago(iso, nowMs = Date.now()) {
   return "now";
 }
 
-/** "5m", "2h", "3d": how long ago, where there is little room. */
+/** "5m", "2h", "3d": how long ago, for narrow places. */
 export function age(iso, nowMs = Date.now()) {
   const seconds = (nowMs - Date.parse(iso)) / 1000;
   if (!Number.isFinite(seconds)) return "";
@@ -21,7 +21,7 @@ export function age(iso, nowMs = Date.now()) {
   return found ? `${Math.floor(seconds / found[1])}${found[0] === "month" ? "mo" : found[0][0]}` : "now";
 }
 
-// Making a formatter takes far longer than using it.
+// Creating a formatter is far slower than using it.
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "medium" });
@@ -63,7 +63,7 @@ export function count(number) {
 /** "1 file", "3 files". */
 export const files = (number) => `${number.toLocaleString("en")} ${number === 1 ? "file" : "files"}`;
 
-/** US dollars; a dash where no price is known, never 0. */
+/** US dollars; a dash for an unknown price, never 0. */
 export function dollars(usd) {
   if (usd === null || usd === undefined) return "–";
   return usd < 0.01 && usd > 0 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
@@ -74,10 +74,10 @@ export function bytes(size) {
   return size < 1_048_576 ? `${(size / 1024).toFixed(0)} KB` : `${(size / 1_048_576).toFixed(1)} MB`;
 }
 
-// An id that a program made: a ULID, one of the page's own, or hexadecimal digits; nothing that a person would read.
+// A generated id: a ULID, one of the page's own, or hexadecimal digits.
 const MADE_ID = /^(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-hjkmnp-tv-z]{26}|[0-9a-z]{8,9}-[0-9a-z]{6,16}|[0-9a-f-]{16,})$/;
 
-/** The name a thread goes by: its title, else the last part of its id where a person gave it. */
+/** A thread's name: its title, or the last part of its id if a person chose it. */
 export function threadName(info, thread = info?.thread || "") {
   if (info?.title) return info.title;
   let name = thread.split(":").slice(2).join(":");
@@ -89,21 +89,21 @@ export function threadName(info, thread = info?.thread || "") {
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
 
-/** The order of two names as people expect it: agent-2 before agent-10. Pure. */
+/** Natural order of names: agent-2 before agent-10. Pure. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;
 
 export const BRIEF = "daily-brief"; // the name of the schedule that sends the daily brief
 
-/** A schedule's name as it is shown. Pure. */
+/** A schedule's display name. Pure. */
 export const scheduleName = (name) => (name === BRIEF ? "Daily brief" : name);
 
-/** A sentence for chats as it is told on the page, where the details it speaks of stand below it. Pure. */
+/** A message for chats, without its pointer to the page. Pure. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
-/** A path as people know it: of a file that was sent its name, without the id that keeps it apart from others. Pure. */
+/** A path for people; of a sent file only the name, without its unique id. Pure. */
 export const shownPath = (path) => visible(path).replace(/^\/?attachments\/[0-9A-HJKMNP-TV-Z]{26}-/, "");
 
-/** A line of Markdown without its marks: links and pictures by their words. Pure. */
+/** A line of Markdown as plain text. Pure. */
 export const plain = (text) =>
   text
     .replace(/!?\[([^\]]*)\]\([^)\s]*\)|\[\^\w+\]:?/g, "$1")
@@ -125,10 +125,10 @@ export function dayGroup(iso, now = new Date()) {
 /** A model's window, in thousands of tokens: "128k", "1M". */
 export const windowSize = (tokens) => (tokens >= 1_000_000 ? `${+(tokens / 1_000_000).toFixed(1)}M` : `${Math.round(tokens / 1000)}k`);
 
-/** A number from 0 to 7 that is the same for the same name: the colour of its mark. */
+/** A number from 0 to 7 derived from a name: its colour. */
 export const hueOf = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 997, 7) % 8;
 
-/** One line that says what a call is about: its main argument, or all of them. */
+/** A one-line summary of a call: its main argument, or all of them. */
 export function summary(argumentsJson) {
   let parsed;
   try {
@@ -147,7 +147,7 @@ function oneLine(text) {
   return line.length > 160 ? `${line.slice(0, 159)}…` : line;
 }
 
-/** Arguments for reading, as `[label, text]`: a single text as it is, others as indented JSON where they are JSON. */
+/** Arguments as `[label, text]`: a single text as it is, others as indented JSON. */
 export function readable(argumentsJson) {
   try {
     const parsed = JSON.parse(argumentsJson);
@@ -159,7 +159,7 @@ export function readable(argumentsJson) {
   }
 }
 
-// Characters that change how others are shown or that show as nothing: a command must look like what it is.
+// Invisible characters and those that change how others look: a command must look like what it is.
 const hidden =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
@@ -168,10 +168,10 @@ export function visible(text) {
   return text.replace(hidden, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-// What separates or shows as nothing in a name: any space but a single one between other characters.
+// Spaces in a name other than a single one between other characters.
 const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?= )/gu;
 
-/** A name of a file or the like as it can be told from its surroundings: no part of it shows as nothing. Pure. */
+/** A file name or the like with every part of it visible. Pure. */
 export function shownName(name) {
   const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   return visible(name).replace(blank, written) || "(a name without characters)";

@@ -1,6 +1,6 @@
-// When the page is drawn: once a frame, however fast text streams in.
+// Draw the page once per frame, however fast text streams in.
 
-const REST_SHARE = 7; // between two drawings of text that streams in, so many times what the last one took
+const REST_SHARE = 7; // pause between drawings of streamed text, as a multiple of the last one's duration
 const REST_MS_MAX = 300;
 const HIDDEN_MS = 200; // a hidden page has no frames
 
@@ -17,8 +17,8 @@ export class Frames {
     };
   }
 
-  /** `isLive`: text that streams in. Drawing it takes an eighth of the time at most, so that many tabs on a slow machine
-   * show it in larger pieces instead of keeping each other from drawing anything. */
+  /** `isLive`: streamed text. Drawing it takes at most an eighth of the time, so that many tabs on a slow machine show
+ * larger pieces instead of blocking each other. */
   ask(isLive) {
     if (this.asked) return;
     const { atMs, tookMs } = this.drawn;

@@ -1,4 +1,4 @@
-// What people do with threads beside talking in them; each returns what went wrong, or nothing.
+// Actions on threads; each returns an error message, or nothing.
 
 import { api } from "./api.js";
 import { TAIL_EVENTS } from "./session.js";
@@ -7,7 +7,7 @@ import { foldEarlier } from "./store.js";
 
 const BATCH_EVENTS = 5_000; // most that one call gives
 
-/** Who is to answer in a thread: from its first message on where it is new, else from the next turn on. */
+/** Choose who answers in a thread: from its first message if it is new, otherwise from the next turn on. */
 export async function choose(session, thread, choice) {
   const { views, choices } = session.state;
   if (!views[thread]?.missing) return changeThread(session, thread, choice);
@@ -24,7 +24,7 @@ export async function changeThread(session, thread, fields) {
   return problem;
 }
 
-/** Delete a thread for good. */
+/** Delete a thread permanently. */
 export async function deleteThread(session, thread) {
   const problem = await session.attempt(() => api.deleteThread(thread));
   if (problem) return problem;
@@ -37,7 +37,7 @@ export async function deleteThread(session, thread) {
   return "";
 }
 
-/** Read so much of a thread's past that it has event `seq`. */
+/** Load a thread's past back to event `seq`. */
 export async function loadBackTo(session, thread, seq) {
   const { firstSeq } = session.state.views[thread].state;
   if (!firstSeq || seq >= firstSeq) return "";

@@ -1,10 +1,10 @@
-// The page's key: the other half of its cookie, which every port of this host sees and which does nothing alone. Signing in
-// puts it into the address once; from then on it is in this origin's storage, and goes along with each call.
+// The page's key: the second half of its cookie, which every port of this host sees and which is useless alone. Signing in
+// puts it into the URL once; from then on it is in this origin's storage and is sent with each call.
 
 const NAME = "shoal-key";
 const FOR_WORKER = "shoal-key-1"; // the service worker has no localStorage
 
-let fresh = ""; // from the address, not yet shown to be good
+let fresh = ""; // from the URL, not verified yet
 
 function stored() {
   try {
@@ -14,10 +14,10 @@ function stored() {
   }
 }
 
-/** What a call shows in the header X-Shoal. */
+/** The value of a call's header X-Shoal. */
 export const pageKey = () => fresh || stored();
 
-/** Take the key out of the address. */
+/** Move the key out of the URL. */
 export function takeKey() {
   const address = new URL(location.href);
   fresh = address.searchParams.get("key") || "";
@@ -26,19 +26,19 @@ export function takeKey() {
   history.replaceState(history.state, "", address);
 }
 
-/** Keep the key that the server took. */
+/** Store the key that the server accepted. */
 export function keepKey() {
   const key = pageKey();
   try {
     localStorage.setItem(NAME, key);
     fresh = "";
   } catch {
-    // it is good until the page is left
+    // it works until the page is left
   }
   self.caches?.open(FOR_WORKER).then((cache) => cache.put("/key", new Response(key))).catch(() => {});
 }
 
-/** Drop a key from the address that the server did not take; whether an older one is left to try. */
+/** Drop a key from the URL that the server rejected; returns whether an older one is left to try. */
 export function dropKey() {
   const isOther = Boolean(fresh) && fresh !== stored();
   fresh = "";

@@ -1,4 +1,4 @@
-// The page: which place is shown, and the session behind it.
+// The page: the current place, and the session behind it.
 
 import { api } from "./api.js";
 import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
@@ -23,7 +23,7 @@ const PARTS = ["files", "context"];
 const WIDE = "(min-width: 48rem)";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Where an address leads: `{place, thread, part, seq}`; an empty one to what stands today, an unknown one to the last thread. Pure but for `last`. */
+/** Parse a URL hash into `{place, thread, part, seq}`; an empty one leads to Today, an unknown one to the last thread. Pure except for `last`. */
 export function routeOf(hash, last) {
   const [place, thread, part, seq] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) {
@@ -58,13 +58,13 @@ function useRoute() {
     try {
       localStorage.setItem(LAST, route.thread);
     } catch {
-      // the page opens with a new thread then
+      // the page then opens a new thread
     }
   }, [route]);
   return route;
 }
 
-/** The time, anew every `ms` while `on`, for words like "5m ago". */
+/** The current time, updated every `ms` while `on`, for texts like "5m ago". */
 function useTime(ms, on) {
   const [time, setTime] = useState(() => Date.now());
   useEffect(() => {
@@ -79,8 +79,8 @@ function useTime(ms, on) {
 function App({ session }) {
   const [state, setState] = useState(session.state);
   const [drawer, setDrawer] = useState(false);
-  const [hidden, setHidden] = useState(() => readJson(localStorage, RAIL) === "hidden"); // the list, where it would have room
-  const [dialog, setDialog] = useState(null); // {name, ...} of what stands before the page
+  const [hidden, setHidden] = useState(() => readJson(localStorage, RAIL) === "hidden"); // the list, on a wide screen
+  const [dialog, setDialog] = useState(null); // {name, ...} of the open dialog
   const route = useRoute();
   const minute = useTime(30_000, true);
   const second = useTime(1_000, state.link === "offline");
@@ -119,9 +119,9 @@ function App({ session }) {
   useEffect(() => {
     if (drawer || !returning.current) return;
     returning.current = false;
-    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
+    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now is it visible
   }, [drawer, hidden]);
-  const rail = useMemo( // while text streams in there is nothing new in it
+  const rail = useMemo( // streamed text does not change it
     () => html`<${Rail} older=${() => session.loadOlder()} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
       manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />`,
     [state.threads, state.hasOlder, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
@@ -150,7 +150,7 @@ const dialogs = {
 };
 
 function skip(event) {
-  event.preventDefault(); // the address names the thread; only the focus moves
+  event.preventDefault(); // the URL names the thread; only the focus moves
   (document.getElementById("message") || document.getElementById("main")).focus();
 }
 
@@ -163,7 +163,7 @@ const titleOf = (state, thread) => {
   return info ? threadName(info) : "New thread";
 };
 
-/** Who answers in a thread: the agent, and the model where one was chosen or has answered. */
+/** Who answers in a thread: the agent, and the model if one was chosen or has answered. */
 function answererOf(info, choice, view) {
   const last = view && [...view.state.turns.values()].at(-1);
   const agent = choice?.agent || info?.agent || last?.agent || me.answers_as;
@@ -190,11 +190,11 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
       ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Options of this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Thread options" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;
-  if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Kept in this thread" : "The window"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
+  if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Files of this thread" : "Context"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
   return html`
     ${top}
     ${known && !empty && html`<${Log} key=${`log ${thread}`} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} sends=${state.sends} at=${route.seq ? route : null} />`}
@@ -215,14 +215,14 @@ function Welcome({ choose, answerer, chooseAnswerer }) {
   useEffect(() => {
     if (!isOwner()) return;
     api.info().then((info) => setAsks(info.asks), () => {});
-    api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // without, the page says less
+    api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // otherwise the page says less
   }, []);
   return html`
     <div class="log welcome">
       <div class="column">
-        <h2>What shall we do?</h2>
+        <h2>What can I help you with?</h2>
         <p>The agent can look around its workspace, read and write files and run commands. ${asks}</p>
-        ${isDemo && html`<p class="panel is-ask">No model is set up yet, so a demo answers that knows a few sentences. <a href="#/setup">Set one up</a></p>`}
+        ${isDemo && html`<p class="panel is-ask">No model is set up yet. A demo with a few fixed sentences answers. <a href="#/setup">Set one up</a></p>`}
         ${canTalk() && html`<p class="answers">Answered by <button type="button" class="plain" onClick=${chooseAnswerer}>${answerer} ${icon("chevron")}</button></p>`}
         <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
       </div>
@@ -268,11 +268,11 @@ function SignedOut({ reason }) {
 }
 
 function Away() {
-  return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page is tried again by itself.</p></main>`;
+  return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page retries by itself.</p></main>`;
 }
 
 const app = document.getElementById("app");
-app.replaceChildren(); // what stood there until now
+app.replaceChildren(); // the previous content
 const show = (view) => render(view, app);
 
 takeKey();
@@ -284,6 +284,6 @@ try {
   show(html`<${App} session=${session} />`);
 } catch (error) {
   if (!error.status) throw error;
-  await api.signOut().catch(() => {}); // else the address would lead here again, by a cookie without its key
+  await api.signOut().catch(() => {}); // otherwise the URL would lead here again, with a cookie without its key
   show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);
 }

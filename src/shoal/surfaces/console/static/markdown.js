@@ -1,5 +1,5 @@
-// From a model's markdown to nodes that cannot do anything: raw HTML is shown as text, links are checked, images from
-// elsewhere are links. Only pictures of the thread and of its agent are shown.
+// Render a model's Markdown as safe nodes: raw HTML is shown as text, links are checked, and images from elsewhere become
+// links. Only pictures of the thread and of its agent are shown.
 
 import "./vendor/purify.min.js";
 import { Marked, Tokenizer } from "./vendor/marked.js";
@@ -32,14 +32,14 @@ const PICTURE = /^(?![a-z][a-z0-9+.-]*:|\/\/)[^?#]+\.(?:png|jpe?g|gif|webp|avif)
 
 const WINDOW = 500;
 
-/** Where one of the signs stands first, looking a little ahead: marked asks at each piece of text. */
+/** The first position of one of the signs, within a short lookahead: marked asks at each piece of text. */
 function firstOf(text, ...signs) {
   const near = text.slice(0, WINDOW);
   const found = signs.map((sign) => near.indexOf(sign)).filter((at) => at >= 0);
   return found.length ? Math.min(...found) : text.length > WINDOW ? WINDOW - 2 : undefined;
 }
 
-// ---- what GitHub's markdown has beside marked's: formulas and footnotes ----
+// ---- GitHub's additions to Markdown: formulas and footnotes ----
 
 const blockMath = {
   name: "blockMath",
@@ -57,25 +57,25 @@ const inlineMath = {
   level: "inline",
   start: (text) => firstOf(text, "$", "\\("),
   tokenizer(text) {
-    // a dollar before a space or after one, or before a digit, is money
+    // a dollar sign next to a space or before a digit is money
     const found = /^(?:\$\$([^\n]{1,2000}?)\$\$|\$(?![\s$])((?:\\.|[^\\$\n]){1,1000}?)(?<!\s)\$(?!\w)|\\\(([^\n]{1,1000}?)\\\))/.exec(text);
     return found ? { type: "inlineMath", raw: found[0], text: (found[1] ?? found[2] ?? found[3]).trim() } : undefined;
   },
   renderer: ({ text }) => `<code class="math">${escapeHtml(text)}</code>`,
 };
 
-// ---- what our Markdown has beside CommonMark: tokens, and emphasis next to CJK characters ----
+// ---- our additions to CommonMark: tokens, and emphasis next to CJK characters ----
 
 const KEPT = /\ue000(\d+)\ue001/g;
 const KEPT_START = /^\ue000(\d+)\ue001/;
-const MARKS_MAX = 1000; // of one block; more are nobody's emphasis, and marked takes quadratic time over them
-let kept = []; // of the text that is rendered now: its tokens that have marks
+const MARKS_MAX = 1000; // per block; more are not real emphasis, and marked takes quadratic time for them
+let kept = []; // tokens with marks in the text being rendered
 
-/** The text with each token that has marks replaced, but for those in a link's address. */
+/** Replace each token that has marks, except in a link's URL. */
 function withTokensKept(text) {
   let out = "";
   let at = 0;
-  const numbers = new Map(); // one for each token, so that a link's label is the same where it is defined
+  const numbers = new Map(); // one per token, so that a link's label matches its definition
   for (const token of tokensIn(text)) {
     const before = text.slice(Math.max(0, token.start - 2), token.start);
     if (!/[*_~]/.test(token.text) || before.endsWith("](") || (token.isUrl && before.endsWith("<"))) continue;
@@ -90,7 +90,7 @@ function withTokensKept(text) {
 const restored = (html) => html.replace(KEPT, (whole, number) => (kept[number] ? escapeHtml(kept[number].raw) : whole));
 const restoredText = (text) => text.replace(KEPT, (whole, number) => kept[number]?.raw ?? whole);
 
-/** The text with the marks of overfull blocks escaped. */
+/** Escape the marks of blocks with too many of them. */
 function tamed(text) {
   return text
     .split(/(\n[ \t]*\n)/)
@@ -118,7 +118,7 @@ const token = {
 
 let pairs = { masked: null, found: null };
 
-/** A styled part that begins here, of the paragraph that is read now. */
+/** A styled part that begins here in the current paragraph. */
 function styledPart(lexer, text, masked) {
   if (pairs.masked !== masked) pairs = { masked, found: emphasisIn(masked) };
   const pair = pairs.found.get(masked.length - text.length);
@@ -131,7 +131,7 @@ function styledPart(lexer, text, masked) {
   return { type: pair.kind, raw, text: inner, tokens };
 }
 
-let notes = []; // of the text that is rendered now: {id, html}, in the order of their numbers
+let notes = []; // notes of the text being rendered: {id, html}, in the order of their numbers
 
 function numberOf(id) {
   const at = notes.findIndex((note) => note.id === id);
@@ -163,14 +163,14 @@ const noteText = {
   },
 };
 
-/** The address of a link's label, which counts as referred to from now on. */
+/** The URL of a link's label, which counts as used from now on. */
 function referred(links, label) {
   const found = Object.hasOwn(links, label) ? links[label] : undefined;
   if (found) found.isReferred = true;
   return found;
 }
 
-/** Break lines at `<br>` in a table's cell, where Markdown has no other way. */
+/** Break lines at `<br>` in a table cell, where Markdown has no other way. */
 function breakLines(tokens) {
   for (const token of tokens ?? []) {
     if (token.type === "html" && /^<br[ \t]{0,9}\/?>$/i.test(token.raw)) token.type = "br";
@@ -199,7 +199,7 @@ const marked = new Marked({
     },
   },
   hooks: {
-    /** A document's first level of headings comes after the page's own two, whichever it is. */
+    /** Shift headings below the page's own two levels, whatever the document's first level is. */
     processAllTokens(tokens) {
       const headings = tokens.filter((token) => token.type === "heading");
       const least = Math.min(...headings.map((token) => token.depth));
@@ -232,7 +232,7 @@ const marked = new Marked({
   },
 });
 
-/** The URL when it is whole and of a kind that may be opened, else null. */
+/** The URL if it is complete and has an allowed scheme, otherwise null. */
 function address(href) {
   try {
     const url = new URL(href);
@@ -242,10 +242,9 @@ function address(href) {
   }
 }
 
-/**
- * A document fragment of the text, free of scripts, styles, forms, frames and foreign images. Of a `thread` the pictures
- * are shown; `live` is a text that grows, which is neither coloured nor typeset yet. The links of a `draft` lead nowhere:
- * which of them were read or said is known when the answer is whole.
+/** Render text as a document fragment without scripts, styles, forms, frames and foreign images. With `thread`, its pictures
+ * are shown. A `live` text is still growing and not highlighted or typeset yet. The links of a `draft` are inactive, since
+ * their origins are known only when the answer is complete.
  */
 export function render(text, { thread = "", live = false, draft = false } = {}) {
   let fragment;
@@ -256,7 +255,7 @@ export function render(text, { thread = "", live = false, draft = false } = {}) 
     const listed = notes.map(({ html }) => `<li>${restored(html ?? "")}</li>`).join("");
     fragment = DOMPurify.sanitize(listed ? `${body}<section class="notes"><ol>${listed}</ol></section>` : body, CLEAN);
   } catch {
-    fragment = document.createDocumentFragment(); // a parser that gave up must not hide the words
+    fragment = document.createDocumentFragment(); // a failing parser must not hide the text
     fragment.append(text);
   }
   dressNotes(fragment);
@@ -268,7 +267,7 @@ export function render(text, { thread = "", live = false, draft = false } = {}) 
   return fragment;
 }
 
-/** Numbers lead to their notes and back; one without a note is shown as it was written. */
+/** Link numbers to their notes and back; a number without a note is shown as written. */
 function dressNotes(fragment) {
   const list = fragment.querySelector("section.notes");
   const items = [...(list?.querySelectorAll("ol > li") || [])];
@@ -307,7 +306,7 @@ function dressFormula(formula, live) {
   if (!live) import("./maths.js").then(({ typeset }) => typeset(box, isBlock), () => {});
 }
 
-/** A picture of the thread or of its agent's workspace is shown, if the server finds one by its path. */
+/** Show a picture of the thread or of its agent's workspace, if the server finds it by its path. */
 function dressPicture(picture, thread) {
   const path = decoded(picture.title);
   const label = picture.textContent.replace(/^image(?:: )?/, "");
@@ -324,7 +323,7 @@ function dressPicture(picture, thread) {
   image.src = link.href;
   image.alt = label || path;
   image.loading = "lazy";
-  image.addEventListener("error", () => link.replaceWith(`${label || path} (this picture is not there)`));
+  image.addEventListener("error", () => link.replaceWith(`${label || path} (picture not found)`));
   link.append(image);
   picture.replaceWith(link);
 }
@@ -354,7 +353,7 @@ function dressLink(link) {
   }
 }
 
-/** True when the words of a link name another host than the one it leads to. */
+/** Whether a link's text names a different host than its URL. */
 export function hostIsHidden(shown, url) {
   if (url.username || url.password) return true;
   const named = [...shown.matchAll(HOST)].map((found) => found[0].toLowerCase());

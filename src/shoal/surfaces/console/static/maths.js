@@ -2,7 +2,7 @@
 
 let loading = null;
 
-/** KaTeX, once its style is there too: without it a formula would be seen twice, as MathML and as HTML. */
+/** KaTeX with its style sheet, without which a formula would appear twice, as MathML and as HTML. */
 async function load() {
   const style = document.createElement("link");
   style.rel = "stylesheet";
@@ -16,7 +16,7 @@ async function load() {
   return globalThis.katex;
 }
 
-/** Set the formula that an element has as its text; one that cannot be read stays as it was written. */
+/** Typeset the formula in an element's text; an invalid one stays as written. */
 export async function typeset(element, displayMode) {
   const source = element.textContent;
   try {

@@ -1,4 +1,4 @@
-// Who is signed in and what their token lets them do, so that the page offers nothing that the server would refuse.
+// Who is signed in and what their token allows, so that the page offers nothing that the server would refuse.
 
 import { api } from "./api.js";
 import { dropKey, keepKey } from "./key.js";
@@ -6,14 +6,14 @@ import { apply } from "./preferences.js";
 
 const WHO = "shoal.who";
 const RETRY_MS = 2_000;
-const TICKET_MS = 3_600_000; // a ticket is good for a day
+const TICKET_MS = 3_600_000; // a ticket is valid for a day
 
-/** As `GET /api/me` answers; set once, before anything is shown. */
+/** The answer of `GET /api/me`; set once, before anything is shown. */
 export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", ticket: "" };
 
 /** Write messages, steer and stop. */
 export const canTalk = () => ["chat", "admin"].includes(me.scope);
-/** See what waits for a decision. */
+/** See pending approvals. */
 export const canSeeApprovals = () => me.scope !== "chat";
 export const canDecide = () => ["approve", "admin"].includes(me.scope);
 /** Change agents, schedules, access and the like. */
@@ -22,21 +22,21 @@ export const canChange = () => me.scope === "admin";
 /** Set Shoal itself up. */
 export const isOwner = () => canChange() && me.person === "web:owner";
 
-const OWNER = /^(web|openai|terminal):owner$/; // by whichever way they come
+const OWNER = /^(web|openai|terminal):owner$/; // on any of the owner's channels
 
-/** What a person, or whoever else did something, is called; PLATFORM:USER without what says nothing. */
+/** The display name of a person or other author; PLATFORM:USER without meaningless parts. */
 export const calledBy = (person) => {
   const known = OWNER.test(person) ? "web:owner" : person;
   return known && known === me.person ? "you" : known === "web:owner" ? "the owner" : known;
 };
 
-/** Which of the places beside the threads there are; a token of one agent sees nothing of the others. Pure but for me. */
+/** Whether a place is available; a token for one agent sees nothing of others. Pure except for `me`. */
 export function isOffered(place) {
   if (me.scope === "chat" || (place === "compare" && !canChange()) || (place === "setup" && !isOwner())) return false;
   return !me.agent || ["approvals", "agents"].includes(place);
 }
 
-/** Ask who is signed in, again and again while the server is away. Throws ApiError 401 or 403 for nobody. */
+/** Ask who is signed in, retrying while the server is unreachable. Throws ApiError 401 or 403 for nobody. */
 export async function signIn(waiting) {
   let preferred;
   for (;;) {
@@ -58,13 +58,13 @@ export async function signIn(waiting) {
   if (preferred) apply(preferred);
 }
 
-/** Whether somebody else has signed in meanwhile, in another tab of this browser. */
+/** Whether another person has signed in meanwhile, in another tab of this browser. */
 export async function isSomebodyElse() {
   const now = await api.me();
   return Object.keys(me).some((key) => ["token", "scope", "person", "agent"].includes(key) && now[key] !== me[key]);
 }
 
-/** What another person of this browser has left is neither shown nor sent. */
+/** Do not show or send what another person of this browser left. */
 function forgetOthers(open) {
   try {
     const storage = open();
@@ -73,6 +73,6 @@ function forgetOthers(open) {
     }
     storage.setItem(WHO, me.person);
   } catch {
-    // nothing is kept where storage is forbidden
+    // nothing is stored if storage is forbidden
   }
 }

@@ -1,8 +1,8 @@
-// A growing text in pieces.
+// Split a growing text into pieces.
 
 /**
- * Cut a growing text into pieces that will not change when more comes: at blank lines outside code fences where no
- * list or quote goes on. The pieces joined are the text. Only the last one has to be rendered again.
+ * Split a growing text into pieces that later text cannot change: at blank lines outside code fences, lists and quotes.
+ * Joined, they are the text. Only the last one must be rendered again.
  */
 export function pieces(text) {
   const found = [];

@@ -1,4 +1,4 @@
-// What a person has set for themselves: kept by the server, so that it holds in every browser, and here for the first paint.
+// A person's preferences: stored on the server for every browser, and here for the first paint.
 
 import { api } from "./api.js";
 
@@ -8,7 +8,7 @@ const keep = (key, value) => {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // it holds as long as the page then
+    // then it lasts as long as the page
   }
 };
 
@@ -22,17 +22,17 @@ const read = (key) => {
 
 export const preferences = { theme: read("shoal.theme") || "system", grouping: read("shoal.grouped") || "day" };
 
-/** Take over what the server has. */
+/** Apply the server's preferences. */
 export function apply({ theme = "system", grouping = "day" } = {}) {
   Object.assign(preferences, { theme, grouping });
   keep("shoal.theme", theme);
   keep("shoal.grouped", grouping);
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  dispatchEvent(new Event("preferred")); // what shows them may be drawn already
+  dispatchEvent(new Event("preferred")); // views that show them may already be drawn
 }
 
-/** Change some of them here and at the server; without a server they hold in this browser. */
+/** Change preferences here and on the server; without a server, only in this browser. */
 export function prefer(fields) {
   apply({ ...preferences, ...fields });
   api.setPreferences(preferences).catch(() => {});

@@ -1,4 +1,4 @@
-// Notifications of this browser: whether it is told what waits and what was answered, and switching that.
+// Notifications of this browser about approvals and answers.
 
 import { api } from "./api.js";
 
@@ -6,14 +6,14 @@ const canBe = () => "serviceWorker" in navigator && "PushManager" in window && "
 
 let worker = null;
 
-/** Have the browser keep the page's service worker; the page works without. */
+/** Register the service worker; the page works without it. */
 export function startWorker() {
   worker = navigator.serviceWorker?.register("/console/worker.js", { scope: "/" }).catch(() => null);
 }
 
 const subscribed = async () => (await navigator.serviceWorker.ready).pushManager.getSubscription();
 
-/** `none` where this browser or this server cannot; else `on`, `off`, or `blocked` by the browser's settings. */
+/** `none` if this browser or server does not support them, otherwise `on`, `off`, or `blocked` by the browser's settings. */
 export async function pushState() {
   if (!canBe() || !(await worker)) return "none";
   if (!(await api.push()).on) return "none";
@@ -21,7 +21,7 @@ export async function pushState() {
   return (await subscribed()) ? "on" : "off";
 }
 
-/** Ask the browser, and leave its address with the server. Throws what either says against it. */
+/** Subscribe in the browser and on the server. Throws the error of either. */
 export async function pushOn() {
   if ((await Notification.requestPermission()) !== "granted") return;
   const { key } = await api.push();
@@ -40,10 +40,10 @@ export async function pushOff() {
   const made = await subscribed();
   if (!made) return;
   await made.unsubscribe();
-  await api.unsubscribe(made.endpoint).catch(() => {}); // a gone one is forgotten by itself
+  await api.unsubscribe(made.endpoint).catch(() => {}); // the server drops dead subscriptions by itself
 }
 
-/** Take a notification away whose question was answered elsewhere. */
+/** Close a notification that was answered elsewhere. */
 export async function closeNotification(tag) {
   const registration = await worker;
   for (const one of (await registration?.getNotifications?.({ tag })) || []) one.close();

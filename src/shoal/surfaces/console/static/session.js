@@ -1,4 +1,4 @@
-// The page's state and everything that talks to the server: following threads, sending, asking for lists.
+// The page's state and everything that talks to the server: following threads, sending, loading lists.
 
 import { api } from "./api.js";
 import { Frames } from "./frames.js";
@@ -9,15 +9,15 @@ import { readJson, writeJson } from "./storage.js";
 import { arrivedIds, emptyThread, fold, foldEarlier, foldLive, follows, reconnected } from "./store.js";
 import { backoffMs } from "./sse.js";
 
-export const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
-export const THREADS_PAGE = 200; // how many threads are listed at first, and more each time on request
-const POLL_MS = 4_000; // while no stream says what changes, or something waits to be sent
+export const TAIL_EVENTS = 400; // events loaded when a thread is opened, and per further request
+export const THREADS_PAGE = 200; // threads listed at first, and per further request
+const POLL_MS = 4_000; // while no stream reports changes, or something waits to be sent
 const POLL_HIDDEN_MS = 30_000;
-const POLL_QUIET_MS = 90_000; // for what no stream says
+const POLL_QUIET_MS = 90_000; // for what no stream reports
 const KINDS = ["threads", "approvals", "me"];
-const WHO_KEYS = ["shoal.who", "shoal-key"]; // where me.js and key.js keep who is signed in
+const WHO_KEYS = ["shoal.who", "shoal-key"]; // where me.js and key.js store who is signed in
 const CHANGES = "shoal.changes";
-const WORKED_MS = 5_000; // a stream that lasted so long is not retried later and later
+const WORKED_MS = 5_000; // a stream that lasted this long resets the retry pause
 const REST_MS = 45_000;
 const VIEWS_MAX = 6; // threads kept in memory
 
@@ -28,25 +28,25 @@ export class Session {
       retryAtMs: 0,
       signedOut: false,
       threads: null,
-      hasOlder: false, // whether there are threads that are not listed yet
+      hasOlder: false, // whether more threads exist than are listed
       approvals: [],
       views: {}, // thread -> {state, info, loaded, missing, complete}
       outgoing: restore(sessionStorage),
       seen: readJson(localStorage, "shoal.seen"),
-      choices: {}, // new thread -> {agent, model} that are to answer there
+      choices: {}, // new thread -> {agent, model} chosen for it
       suggestion: null, // {text} for the message box
-      sends: 0, // how often something was sent from here
+      sends: 0, // number of messages sent from here
       said: "", // for the live region
     };
     this.listeners = new Set();
-    this.older = []; // threads below the first page, as they were when they were asked for
-    this.wanted = ""; // the thread that is followed
+    this.older = []; // threads below the first page, as they were when loaded
+    this.wanted = ""; // the followed thread
     this.following = null;
     this.changes = null; // the AbortController of the stream of changes
     this.isInformed = false; // whether that stream is open
-    this.hasFailed = false; // whether something was asked for and not answered since everything was
+    this.hasFailed = false; // whether a request has failed since the last full refresh
     this.asks = 0;
-    this.shown = { threads: 0, approvals: 0 }; // of which ask each list is
+    this.shown = { threads: 0, approvals: 0 }; // the request that each list came from
     this.frames = new Frames(() => {
       for (const listener of this.listeners) listener(this.state);
     });
@@ -67,14 +67,14 @@ export class Session {
   start() {
     addEventListener("online", () => this.retryNow());
     addEventListener("storage", ({ key }) => {
-      if (!key || WHO_KEYS.includes(key)) this.refresh(["me"]); // another tab may have signed somebody else in
+      if (!key || WHO_KEYS.includes(key)) this.refresh(["me"]); // another tab may have signed in as someone else
     });
     document.addEventListener("visibilitychange", () => this.turned());
     this.poll();
     this.followChanges();
   }
 
-  /** Hidden pages give their streams back after a while: a browser has few connections for all pages of a host. */
+  /** Hidden pages close their streams after a while: a browser has few connections per host. */
   turned() {
     clearTimeout(this.resting);
     if (document.hidden) {
@@ -102,7 +102,7 @@ export class Session {
     }
   }
 
-  /** Follow the stream of changes. Of a browser's tabs one does at a time, to save connections; the others poll. */
+  /** Follow the stream of changes. Only one tab of a browser does so at a time, to save connections; the others poll. */
   async followChanges() {
     this.changes = new AbortController();
     const { signal } = this.changes;
@@ -129,7 +129,7 @@ export class Session {
     }
   }
 
-  /** Ask for threads, approvals and who is signed in, or for some of these. */
+  /** Load threads, approvals and who is signed in, or some of these. */
   async refresh(kinds = KINDS) {
     const askedMs = Date.now();
     const ask = (this.asks += 1);
@@ -171,13 +171,13 @@ export class Session {
     this.set({ threads, hasOlder, seen: this.firstSeen(threads) });
   }
 
-  /** The newest threads, then older ones that were asked for and are not among them. */
+  /** The newest threads, then loaded older ones not among them. */
   withOlder(newest) {
     const known = new Set(newest.map((info) => info.thread));
     return this.older.length ? [...newest, ...this.older.filter((info) => !known.has(info.thread))] : newest;
   }
 
-  /** List one more page of older threads. */
+  /** Load another page of older threads. */
   async loadOlder() {
     const { threads } = this.state;
     const oldest = threads?.reduce((least, info) => (!info.pinned && info.updated_at < least ? info.updated_at : least), "9");
@@ -204,7 +204,7 @@ export class Session {
 
   // ---- following a thread ----
 
-  /** Follow a thread; one that `isNew` is known not to exist before its first message. */
+  /** Follow a thread; if `isNew`, it does not exist before its first message. */
   open(thread, isNew = false) {
     if (this.wanted === thread) return;
     this.wanted = thread;
@@ -273,7 +273,7 @@ export class Session {
     this.putView(thread, { info, loaded: true, missing: false, complete: after === 0 });
   }
 
-  /** Read one more piece of the thread's past. */
+  /** Load more of the thread's past. */
   async loadEarlier(thread) {
     const before = this.state.views[thread].state.firstSeq;
     const after = Math.max(0, before - 1 - TAIL_EVENTS);
@@ -307,10 +307,10 @@ export class Session {
     }
     const { state } = this.state.views[thread];
     if (event.seq <= state.lastSeq) {
-      this.putView(thread, newView(thread)); // the server never repeats: this is another journal under the same name
+      this.putView(thread, newView(thread)); // the server never repeats events: this is a different journal of the same name
       throw new Error("another journal");
     }
-    if (!follows(state, event)) throw new Error("events were lost"); // read again from the last known
+    if (!follows(state, event)) throw new Error("events were lost"); // reload from the last known event
     this.take(thread, [event]);
     this.announce(event);
     if (["turn_started", "turn_finished", "approval_requested", "approval_decided"].includes(event.type) && !this.isInformed) this.refresh();
@@ -355,9 +355,9 @@ export class Session {
     this.flush();
   }
 
-  // ---- what the person does ----
+  // ---- the person's actions ----
 
-  /** `mine` says that the person wrote the files; others taint what the agent does then. */
+  /** `mine`: the person wrote the files. Others' files taint the turn. */
   send(thread, text, files = [], mine = false) {
     const attachments = files.map((file) => ({ name: file.name, media_type: file.type, content: file, file: "", mine }));
     const choice = this.state.choices[thread];
@@ -383,7 +383,7 @@ export class Session {
     this.keepOutgoing(without(this.state.outgoing, new Set([id])));
   }
 
-  /** Put a text into the message box of the thread that is open. */
+  /** Put a text into the message box of the open thread. */
   suggest(text) {
     this.set({ suggestion: { text } });
   }
@@ -394,7 +394,7 @@ export class Session {
     this.set({ seen });
   }
 
-  /** What a slash command answers, or what went wrong. */
+  /** Return the answer of a slash command, or the error. */
   async command(thread, text) {
     let answer = "";
     const problem = await this.attempt(async () => ({ answer } = await api.command(thread, text)));
@@ -405,7 +405,7 @@ export class Session {
     await this.attempt(() => api.abort(thread));
   }
 
-  /** Answer an approval. What became of it comes as an event; a late answer only asks for the truth. */
+  /** Decide an approval. The outcome arrives as an event; after a late decision, only reload. */
   async decide(id, decision, scope, calls) {
     const problem = await this.attempt(() => api.decide(id, decision, scope, calls));
     await this.refresh();
@@ -432,7 +432,7 @@ export class Session {
     for (const thread of new Set(this.state.outgoing.map((message) => message.thread))) this.deliver(thread);
   }
 
-  /** Send what waits for a thread, one after another. */
+  /** Send a thread's waiting messages one after another. */
   async deliver(thread) {
     if (this.sendingTo.has(thread)) return;
     this.sendingTo.add(thread);
@@ -465,7 +465,7 @@ export class Session {
     }
   }
 
-  /** Store the files that are not on the server yet; a later try goes on after those that are. */
+  /** Upload the files that are not on the server yet; a retry continues where it stopped. */
   async upload(thread, id, attachments) {
     let known = attachments;
     const put = (place, fields) => this.keepOutgoing(change(this.state.outgoing, id, { attachments: (known = known.with(place, fields)) }));
@@ -476,7 +476,7 @@ export class Session {
     return known;
   }
 
-  /** A thread that did not exist has its first message now. */
+  /** A new thread now has its first message. */
   appeared(thread) {
     if (!this.state.views[thread]?.missing) return;
     this.putView(thread, { missing: false });
@@ -486,7 +486,7 @@ export class Session {
 
 const newView = (thread) => ({ state: emptyThread(thread), loaded: false, missing: false, complete: false });
 
-/** Wait for so long, or until `signal` aborts. */
+/** Wait for a duration, or until `signal` aborts. */
 const until = (ms, signal) =>
   new Promise((done) => {
     setTimeout(done, ms);

@@ -2,7 +2,7 @@
 
 import { pageKey } from "./key.js";
 
-/** A parser: feed it text as it comes, it calls `take({id, event, data})` for each whole message. */
+/** A parser: feed it text as it arrives, and it calls `take({id, event, data})` for each complete message. */
 export function eventParser(take) {
   let rest = "";
   let message = { id: "", event: "", data: [] };
@@ -28,8 +28,8 @@ export function eventParser(take) {
 
 /**
  * Read `url` as an event stream until it ends, fails or `signal` aborts. `opened` is called when it answers,
- * `take` with each message's JSON. A stream silent for `silenceMs` counts as lost. With `method` POST it does what it tells of
- * for as long as it is read. Throws what `check(response)` throws.
+ * `take` with each message's JSON. A stream silent for `silenceMs` counts as lost. With `method` POST the server
+ * works only while the stream is read. Throws what `check(response)` throws.
  */
 export async function readStream({ url, method = "GET", lastEventId = 0, signal, silenceMs, check, opened = () => {}, take }) {
   const quiet = new AbortController();
@@ -59,7 +59,7 @@ export async function readStream({ url, method = "GET", lastEventId = 0, signal,
   }
 }
 
-/** How long to wait before try number `attempt` (from 0): 0.4 s doubling to 10 s, spread by up to a quarter. */
+/** The pause before retry number `attempt` (from 0): 0.4 s doubling to 10 s, with up to 25 % jitter. */
 export function backoffMs(attempt, random = Math.random()) {
   return Math.min(10_000, 400 * 2 ** attempt) * (1 - random / 4);
 }

@@ -1,4 +1,4 @@
-// What the browser keeps for the page, as JSON; a page without storage works too.
+// The browser's storage as JSON. The page works without it.
 
 export function readJson(storage, key) {
   try {
@@ -9,9 +9,9 @@ export function readJson(storage, key) {
 }
 
 const DRAFTS = "shoal.drafts";
-const DRAFTS_MAX = 50; // threads whose drafts are kept, those that were last written in
+const DRAFTS_MAX = 50; // threads with stored drafts, most recently edited first
 
-/** What was begun in a thread and not sent, in whichever tab. */
+/** A thread's unsent draft, from any tab. */
 export const readDraft = (thread) => readJson(localStorage, DRAFTS)?.[thread] || "";
 
 export function keepDraft(thread, text) {
@@ -24,6 +24,6 @@ export function writeJson(storage, key, value) {
   try {
     storage.setItem(key, JSON.stringify(value));
   } catch {
-    // the page works without
+    // the page works without it
   }
 }

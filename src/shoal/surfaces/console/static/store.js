@@ -1,6 +1,6 @@
-// What the page shows of one thread, as a pure fold over the journal's events and the live ones.
+// The page's state of one thread, as a pure fold over the journal's and the live events.
 //
-// `state.items` is the log in order; an item is replaced, never changed, so that a view can compare by identity.
+// `state.items` is the log in order; items are replaced, never changed, so that views can compare by identity.
 // kinds: user, begin (who answers), assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done,
 // failed, stopped, interrupted, denied, expired, cancelled.
 
@@ -18,12 +18,12 @@ export function emptyThread(thread) {
     said: new Map(), // turn id -> texts of its finished answers
     siblings: new Map(), // turn id -> {at, tips}: the other turns in its place
     openTurn: "",
-    live: null, // {turn, step, text, thinking, partial}: `partial` when the answer had begun before
+    live: null, // {turn, step, text, thinking, partial}: `partial` if the answer began earlier
     status: null, // {state, text, sinceMs, untilMs}
   };
 }
 
-/** The state after these events. Events already known are skipped; `state` itself is not changed. */
+/** The state after these events. Known events are skipped; `state` itself is not changed. */
 export function fold(state, events) {
   const fresh = events.filter((event) => event.seq > state.lastSeq);
   if (!fresh.length) return state;
@@ -54,7 +54,7 @@ function foldOn(state, fresh) {
   return draft;
 }
 
-/** The state with older events put before what is known. */
+/** The state with older events prepended. */
 export function foldEarlier(state, earlier) {
   const older = earlier.filter((event) => event.seq < state.firstSeq);
   if (!older.length) return state;
@@ -62,7 +62,7 @@ export function foldEarlier(state, earlier) {
   return { ...whole, live: state.live, status: state.status };
 }
 
-/** The state after a live event (text_delta, thinking_delta, status, tool_output); a new step starts the text anew. */
+/** The state after a live event (text_delta, thinking_delta, status, tool_output); a new step restarts the text. */
 export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
     const { state: name, text, seconds } = event.data;
@@ -83,17 +83,17 @@ export function foldLive(state, event, nowMs = Date.now()) {
   return { ...state, live: { ...live, [field]: live[field] + text } };
 }
 
-/** The state when a stream (re)connects: what was live before may have a hole, so it is dropped. */
+/** The state when a stream (re)connects: the live text may have a gap, so it is dropped. */
 export function reconnected(state) {
   return { ...state, live: null, status: null };
 }
 
-/** True when the next event to come is `event`: nothing was lost between. */
+/** Whether `event` is the next expected event, with none lost between. */
 export function follows(state, event) {
   return state.lastSeq === 0 || event.seq <= state.lastSeq + 1;
 }
 
-/** Ids of messages that reached the journal, so that the page stops showing them as on their way. */
+/** Ids of messages that reached the journal and are no longer outgoing. */
 export function arrivedIds(events) {
   const ids = new Set();
   for (const event of events) {
@@ -103,12 +103,12 @@ export function arrivedIds(events) {
   return ids;
 }
 
-/** The tool items that wait for a person. */
+/** The tool items that wait for a decision. */
 export function waitingItems(state) {
   return state.items.filter((item) => item.kind === "tool" && item.state === "waiting");
 }
 
-// ---- one function a type of event ----
+// ---- one function per type of event ----
 
 function add(draft, event, item) {
   draft.items.push({ key: `e${event.seq}`, seq: event.seq, turn: event.turn, at: event.at, ...item });
@@ -126,10 +126,10 @@ function said(draft, event, data, steered) {
   });
 }
 
-/** The row that says who answers, once a turn and before whatever it says or does. */
+/** Add the row with the agent's name, once per turn and before its content. */
 function begin(draft, event) {
   const turn = draft.turns.get(event.turn);
-  if (!turn?.model || turn.begun) return; // of a turn that is read from its middle it is not known
+  if (!turn?.model || turn.begun) return; // unknown if the turn was loaded from its middle
   draft.turns.set(event.turn, { ...turn, begun: true });
   add(draft, event, { kind: "begin", agent: turn.agent, model: turn.model, key: `begin${event.turn}` });
 }
@@ -290,7 +290,7 @@ const steps = {
 
   files_restored(draft, event, data) {
     const at = draft.items.findIndex((item) => item.undo === data.turn);
-    const before = draft.items[at]; // the undo that is undone by this one
+    const before = draft.items[at]; // the undo that this one undoes
     const root = before ? before.root : data.turn;
     const undoes = before ? !before.undoes : !data.again;
     if (before) draft.items[at] = { ...before, undone: data.id };
@@ -326,14 +326,14 @@ const steps = {
   },
 };
 
-/** What a result says of how its call ended. */
+/** How a call ended, by its result. */
 function ended(data) {
   if (data.stopped) return "stopped";
   if (!data.is_error) return "done";
   return data.interrupted ? "interrupted" : "failed";
 }
 
-/** Where the row stands that says what the turn waits for; -1 when it waits for nothing. */
+/** The index of the row that shows what the turn waits for, or -1. */
 function waitingFor(draft, event) {
   return draft.items.findLastIndex((item) => item.kind === "retry" && item.turn === event.turn && ["waiting", "asked"].includes(item.state));
 }

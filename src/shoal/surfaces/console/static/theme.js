@@ -1,7 +1,7 @@
-// Light or dark as a person has chosen, before anything is painted; a classic script, since modules come too late.
+// Apply the chosen theme before the first paint; a classic script, because modules run too late.
 try {
   const theme = localStorage.getItem("shoal.theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // the system's choice holds
+  // the system's theme applies
 }

@@ -1,4 +1,4 @@
-// The rules in which our Markdown differs from CommonMark, as `shoal/markdown/parse.py` has them: addresses, paths and
+// Our Markdown's differences from CommonMark, the same as in `shoal/markdown/parse.py`: URLs, paths and
 // tokens of chat platforms are read before emphasis, emphasis counts next to Chinese, Japanese and Korean characters
 // (github.com/tats-u/markdown-cjk-friendly, specification.md), and the definition of a link's label takes one line.
 
@@ -21,7 +21,7 @@ const DEFINITION =
 const ESCAPE = /\\([!-/:-@[-`{-~])/g;
 const OPENING = { ")": "(", "]": "[", "}": "{" };
 
-/** The definition of a link's label that a text begins with, on one line: `[label]: address "title"`; null for none. */
+/** The link definition at the beginning of a text, on one line: `[label]: address "title"`; otherwise null. */
 export function definitionIn(text) {
   const found = DEFINITION.exec(text);
   if (!found || found[1].startsWith("^") || !found[1].trim()) return null;
@@ -32,7 +32,7 @@ export function definitionIn(text) {
   return { raw: found[0], label, href, title: plain(found[4] ?? found[5] ?? found[6] ?? "") };
 }
 
-/** The addresses, paths and platform tokens of a paragraph, in order: where they stand, what they say, which are URLs. */
+/** The URLs, paths and platform tokens of a paragraph, in order, with positions and texts. */
 export function tokensIn(text) {
   const found = [];
   let marksSeen = "";
@@ -67,7 +67,7 @@ export function tokensIn(text) {
 
 const unescaped = (url) => url.replace(/\\([!-/:-@[-`{-~])/g, "$1").replaceAll("&amp;", "&");
 
-/** Where to look on after a word that is no path: another token may begin within it, or behind its marks. */
+/** Where to continue after a word that is not a path: another token may begin within it, or after its marks. */
 function nextWord(text, start, end) {
   for (const [sign, others] of [["://", "+.-"], ["@", "+.-_%"]]) {
     const at = text.indexOf(sign, start);
@@ -84,7 +84,7 @@ function nextWord(text, start, end) {
   return marks && start + marks < end ? start + marks : end;
 }
 
-/** The end of a URL without punctuation that belongs to the sentence, and without marks that close emphasis. */
+/** The end of a URL, without the sentence's punctuation and without marks that close emphasis. */
 function urlEnd(text, start, end, marksSeen) {
   const opener = start ? text[start - 1] : "";
   if (opener === "*" || opener === "~") {
@@ -105,7 +105,7 @@ function urlEnd(text, start, end, marksSeen) {
   return end;
 }
 
-/** The path in a word, without marks around it; null where the word is no path or has no marks. */
+/** The path in a word, without marks around it; null if the word is not a path or has no marks. */
 function pathIn(text, start, end) {
   let word = text.slice(start, end);
   if (text.slice(start, end + 3).includes("://") || !/[*_~\\]/.test(word)) return null;
@@ -153,9 +153,9 @@ function flanks(text, start, end, withinWords) {
 }
 
 /**
- * Which marks of a paragraph open and close emphasis, by where they stand: CommonMark's algorithm, in linear time.
- * `masked` is the paragraph with what no mark counts in overwritten. Gives a map from the start of each styled part to
- * `{kind, marks, end}`, the outermost first where several start at one place.
+ * Find the marks of a paragraph that open and close emphasis: CommonMark's algorithm, in linear time. `masked` is the
+ * paragraph with the parts overwritten where no mark counts. Returns a map from the start of each styled part to
+ * `{kind, marks, end}`, outermost first.
  */
 export function emphasisIn(masked) {
   const runs = [];

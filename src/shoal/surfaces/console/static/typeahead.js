@@ -1,8 +1,8 @@
-// Keys that are typed while the search box is still loading.
+// Collects keys typed while the search box is loading.
 
 const WAIT_MS = 3_000;
 
-/** Collect characters until the result is called, which returns them; for at most WAIT_MS. */
+/** Collect characters for at most WAIT_MS. Call the result to stop and get them. */
 export function typeahead() {
   let text = "";
   const keyed = (event) => {

@@ -1,5 +1,5 @@
-// The service worker: makes the page installable and shows its notifications. It keeps three files without secrets, to say
-// that Shoal cannot be reached; nothing of anybody's conversations.
+// The service worker: makes the page installable and shows its notifications. It caches three files without secrets, for the
+// offline message, and nothing of any conversation.
 
 const KEPT = "shoal-offline-1";
 const KEY = "shoal-key-1";
@@ -21,12 +21,12 @@ self.addEventListener("fetch", (event) => {
   else if (isKept) event.respondWith(fetch(event.request).catch(() => caches.match(pathname)));
 });
 
-// ---- notifications: what waits for an answer is answered on them, by the call that the page makes too ----
+// ---- notifications, on which approvals can be decided, by the same call as on the page ----
 
 const CHOICES = [{ action: "allow", title: "Allow once" }, { action: "deny", title: "Deny" }];
 const SHOWN = { icon: "/console/icon-192.png", badge: "/console/icon-192.png" };
 
-/** What a call shows: the page leaves its key here, since a worker has no localStorage (key.js). */
+/** The headers of a call. The page stores its key here, since a worker has no localStorage (key.js). */
 async function headers() {
   const found = await caches.match("/key", { cacheName: KEY });
   return { "Content-Type": "application/json", "X-Shoal": found ? await found.text() : "" };
@@ -38,10 +38,10 @@ self.addEventListener("push", (event) => {
   const note = event.data.json();
   event.waitUntil(
     pages().then((open) => {
-      if (open.some((page) => page.focused)) return undefined; // it is seen there
+      if (open.some((page) => page.focused)) return undefined; // already visible there
       const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
-      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to see all and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
+      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to see everything and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
       return self.registration.showNotification(title, waits ? { ...options, actions: isCut ? CHOICES.slice(1) : CHOICES } : options);
     }),
   );
@@ -61,7 +61,7 @@ async function decide({ title, data }, decision) {
     if (answer.ok) return;
     problem = (await answer.json()).message;
   } catch {
-    // said below
+    // reported below
   }
   await self.registration.showNotification(`Not decided: ${title}`, { ...SHOWN, body: problem, tag: data.approval, data: { thread: data.thread, approval: "" } });
 }
@@ -81,7 +81,7 @@ self.addEventListener("pushsubscriptionchange", (event) => {
   event.waitUntil(again.then(async (made) => fetch("/api/push", { method: "PUT", headers: await headers(), body: JSON.stringify(told(made)) })));
 });
 
-/** A subscription as the server takes it. */
+/** A subscription in the server's format. */
 function told(subscription) {
   const { endpoint, keys } = subscription.toJSON();
   return { endpoint, p256dh: keys.p256dh, auth: keys.auth };

@@ -1,4 +1,4 @@
-// Access: the strangers who wait to be let in, those who were let in by their code, and tokens.
+// Access: people waiting for access, people with access, and tokens.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
@@ -13,12 +13,12 @@ const POLL_MS = 10_000;
 export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
-    <${Place} intro="People who write to an agent for the first time get a code. Enter the code here to let them in. People named in shoal.toml need none." problem=${problem} reload=${reload} loading=${!access}>
+    <${Place} intro="People who write to an agent for the first time get a code. Enter it here to give them access. People named in shoal.toml need no code." problem=${problem} reload=${reload} loading=${!access}>
       ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`
-        <${People} title="Waiting" people=${access.waiting} empty="Nobody waits." reload=${reload} />
-        <${People} title="Let in" people=${access.paired} empty="Nobody was let in by a code yet." reload=${reload} />
+        <${People} title="Waiting" people=${access.waiting} empty="Nobody is waiting." reload=${reload} />
+        <${People} title="With access" people=${access.paired} empty="Nobody has used a code yet." reload=${reload} />
       `}
       ${canChange() && html`<${Tokens} />`}
     <//>
@@ -36,7 +36,7 @@ function LetIn({ reload }) {
     <form class="card form pair-code" onSubmit=${submit}>
       <div class="line">
         <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck="false" placeholder="ABCD-EFGH" /></label>
-        <button type="submit" class="primary">Let in</button>
+        <button type="submit" class="primary">Give access</button>
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
@@ -56,13 +56,13 @@ function People({ title, people, empty, reload }) {
 function Person({ person, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const { platform, user, name, at, by, expires_at: expires } = person;
-  const facts = [at && `since ${ago(at)}`, by && `by ${by}`, expires && `code is good for ${ago(expires).replace(/^in /, "")}`];
+  const facts = [at && `since ${ago(at)}`, by && `by ${by}`, expires && `code is valid for ${ago(expires).replace(/^in /, "")}`];
   return html`
     <li class="card">
       <p class="card-head"><b class="clamped">${visible(name || user)}</b><span class="tag">${platform}</span></p>
       <p class="card-foot">
         <span class="faint" title=${fullTime(at || expires)}>${[name && visible(user), ...facts].filter(Boolean).join(" · ")}</span>
-        ${!expires && canChange() && html`<${Sure} label="Shut out" what=${name || user} yes="Shut them out" act=${() => attempt(() => api.unpair(platform, user))} />`}
+        ${!expires && canChange() && html`<${Sure} label="Remove access" what=${name || user} yes="Remove it" act=${() => attempt(() => api.unpair(platform, user))} />`}
       </p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>

@@ -1,4 +1,4 @@
-// An agent's files: those that say who it is, and its documents; reading, editing, adding, removing, taking back.
+// An agent's persona files and documents: read, edit, add, remove, undo.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -37,7 +37,7 @@ export function AgentFiles({ agent }) {
         <ul class="entries">${documents.map((one) => row(one.path, one))}</ul>
         ${canChange() && html`<p class="card-foot">
           <label class="plain file-button">Add a document <input class="offscreen" type="file" onChange=${add} /></label>
-          <${Sure} label="Take the last change back" yes="Take it back" act=${takeBack} />
+          <${Sure} label="Undo the last change" yes="Undo it" act=${takeBack} />
         </p>`}
         ${said && html`<p role="status" class="faint breakable">${visible(said)}</p>`}
         ${failure && html`<p class="problem breakable" role="alert"><${Words} text=${failure} /></p>`}`}
@@ -45,7 +45,7 @@ export function AgentFiles({ agent }) {
   `;
 }
 
-/** What is to be told of a file beside its name. Pure. */
+/** A file's details next to its name. Pure. */
 export function factsOf(path, file) {
   if (!file) return `${PERSONA[path]}; not written yet`;
   if (file.kind === "persona") return PERSONA[path];
@@ -80,7 +80,7 @@ function Opened({ agent, path, toggle, reload }) {
             <p class="card-foot"><span class="faint">Takes effect on the next turn.</span><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>Cancel</button></p>
           </form>`
         : html`
-          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This is no text that can be shown here.</p>`}
+          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This file is not text and cannot be shown here.</p>`}
           ${canChange() && html`<p class="card-foot">
             ${file.is_text && html`<button type="button" class="plain" onClick=${() => setDraft(file.text)}>${file.digest ? "Edit" : "Write it"}<span class="offscreen"> ${path}</span></button>`}
             ${file.digest && html`<${Sure} label="Remove" what=${path} yes="Remove it" act=${remove} />`}

@@ -1,4 +1,4 @@
-// Agents: who can answer and where; making, changing, binding and removing them, and what is up besides.
+// Agents: create, change, bind and remove them, and the status of everything else.
 
 import { api } from "../api.js";
 import { html, useRef, useState } from "../dom.js";
@@ -11,11 +11,11 @@ import { Place, useAnswer } from "./lists.js";
 import { Face } from "./face.js";
 import { Words } from "./words.js";
 
-const HEARD = { all: "every message", named: "only what names it", threads: "what names it, and the threads this opens" };
+const HEARD = { all: "every message", named: "only messages that mention it", threads: "mentions, and the threads they open" };
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
-  const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token of one agent hears of no more
+  const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token for one agent sees no more
   return html`
     <${Place} intro="Who can answer. An agent answers in the channels that are bound to it, and the default agent everywhere else." problem=${problem} reload=${reload} loading=${!agents}>
       ${agents && html`<${Filtered} items=${agents} noun="agents" text=${(agent) => `${agent.name} ${agent.model} ${agent.system_prompt} ${agent.channels.join(" ")}`}
@@ -45,7 +45,7 @@ function Agent({ agent, reload }) {
       <p class="card-head">
         <span class="named"><${Face} name=${agent.name} /><b>${agent.name}</b></span>
         <span>
-          ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default agent</span>`}
+          ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} running</span>`} ${agent.is_default && html`<span class="tag">default agent</span>`}
           ${agent.profile && html`<span class="tag">profile ${agent.profile}</span>`}
         </span>
       </p>
@@ -79,18 +79,18 @@ function Facts({ agent }) {
   return html`
     <p><code>${agent.model || "the default model"}</code>${agent.fallback.length > 0 && html`<span class="faint">, then ${agent.fallback.join(", ")}</span>`}</p>
     ${agent.system_prompt && html`<p class="clamped">${agent.system_prompt}</p>`}
-    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} a day`}${tokens > 0 && `; at most ${tokens} tokens a day`}</p>
+    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} per day`}${tokens > 0 && `; at most ${tokens} tokens per day`}</p>
   `;
 }
 
 const BUDGET = [
-  ["usd_per_day", "Dollars a day"],
-  ["tokens_per_day", "Tokens a day"],
-  ["usd_per_turn", "Dollars a turn"],
-  ["tokens_per_turn", "Tokens a turn"],
+  ["usd_per_day", "Dollars per day"],
+  ["tokens_per_day", "Tokens per day"],
+  ["usd_per_turn", "Dollars per turn"],
+  ["tokens_per_turn", "Tokens per turn"],
 ];
 
-/** What can be chosen: known models, profiles and tools; none of what is not known. */
+/** The choices: known models, profiles and tools. */
 const choices = async () => {
   const asked = [api.models(), api.profiles(), api.info()].map((one) => one.catch(() => null));
   const [models, profiles, info] = await Promise.all(asked);
@@ -132,7 +132,7 @@ function Change({ agent, attempt }) {
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
       </fieldset>
       <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">only these</option></select></label>
-      ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">The tools it has</legend>
+      ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">Its tools</legend>
         ${[...new Set([...tools, ...agent.tools])].sort(byName).map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
       </fieldset>`}
       <p class="card-foot"><span class="faint">Takes effect on the next turn. Empty fields use the default.</span><button type="submit" class="primary">Save</button></p>
@@ -155,8 +155,8 @@ function Bind({ agent, attempt }) {
   };
   return html`
     <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit} ref=${form}>
-      ${chats?.some(({ platform }) => platform !== "web") && html`<label>A chat that Shoal knows <select onChange=${choose}>
-        <option value="">Another one, by its id</option>
+      ${chats?.some(({ platform }) => platform !== "web") && html`<label>A known chat <select onChange=${choose}>
+        <option value="">Another chat, by its id</option>
         ${chats.map((chat, at) => html`<option key=${chat.thread} value=${at}>${chat.name}</option>`)}
       </select></label>`}
       <div class="pair">
@@ -170,7 +170,7 @@ function Bind({ agent, attempt }) {
 }
 
 function Listens() {
-  return html`<label>It answers there <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
+  return html`<label>It answers <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
 }
 
 function Remove({ agent, attempt, keep }) {
@@ -208,19 +208,19 @@ function NewAgent({ reload }) {
       <h2>New agent</h2>
       <div class="pair">
         <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="release-notes" spellcheck="false" /></label>
-        <label>Model, empty for the default <input name="model" spellcheck="false" /></label>
+        <label>Model (empty: the default) <input name="model" spellcheck="false" /></label>
       </div>
       <label>What it is for <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Create a channel for it next to this one, where the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <label>Create a channel for it next to this one, if the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
       <${Listens} />
-      <p class="card-foot"><span class="faint">Made from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Make agent</button></p>
+      <p class="card-foot"><span class="faint">Created from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Create agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
 }
 
 function Up({ info }) {
-  const known = info.providers.length ? `${info.models} known of ${info.providers.join(", ")}` : "no provider set up";
+  const known = info.providers.length ? `${info.models} models known from ${info.providers.join(", ")}` : "no provider set up";
   const rows = [
     ["Platforms", info.platforms.join(", ")],
     ["Models", `${info.model}; ${known}`],

@@ -1,4 +1,4 @@
-// Who answers in a thread: the agent, and the model with its window and its price.
+// Choose who answers in a thread: the agent, and the model with its context window and price.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ import { Words } from "./words.js";
 
 const SHOWN_MAX = 100;
 
-/** Models or agents whose names have all the words of a text. Pure. */
+/** Models or agents whose names contain all words of a text. Pure. */
 export function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return items.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
@@ -52,7 +52,7 @@ export function Answerers({ thread, state, session, close }) {
   `;
 }
 
-/** The model that is to answer a turn's message once more, on a branch of its own. */
+/** Choose the model that answers a turn's message again, on a new branch. */
 export function AnotherModel({ turn, again, close }) {
   const [models, problem] = useAnswer(api.models);
   const [refused, setRefused] = useState("");
@@ -63,7 +63,7 @@ export function AnotherModel({ turn, again, close }) {
   };
   return html`
     <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
-      <p class="faint">This answer stays. Switch between the two with ‹ 1/2 › at the message.</p>
+      <p class="faint">This answer is kept. Switch between the two with ‹ 1/2 › at the message.</p>
       <${Models} models=${models} chosen=${turn.model} pick=${pick} />
       ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
@@ -86,7 +86,7 @@ function Agents({ agents, chosen, pick }) {
         </button></li>`)}
     </ul>
     ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
-    ${!listed.length && html`<p class="faint">No agent has all of these words in its name.</p>`}
+    ${!listed.length && html`<p class="faint">No agent's name contains all of these words.</p>`}
   `;
 }
 
@@ -104,7 +104,7 @@ function Models({ models, chosen, pick, children }) {
         </button></li>`)}
     </ul>
     ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
-    ${models?.length > 0 && !listed.length && html`<p class="faint">No model has all of these words in its name.</p>`}
-    ${models?.length === 0 && html`<p class="faint">There are no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "Its owner can add some."}</p>`}
+    ${models?.length > 0 && !listed.length && html`<p class="faint">No model's name contains all of these words.</p>`}
+    ${models?.length === 0 && html`<p class="faint">There are no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "The owner can add some."}</p>`}
   `;
 }

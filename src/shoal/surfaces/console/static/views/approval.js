@@ -1,4 +1,4 @@
-// The card that asks a person.
+// The approval card.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, fullTime, shownName, visible } from "../format.js";
@@ -6,7 +6,7 @@ import { calledBy, canDecide } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-/** The calls of a record's card that wait, by their numbers; the record alone where it has a card of its own. */
+/** The pending calls of a record's card, by number; only the record if it has its own card. */
 export function cardOf(record, pending) {
   const card = record.item?.card;
   if (!card) return [record];
@@ -17,12 +17,12 @@ export function ApprovalCard({ approval, tool, session }) {
   const pending = session.state.approvals.filter((record) => record.state === "pending");
   const calls = approval.item?.card ? cardOf(approval, pending) : [];
   if (calls.length > 1 || calls[0]?.item.staged) {
-    return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Asked for together with the call above.</p>`;
+    return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Part of the request above.</p>`;
   }
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
 }
 
-/** Who asks for a call and for whom, as far as the record says. Pure but for me. */
+/** Which agent asks, and for whom, as far as the record says. Pure except for `me`. */
 export function askedBy(record) {
   if (!record) return "";
   const person = record.asked_by && visible(["you", "the owner"].includes(calledBy(record.asked_by)) ? calledBy(record.asked_by) : record.asked_by_name || record.asked_by);
@@ -36,7 +36,7 @@ function OpenCard({ approval, tool, session }) {
   const card = useRef(null);
   useEffect(
     () => () => {
-      // The card goes once it is answered; who answered by keyboard stays where it was.
+      // The card disappears once decided; keep the keyboard focus where it was.
       if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line").focus();
     },
     [],
@@ -75,7 +75,7 @@ function OpenCard({ approval, tool, session }) {
               ${!approval.covers?.uncovered && button("Allow for this thread", "plain", "allow", "thread")}
               ${record?.always && button("Always allow", "plain", "allow", "always")}
               ${button("Deny", "plain danger", "deny", "once")}`
-          : html`<span>Waits for someone who may decide it.</span>`}
+          : html`<span>Waiting for an approver.</span>`}
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -83,9 +83,9 @@ function OpenCard({ approval, tool, session }) {
   `;
 }
 
-/** Several calls of one message: all of them, some by their ticks, or none. */
+/** Several calls of one message: allow all, the ticked ones, or none. */
 export function CallsCard({ calls, session }) {
-  const [ticked, setTicked] = useState(null); // the numbers, once somebody chooses
+  const [ticked, setTicked] = useState(null); // the ticked numbers, once the person chooses
   const [sent, setSent] = useState("");
   const [problem, setProblem] = useState("");
   const [seen, setSeen] = useState([]);
@@ -119,11 +119,11 @@ export function CallsCard({ calls, session }) {
   return html`
     <div class="approval calls" role="group" ref=${card} aria-label=${`${calls.length} calls ask for approval`}>
       ${staged
-        ? html`<h3>Do ${calls.length === 1 ? "this" : `these ${calls.length.toLocaleString("en")} things`}?</h3><p class="reason">Nothing of it has happened yet.</p>`
+        ? html`<h3>Do ${calls.length === 1 ? "this" : `these ${calls.length.toLocaleString("en")} things`}?</h3><p class="reason">Nothing has been done yet.</p>`
         : html`<h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>`}
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${calls[0].item} />
-      ${calls[0].item.files && html`<p class="reason">This turn changed files, which stay unless you undo it:</p><${TextBlock} label="What changed" text=${calls[0].item.files} open=${true} />`}
+      ${calls[0].item.files && html`<p class="reason">This turn changed files. The changes stay unless you undo them:</p><${TextBlock} label="What changed" text=${calls[0].item.files} open=${true} />`}
       ${calls.map(
         (call) => html`
           <section class="call" key=${call.id} aria-label=${`Call ${call.item.number}`}>
@@ -150,7 +150,7 @@ export function CallsCard({ calls, session }) {
                 : numbers.length > 1 && html`<button type="button" class="plain" onClick=${() => setTicked(calls.filter((call) => !sourcesOf(call.item).length).map((call) => call.item.number))}>Choose</button>`}
               ${canAlways && html`<button type="button" class="plain" aria-disabled=${Boolean(sent) || !isSeen} onClick=${() => decide("allow", "always")}>${sent === "always" ? "Sending…" : `Always allow ${ticked ? listed(chosen) : "all"}`}</button>`}
               <button type="button" class="plain danger" aria-disabled=${Boolean(sent)} onClick=${() => decide("deny")}>${sent === "deny" ? "Sending…" : staged ? "Discard" : ticked ? "Deny all" : "Deny"}</button>`
-          : html`<span>Waits for someone who may decide it.</span>`}
+          : html`<span>Waiting for an approver.</span>`}
         <span class="faint" title=${fullTime(calls[0].expires_at)}>expires ${ago(calls[0].expires_at)}</span>
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -162,12 +162,12 @@ const sourcesOf = (item) => [...new Set((item?.origins || []).map((origin) => or
 
 const listed = (numbers) => (numbers.length > 1 ? `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `${numbers[0] ?? ""}`);
 
-/** What the model said with its calls, as its words and nothing more. */
+/** What the model said with its calls, as a quotation. */
 function OwnWords({ item }) {
   return item?.why ? html`<p class="reason"><b>The model says:</b> <q>${visible(item.why)}</q></p>` : null;
 }
 
-/** Whose words the values of a call are. */
+/** Who provided the values of a call. */
 function Origins({ item }) {
   const origins = item?.origins || [];
   return origins.map((origin) => {
@@ -180,13 +180,13 @@ function Origins({ item }) {
 
 const FILES_SHOWN_MAX = 10;
 
-/** What the call runs that its own text does not show: files with their sizes, and what is not covered. */
+/** What the call runs beyond its own text: files with their sizes, and what is not covered. */
 function runs(covers = {}) {
   const all = covers.files || [];
   const there = all.filter((file) => file.size_bytes >= 0);
   const isOfGit = (file) => file.path.includes("/.git/");
   const files = (there.length ? there : all).filter((file) => !isOfGit(file));
-  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and what its settings name.";
+  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and programs that its settings name.";
   const more = files.length - FILES_SHOWN_MAX;
   const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
   const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;

@@ -1,4 +1,4 @@
-// What waits for a person, over all threads.
+// Pending approvals of all threads.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
@@ -12,8 +12,8 @@ export function Approvals({ state, session }) {
   const pending = state.approvals.filter((approval) => approval.state === "pending");
   return html`
     <${Place} intro="Tool calls that wait for your decision. Each runs exactly as shown, or not at all." loading=${!state.threads}>
-      ${state.threads && !pending.length && html`<p class="faint empty">Nothing waits for you.</p>`}
-      ${pending.length > 0 && html`<h2 class="offscreen">What waits</h2>`}
+      ${state.threads && !pending.length && html`<p class="faint empty">Nothing is waiting for you.</p>`}
+      ${pending.length > 0 && html`<h2 class="offscreen">Pending</h2>`}
       ${cards(pending).map(
         ([approval, ...more]) => html`
           <article class="pending" key=${approval.item?.card || approval.id}>
@@ -30,15 +30,15 @@ export function Approvals({ state, session }) {
   `;
 }
 
-/** Rules for what was asked again and again and always allowed; each is added by itself, and only on purpose. */
+/** Suggested rules for calls that were often asked about and always allowed. Each is added separately. */
 function Suggestions() {
   const [rules, , reload] = useAnswer(api.suggestedRules);
   const [attempt, problem] = useAttempt(reload);
   if (!rules?.length) return null;
   return html`
     <section class="suggested" aria-labelledby="suggested">
-      <h2 id="suggested">Asked again and again</h2>
-      <p class="intro">Each of these was allowed every time. With its rule the agent runs exactly this without asking, from its next turn on.</p>
+      <h2 id="suggested">Suggested rules</h2>
+      <p class="intro">You allowed each of these every time. With the rule, the agent runs exactly this without asking, from its next turn on.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       <ul class="cards">
         ${rules.map(
@@ -50,7 +50,7 @@ function Suggestions() {
               <p class="card-foot">
                 ${rule.accepted
                   ? html`<span class="faint">Added.</span>`
-                  : html`<${Sure} label="Add the rule" what=${rule.shown} yes="Allow it from now on" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
+                  : html`<${Sure} label="Add the rule" what=${rule.shown} yes="Always allow this" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
               </p>
             </li>
           `,
@@ -60,7 +60,7 @@ function Suggestions() {
   `;
 }
 
-/** Pending calls by their cards. */
+/** Pending calls, grouped by card. */
 const cards = (pending) => pending.filter((one) => cardOf(one, pending)[0] === one).map((one) => cardOf(one, pending));
 
 const fromRecord = (record) => ({

@@ -1,4 +1,4 @@
-// The audit log: what was checked, decided and done, what of it one looks for, and whether it is whole.
+// The audit log: its entries, a search, and a check of its integrity.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
@@ -10,20 +10,20 @@ import { Words } from "./words.js";
 
 const COLUMNS = ["Time", "What", "Action", "Decision", "By"];
 const KINDS = {
-  check: "Checked", approval: "Answered", call: "Called by API", access: "Access", agent: "Agent", backup: "Backup", budget: "Ceiling", config: "Configuration",
+  check: "Checked", approval: "Answered", call: "API call", access: "Access", agent: "Agent", backup: "Backup", budget: "Limit", config: "Configuration",
   import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Changed itself", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
 };
-const CHECKED = { allow: "ran", ask: "asked a person", deny: "refused" };
+const CHECKED = { allow: "ran", ask: "asked for approval", deny: "refused" };
 const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
 
-/** Kinds and decisions in words; one that is not known by its own name. Pure. */
+/** Kinds and decisions in words; unknown ones by their own names. Pure. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
 export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
-const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // what an answer is bound to: its beginning tells it from others
+const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // the digest of a decision; its beginning identifies it
 const READ = [1_000, 10_000];
 const SHOWN = 100;
 
-/** Whether an entry is one of those that are looked for. Pure. */
+/** Whether an entry matches the search. Pure. */
 export function fits({ entry }, { text, kind, decision }) {
   if (kind && entry.kind !== kind) return false;
   if (decision && (entry.decision || "none") !== decision) return false;
@@ -38,7 +38,7 @@ export function Audit() {
   const [more, setMore] = useState(null);
   const [wanted, setWanted] = useState({ text: "", kind: "", decision: "" });
   const [shown, setShown] = useState(SHOWN);
-  const [rules] = useAnswer(allRules); // without, rules are told by their patterns
+  const [rules] = useAnswer(allRules); // without them, rules are shown as patterns
   const words = useMemo(() => (rules ? wordsByRule(rules) : new Map()), [rules]);
   const all = more || rows || [];
   const found = useMemo(() => all.filter((row) => fits(row, wanted)), [all, wanted]);
@@ -58,7 +58,7 @@ export function Audit() {
         <button type="button" class="quiet" onClick=${anew}>Reload</button>
       </div>
       ${rows && html`<p class="faint" role="status">${found.length === all.length ? `${count(all.length)} ${all.length === 1 ? "entry" : "entries"}` : `${count(found.length)} of ${count(all.length)} entries`}</p>`}
-      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing matches." : "Nothing was recorded yet."}</p>`}
+      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing matches." : "Nothing has been recorded yet."}</p>`}
       ${found.length > 0 && html`
         <table class="audit">
           <thead><tr>${COLUMNS.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>

@@ -1,4 +1,4 @@
-// Backups: which there are, whether the last one failed, and one now.
+// Backups: the list, the last failure, and a button to make one.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -22,9 +22,9 @@ export function Backups() {
   const said = answer?.has_place && !answer.backups.length && "No backups yet.";
   return html`
     <${Place} intro="Shoal reads and checks each backup right after making it. To go back to one, use “shoal restore”." problem=${problem} reload=${reload} loading=${!answer}>
-      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Shoal makes a backup only when you ask for one. Choose below how often it makes one by itself.</p>`}
-      ${answer && !answer.has_place && html`<p class="faint above">There are no backups yet. Choose a place for them below: best is a folder on another disk, or a bucket.</p>`}
-      ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last one failed. ${answer.problem}</p>`}
+      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Shoal makes a backup only when you ask for one. Choose a schedule below.</p>`}
+      ${answer && !answer.has_place && html`<p class="faint above">There are no backups yet. Choose a location below, best a folder on another disk or a bucket.</p>`}
+      ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last backup failed. ${answer.problem}</p>`}
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}
       ${answer?.has_place && canChange() && html`<p class="card-foot"><button type="button" class="primary" disabled=${busy} onClick=${make}>${busy ? "Backing up…" : "Back up now"}</button></p>`}
@@ -34,7 +34,7 @@ export function Backups() {
   `;
 }
 
-/** Where backups are kept and how often they are made; a new place is tried with a backup. */
+/** The location and schedule of backups; a new location is tested with a backup. */
 function Target({ answer, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const [busy, setBusy] = useState(false);
@@ -47,12 +47,12 @@ function Target({ answer, reload }) {
   };
   return html`
     <form class="card form" onSubmit=${submit}>
-      <h2>${answer.has_place ? "Keep backups elsewhere" : "Set up backups"}</h2>
+      <h2>${answer.has_place ? "Change location" : "Set up backups"}</h2>
       <div class="pair">
         <label>Folder on Shoal's machine, or bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
         <label>How often <select name="hours" defaultValue=${String(answer.every_hours)}>${RHYTHMS.map(([hours, words]) => html`<option key=${hours} value=${hours} selected=${hours === answer.every_hours}>${words}</option>`)}</select></label>
       </div>
-      <p class="card-foot"><span class="faint">Saving makes a backup there at once and checks it.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>
+      <p class="card-foot"><span class="faint">Saving makes and checks a backup there at once.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>
       <${Problem} text=${problem} />
     </form>
   `;

@@ -1,4 +1,4 @@
-// Going back: another answer, another message, other branches, and a copy that goes on elsewhere.
+// Going back: retry an answer, edit a message, switch branches, or continue in a copy.
 
 import { api } from "../api.js";
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
@@ -6,9 +6,9 @@ import { canChange, canTalk } from "../me.js";
 import { Act } from "./icons.js";
 import { Words } from "./words.js";
 
-let pressed = ""; // the button of a switch whose row is replaced by the branch that it leads to
+let pressed = ""; // the pressed button of a switch, whose row the other branch replaces
 
-/** ‹ 2/3 ›: which of the turns in one place is shown, and the way to those beside it. */
+/** ‹ 2/3 ›: the shown alternative of a turn, and buttons for the others. */
 export function BranchSwitch({ thread, session, siblings }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -30,15 +30,15 @@ export function BranchSwitch({ thread, session, siblings }) {
   };
   return html`
     <span class="branches" role="group" ref=${box} aria-label=${`Branch ${at + 1} of ${tips.length}`}>
-      <button type="button" class="quiet" aria-label="Branch before" aria-disabled=${still || at === 0} onClick=${(event) => go(event, at - 1)}>‹</button>
+      <button type="button" class="quiet" aria-label="Previous branch" aria-disabled=${still || at === 0} onClick=${(event) => go(event, at - 1)}>‹</button>
       <span aria-hidden="true">${at + 1}/${tips.length}</span>
-      <button type="button" class="quiet" aria-label="Branch after" aria-disabled=${still || at === tips.length - 1} onClick=${(event) => go(event, at + 1)}>›</button>
+      <button type="button" class="quiet" aria-label="Next branch" aria-disabled=${still || at === tips.length - 1} onClick=${(event) => go(event, at + 1)}>›</button>
       ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     </span>
   `;
 }
 
-/** An own message as a text to be changed and sent in its place. */
+/** A form that edits one's own message and sends it in place of the old one. */
 export function EditMessage({ item, thread, session, close }) {
   const [problem, setProblem] = useState("");
   const [text, setText] = useState(item.text);
@@ -64,7 +64,7 @@ export function EditMessage({ item, thread, session, close }) {
   `;
 }
 
-/** What can be done about a turn that has ended. */
+/** Actions on a finished turn. */
 export function TurnActions({ item, thread, session, turn }) {
   const [Form, setForm] = useState(null);
   const [problem, setProblem] = useState("");
@@ -87,7 +87,7 @@ export function TurnActions({ item, thread, session, turn }) {
       <${Act} name="again" label="Try again" onClick=${() => again("")} />
       <${Act} name="swap" label="Another model" onClick=${anotherModel} />
     `}
-    <${Act} name="fork" label="Go on in a copy" onClick=${fork} />
+    <${Act} name="fork" label="Continue in a copy" onClick=${fork} />
     ${canChange() && html`<${Act} name="keep" label="Save as case" onClick=${saveCase} />`}
     ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     ${Form && html`<${Form} thread=${thread} turn=${turn} session=${session} again=${again} close=${() => setForm(null)} />`}

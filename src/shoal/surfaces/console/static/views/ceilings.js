@@ -1,4 +1,4 @@
-// What was spent today, under which ceilings, and letting them rest until tomorrow.
+// Today's spending, its limits, and suspending them until tomorrow.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const NEAR = 0.8;
 
-/** A ceiling's bounds in use, as `[{used, most, share}]` in words; none where there is no bound. Pure. */
+/** A limit's use as `[{used, most, share}]` in words; empty without a limit. Pure. */
 export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
   return [
     usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
@@ -17,22 +17,22 @@ export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) 
   ].filter(Boolean);
 }
 
-/** "All together" for a day, "Ever since" for what no day ends, else "agent ops", "user discord:123". Pure. */
+/** "All together" for the day, "All time" for the total, otherwise "agent ops", "user discord:123". Pure. */
 export function scopeName(scope) {
   const [kind, ...rest] = scope.split(":");
-  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "Ever since" }[kind] || kind;
+  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "All time" }[kind] || kind;
 }
 
 const DAY_MS = 86_400_000;
 
-/** When the day of ceilings begins (0) or ends (1), which is midnight UTC, by the clock of whoever looks. Pure but for the time. */
+/** The start (0) or end (1) of the limits' day, midnight UTC, in local time. Pure except for the time. */
 function midnight(days) {
   const at = new Date((Math.floor(Date.now() / DAY_MS) + days) * DAY_MS);
   const words = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   return words === "00:00" ? "midnight" : words;
 }
 
-/** `sum` is what the models were used for today, or null. */
+/** `sum` is today's usage, or null. */
 export function Ceilings({ sum }) {
   const [ceilings, , reload] = useAnswer(api.ceilings);
   const [attempt, problem] = useAttempt(reload);
@@ -46,7 +46,7 @@ export function Ceilings({ sum }) {
       ${sum && ceilings && !rows.length && html`<p class="faint">No model with a limit was called today.</p>`}
       ${rows.length > 0 &&
       html`<p class="card-foot"><span class="faint" role="status">${lifted ? `No limit applies until ${midnight(1)}.` : `When a limit is reached, no model is called until ${midnight(1)}.`}</span>
-        ${canChange() && html`<${Sure} label="Lift for today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+        ${canChange() && html`<${Sure} label="Suspend today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;

@@ -1,4 +1,4 @@
-// What a turn did to files, as diffs, and the way back.
+// A turn's changes to files, as diffs, and undoing them.
 
 import { api } from "../api.js";
 import { html, useCallback, useEffect, useRef, useState } from "../dom.js";
@@ -7,9 +7,9 @@ import { canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-const SINCE = { changed: "changed since", restored: "as before already", shared: "maybe by another turn at the same time" };
+const SINCE = { changed: "changed since", restored: "already restored", shared: "possibly by another turn at the same time" };
 
-/** What a turn, or an undo, changed; `state` is anything that tells one state of it from the next. */
+/** What a turn, or an undo, changed; `state` changes whenever the turn's state does. */
 export function Changes({ thread, turn, session, state }) {
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState("");
@@ -31,14 +31,14 @@ export function Changes({ thread, turn, session, state }) {
     await read();
     if (failed) setProblem(failed);
     setBusy(false);
-    box.current?.focus(); // the button that was pressed may be gone
+    box.current?.focus(); // the pressed button may be gone
   };
   const button = (label, what, since) => canTalk() && html`<button type="button" class="plain" aria-disabled=${busy} onClick=${() => undo(what, since)}>${label}</button>`;
   if (!found) {
     if (!problem) return html`<p class="faint" role="status">Reading…</p>`;
     return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${read}>Try again</button></p>`;
   }
-  const name = found.undoes ? "Take the undo back" : "Undo these changes";
+  const name = found.undoes ? "Redo these changes" : "Undo these changes";
   const differ = found.differ > 0;
   return html`
     <div class="changes" ref=${box} tabindex="-1">
@@ -47,16 +47,16 @@ export function Changes({ thread, turn, session, state }) {
       ${found.notes.map((note) => html`<p class="faint">${visible(note)}</p>`)}
       ${found.beyond.length > 0 &&
       html`<details><summary>What cannot be undone</summary><ul>${found.beyond.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></details>`}
-      ${found.state === "running" && html`<p class="faint">It is still at work. Once it has ended, this can be undone.</p>`}
+      ${found.state === "running" && html`<p class="faint">The turn is still running. You can undo it when it has finished.</p>`}
       ${found.state === "done" &&
       html`
         <p class="choices">
-          ${button(differ ? `${name}, and keep what was changed since` : name, turn, differ ? "keep" : "ask")}
-          ${differ && button(`${name}, also where it was changed since`, turn, "overwrite")}
+          ${button(differ ? `${name}, keep later changes` : name, turn, differ ? "keep" : "ask")}
+          ${differ && button(`${name}, overwrite later changes`, turn, "overwrite")}
         </p>
       `}
       ${found.state === "undone" &&
-      html`<p class="choices"><span>${found.undoes ? "This undo was taken back." : "This was undone."}</span>${button(found.undoes ? "Undo it again" : "Take the undo back", found.undone_by, "keep")}</p>`}
+      html`<p class="choices"><span>${found.undoes ? "This undo was reversed." : "This was undone."}</span>${button(found.undoes ? "Undo it again" : "Redo these changes", found.undone_by, "keep")}</p>`}
       ${left.length > 0 && html`<div role="status"><p>Not restored:</p><ul>${left.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></div>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
@@ -64,7 +64,7 @@ export function Changes({ thread, turn, session, state }) {
 }
 
 function File({ file, isUndone }) {
-  const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // that is what an undo is for
+  const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // an undo is meant to restore
   const counts = [file.added && `+${file.added}`, file.removed && `−${file.removed}`].filter(Boolean).join(" ");
   const label = [visible(file.path), file.change, counts, since, file.note].filter(Boolean).join(" · ");
   if (!file.diff) return html`<p class="file"><code>${visible(file.path)}</code> <span class="faint">${[file.change, since, file.note].filter(Boolean).join(" · ")}</span></p>`;

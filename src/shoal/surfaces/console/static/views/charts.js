@@ -1,9 +1,9 @@
-// Pictures of numbers, drawn as SVG in the page's own colours: stacked columns, one stacked bar, figures. What they show
-// stands beside them as text, too, for those who do not see them.
+// Charts as SVG in the page's colours: stacked columns, a stacked bar, figures. Their content is also shown as text, for
+// people who cannot see them.
 
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
 
-/** The width an element has, and the reference to give it. */
+/** The width of an element, and the ref to put on it. */
 export function useWidth() {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
@@ -17,14 +17,14 @@ export function useWidth() {
   return [width, box];
 }
 
-/** A round number not below `value`, to end an axis with, whose half is round, too. Pure. */
+/** The smallest round number not below `value` whose half is also round, for the end of an axis. Pure. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999999);
 }
 
-/** The names that have most, `most` of them, and one for the rest, by sums of `{name: value}`. Pure. */
+/** The `most` largest names, and one for the rest, by sums of `{name: value}`. Pure. */
 export function largest(rows, most = 5) {
   const sums = new Map();
   for (const row of rows) for (const [name, value] of Object.entries(row)) sums.set(name, (sums.get(name) || 0) + value);
@@ -34,11 +34,11 @@ export function largest(rows, most = 5) {
 const TOP = 8;
 const FOOT = 20;
 const AXIS = 46;
-const END = 14; // so that the last label has room
-const LABEL = 54; // what a label takes, with room beside it
+const END = 14; // room for the last label
+const LABEL = 54; // width of a label with its margin
 
-/** Stacked columns. `columns` are `{key, label, said, parts: {series name: value}}`, `series` `[{name, kind}]` in the order
- * in which they stand on each other; `kind` is the colour's class. */
+/** Stacked columns. `columns` are `{key, label, said, parts: {series name: value}}`, `series` `[{name, kind}]` from
+ * bottom to top; `kind` is the colour's class. */
 export function Columns({ label, columns, series, format, height = 180 }) {
   const [width, box] = useWidth();
   const total = (column) => series.reduce((sum, { name }) => sum + (column.parts[name] || 0), 0);
@@ -78,14 +78,14 @@ export function Columns({ label, columns, series, format, height = 180 }) {
   `;
 }
 
-/** What the colours mean. */
+/** The legend. */
 export const Legend = ({ series }) => html`
   <ul class="legend">
     ${series.map(({ name, shown, kind, value }) => html`<li key=${name}><svg viewBox="0 0 10 10" aria-hidden="true"><rect class=${kind} width="10" height="10" rx="2" /></svg><span class="breakable">${shown || name}</span>${value && html`<span class="faint">${value}</span>`}</li>`)}
   </ul>
 `;
 
-/** One bar of several parts, `[{name, kind, value}]`, of `whole`; `marks` are lines across it. */
+/** A bar with parts `[{name, kind, value}]` of `whole`; `marks` are lines across it. */
 export function Stack({ label, parts, whole, marks = [] }) {
   let at = 0;
   return html`
@@ -101,7 +101,7 @@ export function Stack({ label, parts, whole, marks = [] }) {
   `;
 }
 
-/** Figures that are read at a glance: `[{name, value, note, kind, href}]`. */
+/** Large figures: `[{name, value, note, kind, href}]`. */
 export const Figures = ({ figures }) => html`
   <dl class="figures">
     ${figures.map(({ name, value, note, kind = "", href }) => html`

@@ -1,22 +1,22 @@
-// Choosing a chat by its name, or one of many threads by words of its title.
+// Choose a chat by name, or a thread by words of its title.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
 import { ago, threadName, visible } from "../format.js";
 import { useAnswer } from "./lists.js";
 
-const OWN = { web: "This page", terminal: "Terminal", openai: "Over the API" };
+const OWN = { web: "This page", terminal: "Terminal", openai: "API" };
 const MATCHES_MAX = 50;
 
 export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
 
-/** What a chat is called: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has more than one. Pure. */
+/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has more than one. Pure. */
 export function chatName({ platform, channel, people, title, name }, several) {
   if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
   return `${platformName(platform)}: ${visible(name || people.join(", ") || title || channel)}`;
 }
 
-/** Chats with the name of each; of those that would be called alike, the channel tells them apart. Pure. */
+/** Chats with unique names: the channel is added to equal ones. Pure. */
 export function named(chats) {
   const alike = (name, key) => chats.filter((chat) => key(chat) === name).length > 1;
   return chats.map((chat) => {
@@ -32,7 +32,7 @@ export function useChats() {
 
 const hasAll = (name, words) => words.every((word) => name.toLowerCase().includes(word));
 
-/** A list of threads that a person narrows by typing. `value` is the chosen thread. */
+/** A list of threads, filtered by typing. `value` is the chosen thread. */
 export function ThreadPicker({ state, session, value, change }) {
   const [text, setText] = useState("");
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -45,7 +45,7 @@ export function ThreadPicker({ state, session, value, change }) {
         ${matches.slice(0, MATCHES_MAX).map((info) => html`<option key=${info.thread} value=${info.thread}>${`${threadName(info)} · ${ago(info.updated_at)}`}</option>`)}
       </select>
       <p class="faint">
-        ${!matches.length ? "No thread has these words. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
+        ${!matches.length ? "No thread's title contains these words. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
         ${state.hasOlder && html`<button type="button" class="quiet" onClick=${() => session.loadOlder()}>Load older threads</button>`}
       </p>
     </div>

@@ -1,4 +1,4 @@
-// Recorded turns beside what other models answer in their place: a matrix of turns and models, and what differs.
+// Recorded turns next to other models' answers: a matrix of turns and models with the differences.
 
 import { api } from "../api.js";
 import { html, useEffect, useRef, useState } from "../dom.js";
@@ -7,23 +7,23 @@ import { Dialog } from "./dialog.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
-const NAMES = { same: "same", words: "other words", arguments: "other arguments", calls: "other calls", refused: "refused", failed: "failed" };
+const NAMES = { same: "same", words: "different text", arguments: "different arguments", calls: "different calls", refused: "refused", failed: "failed" };
 const MEANINGS = {
   same: "the same tools with the same arguments, or the same answer",
-  words: "an answer in other words",
-  arguments: "the same tools with other arguments",
-  calls: "other tools, or an answer instead of a call",
+  words: "an answer with different text",
+  arguments: "the same tools with different arguments",
+  calls: "different tools, or an answer instead of a call",
   refused: "the model declined",
-  failed: "there is no answer",
+  failed: "no answer",
 };
 const ORDER = Object.keys(NAMES);
 const DIFF_LINES_MAX = 400;
-const READS_MAX = 20; // how often a matrix is read anew while it is filled
+const READS_MAX = 20; // reloads of a matrix while it is being filled
 
-/** The worst of some differences; empty where there are none. Pure. */
+/** The largest of some differences, or an empty string. Pure. */
 export const worst = (differences) => differences.reduce((most, one) => (ORDER.indexOf(one) > ORDER.indexOf(most) ? one : most), "");
 
-/** Comparisons of the same calls, in the order in which they came: `[{key, title, ids}]`. Pure. */
+/** Comparisons grouped by equal calls, in order: `[{key, title, ids}]`. Pure. */
 export function grouped(states) {
   const groups = new Map();
   for (const state of states) {
@@ -50,7 +50,7 @@ export function turnsOf(views) {
   return [...turns.values()];
 }
 
-/** Lines of two texts as `[[line, kind]]` for each side, kind being "" where both have it. Pure. */
+/** Lines of two texts as `[[line, kind]]` for each side; kind is "" for common lines. Pure. */
 export function sides(before, after) {
   const left = before.split("\n").slice(0, DIFF_LINES_MAX);
   const right = after.split("\n").slice(0, DIFF_LINES_MAX);
@@ -72,7 +72,7 @@ export function sides(before, after) {
   return found;
 }
 
-/** An answer as text: its calls, a line each with their arguments spread out, then what it says. Pure. */
+/** An answer as text: its calls with their arguments, then its text. Pure. */
 export function written(answer) {
   const calls = (answer.calls || []).map((call) => {
     try {
@@ -86,7 +86,7 @@ export function written(answer) {
 
 export function Compare({ state }) {
   const [states, problem, reload] = useAnswer(api.comparisons);
-  const [running, setRunning] = useState(null); // {id, done, calls, usd}, the one that is asked now
+  const [running, setRunning] = useState(null); // {id, done, calls, usd} of the running comparison
   const [stopped, setStopped] = useState("");
   const stop = useRef(null);
   useEffect(() => () => stop.current?.abort(), []);
@@ -98,7 +98,7 @@ export function Compare({ state }) {
     try {
       await api.runComparison(id, { signal: control.signal, take: (one) => (one.stopped ? setStopped(one.stopped) : setRunning({ id, ...one })) });
     } catch (error) {
-      if (!control.signal.aborted) setStopped(`${error.message} What was answered is kept.`);
+      if (!control.signal.aborted) setStopped(`${error.message} Answers so far are saved.`);
     }
     await reload();
     setRunning(null);
@@ -107,7 +107,7 @@ export function Compare({ state }) {
     <${Place} intro="Ask another model what people asked here before, and see where it would answer differently. No tool runs, and nothing is posted." problem=${problem} reload=${reload} loading=${!states}>
       <${Begin} threads=${state.threads || []} running=${running} run=${run} stop=${() => stop.current.abort()} reload=${reload} />
       ${stopped && html`<p class="problem" role="alert"><${Words} text=${stopped} /></p>`}
-      ${states && !states.length && html`<p class="faint empty">No comparison yet. Choose a model above. In a terminal, <code>shoal compare</code> does it.</p>`}
+      ${states && !states.length && html`<p class="faint empty">No comparison yet. Choose a model above. In a terminal, use <code>shoal compare</code>.</p>`}
       ${grouped(states || []).map((group) => html`<${Group} key=${`${group.key} ${group.states.map((one) => one.id)}`} group=${group} running=${running} run=${run} reload=${reload} />`)}
     <//>
   `;
@@ -115,11 +115,11 @@ export function Compare({ state }) {
 
 const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${count(tokens)} tokens, ${usd === null ? "–" : `about ${dollars(usd)}`}`;
 
-/** The calls are chosen and estimated first, and asked on one more press. */
+/** First choose and estimate the calls, then ask them with a second button. */
 function Begin({ threads, running, run, stop, reload }) {
   const [models] = useAnswer(api.models);
   const [fields, setFields] = useState({ model: "", what: "10", usd: "1" });
-  const [plan, setPlan] = useState(null); // what would be asked
+  const [plan, setPlan] = useState(null); // the estimate
   const [problem, setProblem] = useState("");
   const set = (name) => (event) => {
     setFields({ ...fields, [name]: event.target.value });
@@ -149,10 +149,10 @@ function Begin({ threads, running, run, stop, reload }) {
       <datalist id="compare-models">${(models || []).map((one) => html`<option value=${one.name} />`)}</datalist>
       <label>Last turns, a thread or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
       <datalist id="compare-threads">${threads.map((info) => html`<option value=${info.thread}>${threadName(info)}</option>`)}</datalist>
-      <label>US$ at most (0: any) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
+      <label>Limit in US$ (0: none) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
-        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} answered already` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "There is nothing left to ask."}</span>`}
+        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "Nothing is left to ask."}</span>`}
         ${plan && left > 0 && html`<button type="button" class="primary" onClick=${begin}>Ask now</button>`}
         ${running && html`<span>${running.done} of ${running.calls} answered${running.usd ? `, ${dollars(running.usd)}` : ""}…</span> <button type="button" class="plain" onClick=${stop}>Stop</button>`}
       </div>
@@ -169,7 +169,7 @@ function Group({ group, running, run, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const [shown, setShown] = useState(null); // {row, state}
   const far = ({ id, calls: whole }) => (running?.id === id ? Math.floor((running.done / whole) * READS_MAX) : "");
-  const stamp = group.states.map((one) => `${one.id} ${one.done} ${far(one)}`).join(); // tells when to read anew
+  const stamp = group.states.map((one) => `${one.id} ${one.done} ${far(one)}`).join(); // changes when the matrix must be reloaded
   const [read, setRead] = useState(stamp);
   useEffect(() => {
     if (stamp === read) return;
@@ -190,7 +190,7 @@ function Group({ group, running, run, reload }) {
             ${rows.map(
               (row) => html`
                 <tr key=${row.key}>
-                  <th scope="row"><a href=${`#/t/${encodeURIComponent(row.thread)}/e/${Object.values(row.steps)[0][0].seq}`} title=${visible(row.asked)}>${visible(row.asked) || "(no words)"}</a> <span class="faint">${row.recorded && `answered by ${visible(row.recorded)}`}</span></th>
+                  <th scope="row"><a href=${`#/t/${encodeURIComponent(row.thread)}/e/${Object.values(row.steps)[0][0].seq}`} title=${visible(row.asked)}>${visible(row.asked) || "(no text)"}</a> <span class="faint">${row.recorded && `answered by ${visible(row.recorded)}`}</span></th>
                   ${group.states.map((one) => html`<td><${Cell} steps=${row.steps[one.id] || []} runs=${one.runs} open=${() => setShown({ row, state: one })} /></td>`)}
                 </tr>
               `,
@@ -203,7 +203,7 @@ function Group({ group, running, run, reload }) {
                 (one) => html`
                   <td>
                     <span class="faint">${one.done} of ${one.calls}${one.done > 0 ? `, ${dollars(one.usd)}` : ""}</span>
-                    ${!running && one.done < one.calls && html`<button type="button" class="quiet" aria-label=${`Go on with ${one.model}`} onClick=${() => run(one)}>${one.done > 0 ? "Go on" : "Ask now"}</button>`}
+                    ${!running && one.done < one.calls && html`<button type="button" class="quiet" aria-label=${`Continue with ${one.model}`} onClick=${() => run(one)}>${one.done > 0 ? "Continue" : "Ask now"}</button>`}
                     ${running?.id !== one.id && html`<${Sure} label="Remove" what=${one.model} yes="Remove it" act=${() => attempt(() => api.removeComparison(one.id))} />`}
                   </td>
                 `,

@@ -1,4 +1,4 @@
-// What could be meant while something is being written: /commands, @agents and #files.
+// Completion in the message box: /commands, @agents and #files.
 
 import { api } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";
@@ -8,14 +8,14 @@ import { me } from "../me.js";
 const SHOWN_MAX = 12;
 const MENUS = { "/": "Commands", "@": "Agents", "#": "Files" };
 
-/** What is being named before the caret: `{mark, from, word}`, or null. A command is all of the text. Pure. */
+/** The name being typed before the caret: `{mark, from, word}`, or null. A command must be the whole text. Pure. */
 export function naming(text, caret) {
   if (/^\/[a-z-]*$/.test(text)) return { mark: "/", from: 0, word: text.slice(1) };
   const found = /(?:^|\s)([@#])([^\s@#]*)$/.exec(text.slice(0, caret));
   return found && { mark: found[1], from: caret - found[2].length - 1, word: found[2] };
 }
 
-/** The choices that a beginning could become: commands that begin so; agents and files that have it. Pure. */
+/** Matching choices: commands that start with the word; agents and files that contain it. Pure. */
 export function matching(choices, { mark, word }) {
   const wanted = word.toLowerCase();
   return choices.filter(({ name }) => (mark === "/" ? name.startsWith(wanted) : name.toLowerCase().includes(wanted))).slice(0, SHOWN_MAX);
@@ -25,14 +25,14 @@ const ASKED = {
   "/": async () => (await api.commands()).map(({ name, usage, description }) => ({ name, usage, description, text: `/${name}${usage && " "}` })),
   "@": async () => (me.scope === "chat" ? [] : (await api.agents()).map(({ name, model }) => ({ name, description: model, text: `@${name} ` }))),
   "#": async (thread, named) => {
-    const kept = (await api.files(thread).catch(() => [])).map(({ path }) => `/${path}`); // as the agent knows them
+    const kept = (await api.files(thread).catch(() => [])).map(({ path }) => `/${path}`); // paths as the agent sees them
     return [...new Set([...kept, ...named()])].map((name) => ({ name, description: "", text: `${name} ` }));
   },
 };
 
 /**
- * The menu's state for a text and its caret: `{label, mark, found, at, choose, keyed}`. `keyed` says whether it took a key
- * for itself; `write` takes the new text and where its caret is; `named` gives the files that the thread has named.
+ * The menu's state for a text and its caret: `{label, mark, found, at, choose, keyed}`. `keyed` returns whether it
+ * handled a key; `write` takes the new text and caret; `named` returns the files that the thread has named.
  */
 export function useCompletion({ text, caret, thread, named, write }) {
   const [choices, setChoices] = useState({});
@@ -42,9 +42,9 @@ export function useCompletion({ text, caret, thread, named, write }) {
   const mark = open?.mark || "";
   useEffect(() => {
     if (!mark) return;
-    ASKED[mark](thread, named).then((found) => setChoices((before) => ({ ...before, [mark]: found })), () => {}); // writing works without a menu
+    ASKED[mark](thread, named).then((found) => setChoices((before) => ({ ...before, [mark]: found })), () => {}); // typing works without a menu
   }, [mark, thread]);
-  const at = chosen.text === text ? chosen.at : 0; // another text begins at the top
+  const at = chosen.text === text ? chosen.at : 0; // a new text starts at the top
   const setAt = (place) => setChosen({ text, at: place });
   const found = !open || closedFor === text ? [] : matching(choices[mark] || [], open);
 

@@ -1,4 +1,4 @@
-// Where a message is written: sending, queueing, steering, stopping, and files.
+// The message box: sending, queueing, steering, stopping, and files.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
 import { me } from "../me.js";
@@ -13,7 +13,7 @@ import { Words } from "./words.js";
 const ROWS_MAX = 10;
 const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
-/** What one has said in a thread, the newest last, and the files that its tool calls name. Pure but for me. */
+/** One's own messages in a thread, newest last, and the files that its tool calls name. Pure except for `me`. */
 export const ownWords = (items) =>
   items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text).filter(Boolean);
 
@@ -22,12 +22,12 @@ export function namedFiles(items) {
   return [...new Set(named.filter(Boolean).map((path) => JSON.parse(`"${path}"`)))].reverse();
 }
 
-/** One of each thread, so that nothing of one comes into another. `running`: a turn is open. `items` is what the thread has;
- * `suggestion` text to begin with, a new object each time. */
+/** One per thread, so that no text leaks between threads. `running`: a turn is open. `items` are the thread's rows;
+ * `suggestion` is text to start with, a new object each time. */
 export function Composer({ thread, running, items, session, suggestion }) {
   const [text, setText] = useState(() => readDraft(thread));
   const [caret, setCaret] = useState(text.length);
-  const [back, setBack] = useState(0); // how many own messages back the text was fetched from
+  const [back, setBack] = useState(0); // index of the recalled own message, counted back
   const [files, setFiles] = useState([]);
   const [mine, setMine] = useState(false);
   const [asking, setAsking] = useState(false);
@@ -44,7 +44,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
   useEffect(() => {
     if (!suggestion) return;
     write(suggestion.text);
-    session.set({ suggestion: null }); // another box, or this one when it is back, has its own text
+    session.set({ suggestion: null }); // use it once
     box.current.focus();
   }, [suggestion]);
 
@@ -54,7 +54,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
     setBack(0);
     keepDraft(thread, value);
   };
-  const placed = useRef(-1); // where the caret goes with the next text
+  const placed = useRef(-1); // caret position for the next text
   useLayoutEffect(() => {
     if (placed.current >= 0) box.current.setSelectionRange(placed.current, placed.current);
     placed.current = -1;
@@ -64,7 +64,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
     placed.current = place;
     box.current.focus();
   } });
-  /** One's own messages again, as a terminal has them: true when the key was one for that. */
+  /** Recall own messages with the arrow keys, as in a terminal; returns whether the key was handled. */
   const recalled = ({ key, target }) => {
     const said = ownWords(items);
     const next = back + { ArrowUp: 1, ArrowDown: -1 }[key];
@@ -132,17 +132,17 @@ export function Composer({ thread, running, items, session, suggestion }) {
         <label class="offscreen" for="message">Message</label>
         <textarea id="message" ref=${box} rows=${lines} value=${text} enterkeyhint="send" autocomplete="off" aria-describedby="keys"
           aria-controls=${menu.found.length ? "choices" : null} aria-activedescendant=${menu.found.length ? `choice-${menu.at}` : null}
-          placeholder=${running ? "Write for after this turn, or send it now" : "Write a message, or / for commands"}
+          placeholder=${running ? "Queue a message, or send it now" : "Write a message, or / for commands"}
           onInput=${(event) => write(event.target.value, event.target.selectionStart)} onKeyDown=${keyed}
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
-          ${files.length > 0 && html`<label class="mine" title="Otherwise the agent asks before it acts on what they say"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
+          ${files.length > 0 && html`<label class="mine" title="Otherwise the agent asks before it acts on their content"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
           <${Microphone} send=${speak} report=${setProblem} word=${!running && "Record"} />
-          <span id="keys" class="faint hint">${running ? "Enter: after this turn, Ctrl+Enter: now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
+          <span id="keys" class="faint hint">${running ? "Enter: queue, Ctrl+Enter: send now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
           ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
-          <button type="submit" class="primary send" title=${running ? "The agent reads it when this turn is over" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Send after" : "Send"}</button>
+          <button type="submit" class="primary send" title=${running ? "The agent reads it after this turn" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
         </div>
       </div>
     </form>

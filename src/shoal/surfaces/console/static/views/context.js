@@ -1,4 +1,4 @@
-// What fills a model's window in the next request of a thread, part by part, and what leaves first.
+// The parts of the next request in the model's context window, and what is trimmed first.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
@@ -6,16 +6,16 @@ import { bytes, count, visible, windowSize } from "../format.js";
 import { Stack } from "./charts.js";
 import { Place, useAnswer } from "./lists.js";
 
-const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of what was said before", transcript: "Conversation" };
-const SOON = 0.8; // of its room, from which on a conversation is summarised
+const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of older messages", transcript: "Conversation" };
+const SOON = 0.8; // share of the room at which a conversation is summarised
 
-/** What happens next to a conversation that takes `used` of `room` tokens, in a sentence. Pure. */
+/** What happens next to the conversation, in a sentence. Pure. */
 export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
   const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
-  if (leftOut > 0) return `${leftOut} older messages are left out already; the oldest go first.`;
+  if (leftOut > 0) return `${leftOut} older messages are already left out, oldest first.`;
   if (!room) return "";
-  if (used < SOON * room) return `The conversation has ${count(Math.max(0, Math.round(SOON * room - used)))} tokens to go until its oldest part is summarised.`;
-  return "The conversation is long enough for its oldest part to be summarised after the next turn.";
+  if (used < SOON * room) return `The oldest part of the conversation will be summarised after another ${count(Math.max(0, Math.round(SOON * room - used)))} tokens.`;
+  return "The oldest part of the conversation will be summarised after the next turn.";
 }
 
 export function Context({ thread }) {
@@ -25,9 +25,9 @@ export function Context({ thread }) {
   return html`
     <${Place} intro="What the next request to the model contains, and how much of its context window that takes." problem=${problem} reload=${reload} loading=${!costs}>
       ${costs && html`
-        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are kept for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
+        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are reserved for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
         <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}
-          parts=${[...parts, { name: "Kept for the answer", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
+          parts=${[...parts, { name: "Reserved for the answer", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
         <table class="sums parts">
           <caption class="offscreen">Parts of the request</caption>
           <thead><tr><th scope="col">Part</th><th scope="col">Tokens</th><th scope="col">Size</th><th scope="col">Share</th></tr></thead>
@@ -41,9 +41,9 @@ export function Context({ thread }) {
         <section class="panel" aria-label="Trimmed first">
           <h2>Trimmed first</h2>
           <p>${nextCut(costs)}</p>
-          ${costs.oldest && html`<p class="faint">The oldest that is still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
-          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools === 1 ? "One more tool is" : `${costs.found_tools} more tools are`} described to the model only when it looks for one, and take no room until then.</p>`}
-          ${costs.fitted && html`<p class="faint">Instructions and tools are shortened: they are more than this window has room for.</p>`}
+          ${costs.oldest && html`<p class="faint">The oldest message still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
+          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools === 1 ? "One more tool is" : `${costs.found_tools} more tools are`} described to the model only when it searches for tools.</p>`}
+          ${costs.fitted && html`<p class="faint">Instructions and tools are shortened to fit this window.</p>`}
         </section>
       `}
     <//>

@@ -1,4 +1,4 @@
-// A button that puts a text on the clipboard and says so.
+// A button that copies a text and confirms it.
 
 import { html, useState } from "../dom.js";
 import { copyText } from "../clipboard.js";

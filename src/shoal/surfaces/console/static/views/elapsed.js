@@ -1,9 +1,9 @@
-// How long something lasts already, or how long it is until then: whole seconds, counted while it is shown.
+// A duration in whole seconds that counts up or down while shown.
 
 import { html, useEffect, useState } from "../dom.js";
 import { duration } from "../format.js";
 
-/** `before` and the seconds since `sinceMs`, or until `untilMs`; nothing in the first second. */
+/** `before` and the seconds since `sinceMs` or until `untilMs`; nothing in the first second. */
 export function Elapsed({ sinceMs, untilMs, before = "" }) {
   const [nowMs, setNowMs] = useState(Date.now());
   useEffect(() => {

@@ -1,9 +1,9 @@
-// The mark of an agent: letters of its name on a colour of its own.
+// An agent's avatar: letters of its name on a colour of its own.
 
 import { html } from "../dom.js";
 import { hueOf } from "../format.js";
 
-/** The first letters of a name's first two words, of a numbered one ("agent-10") its number, or its first two letters. Pure. */
+/** The initials of a name's first two words, its number ("agent-10"), or its first two letters. Pure. */
 export function initials(name) {
   const [first = "", second = ""] = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   const [letter = "?", next = ""] = first;

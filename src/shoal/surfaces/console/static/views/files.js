@@ -1,4 +1,4 @@
-// Files for a message: chosen, pasted or dropped.
+// Files attached to a message: chosen, pasted or dropped.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { bytes } from "../format.js";
@@ -8,7 +8,7 @@ import { Words } from "./words.js";
 const BYTES_MAX = 26_214_400;
 const FILES_MAX = 10;
 
-/** A small picture of a chosen file; nothing where the browser cannot show it. */
+/** A thumbnail of a chosen file, if the browser can show it. */
 function Thumbnail({ file }) {
   const [address, setAddress] = useState("");
   useEffect(() => {
@@ -19,7 +19,7 @@ function Thumbnail({ file }) {
   return address && html`<img class="thumbnail" src=${address} alt="" onError=${() => setAddress("")} />`;
 }
 
-/** `word` stands beside the pictogram where there is room. */
+/** `word` is shown next to the icon if there is room. */
 export function Files({ files, change, box, word }) {
   const input = useRef(null);
   const [problem, setProblem] = useState("");
@@ -32,7 +32,7 @@ export function Files({ files, change, box, word }) {
     const large = taken.filter((file) => file.size > BYTES_MAX);
     const all = [...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)];
     if (large.length) setProblem(`${large.map((file) => file.name).join(", ")}: larger than 25 MB`);
-    else setProblem(all.length > FILES_MAX ? `A message takes ${FILES_MAX} files` : "");
+    else setProblem(all.length > FILES_MAX ? `A message can have at most ${FILES_MAX} files` : "");
     change(all.slice(0, FILES_MAX));
   };
 

@@ -1,11 +1,11 @@
-// A list of cards that a person narrows by typing, shown in pages.
+// A list of cards with a filter, shown in pages.
 
 import { html, useState } from "../dom.js";
 
 const PAGE = 30;
-const FILTERED_FROM = 8; // below that a filter would only stand in the way
+const FILTERED_FROM = 8; // shorter lists need no filter
 
-/** A list of cards that a person narrows by typing, shown in pages. `text` is what an item is found by, `row` its card. */
+/** A list of cards with a filter, shown in pages. `text` returns the searchable text of an item, `row` its card. */
 export function Filtered({ items, noun, text, row }) {
   const [typed, setTyped] = useState("");
   const [shown, setShown] = useState(PAGE);
@@ -20,6 +20,6 @@ export function Filtered({ items, noun, text, row }) {
       </div>`}
     <ul class="cards">${matches.slice(0, shown).map(row)}</ul>
     ${more > 0 && html`<p class="more"><button type="button" class="plain" onClick=${() => setShown(shown + PAGE)}>Show ${Math.min(PAGE, more)} more</button><span class="faint">${shown} of ${matches.length}</span></p>`}
-    ${!matches.length && words.length > 0 && html`<p class="faint empty">None of the ${items.length} ${noun} has these words.</p>`}
+    ${!matches.length && words.length > 0 && html`<p class="faint empty">None of the ${items.length} ${noun} matches.</p>`}
   `;
 }

@@ -1,17 +1,17 @@
-// How the list of threads is grouped. Pure.
+// Group the list of threads. Pure.
 
 import { dayGroup } from "../format.js";
 
 export const GROUPINGS = [["day", "By day"], ["agent", "By agent"], ["platform", "By platform"]];
 const DAYS = ["Today", "Yesterday", "Last 7 days", "Last 30 days", "Earlier"];
-const PLATFORMS = { web: "This page", terminal: "Terminal", openai: "Over the API", agent: "Subagents" };
+const PLATFORMS = { web: "This page", terminal: "Terminal", openai: "API", agent: "Subagents" };
 
-/** Whether a thread is one question of `shoal ask`. */
+/** Whether a thread is a single question of `shoal ask`. */
 export const isAskedOnce = ({ thread }) => thread.startsWith("terminal:ask:");
 
 /**
- * The threads in groups `{name, threads, folded}`: pinned ones first, then by day, agent or platform, what was asked
- * once from a terminal last. A subagent's thread goes where the one goes that called it.
+ * The threads in groups `{name, threads, folded}`: pinned ones first, then by day, agent or platform, and single questions
+ * from a terminal last. A subagent's thread is in its caller's group.
  */
 export function grouped(threads, by, now = new Date()) {
   const known = new Map(threads.map((info) => [info.thread, info]));
@@ -43,7 +43,7 @@ function rootOf(info, known) {
 const platformOf = ({ thread }) => thread.split(":")[0];
 const capital = (text) => text[0].toUpperCase() + text.slice(1).replaceAll("_", " ");
 
-/** Subagents' threads below the one that called them, as `{info, depth}`; one whose caller is not here stands by itself. */
+/** Subagents' threads below their caller, as `{info, depth}`; without its caller in the list, a thread is at the top level. */
 export function asTree(threads) {
   const known = new Set(threads.map((info) => info.thread));
   const below = new Map();

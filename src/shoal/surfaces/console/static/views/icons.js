@@ -1,4 +1,4 @@
-// The page's few pictograms, drawn in the colour of the text beside them.
+// The page's icons, drawn in the colour of the surrounding text.
 
 import { html } from "../dom.js";
 
@@ -47,7 +47,7 @@ export const icon = (name) => html`
   <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${paths[name]} /></svg>
 `;
 
-/** A button that is a pictogram; its words stand beside it where it is pointed at, and always where there is room. */
+/** An icon button. Its label appears on hover, and always if there is room. */
 export const Act = ({ name, label, ...rest }) => html`<button type="button" class="act" aria-label=${label} ...${rest}>${icon(name)}<span class="label" aria-hidden="true">${label}</span></button>`;
 
 /** Two fish of a shoal. */

@@ -1,4 +1,4 @@
-// What a thread keeps beside its conversation: its files, and the whole results of its tool calls.
+// A thread's files, and the whole results of its tool calls.
 
 import { api, artifactAddress, threadFileAddress } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const SHOWN_BYTES_MAX = 4_194_304; // larger results are only downloaded
 
-/** A stored result: shown on the page on request, or downloaded. `name` is what the download is called. */
+/** A stored result: shown on the page on request, or downloaded as `name`. */
 export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState("");
@@ -39,7 +39,7 @@ export function Kept({ thread }) {
   const [found, problem, reload] = useAnswer(() => Promise.all([api.files(thread), api.artifacts(thread)]));
   const [files, artifacts] = found || [[], []];
   return html`
-    <${Place} intro="Files that were sent or made here, and results of tools that were too long for the conversation." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Files sent or created here, and tool results that were too long for the conversation." problem=${problem} reload=${reload} loading=${!found}>
       ${found &&
       html`
         <section class="people" aria-label="Files">
@@ -49,7 +49,7 @@ export function Kept({ thread }) {
         </section>
         <section class="people" aria-label="Whole results">
           <h2>Whole results</h2>
-          ${!artifacts.length && html`<p class="faint">No result was too long yet.</p>`}
+          ${!artifacts.length && html`<p class="faint">No long results yet.</p>`}
           <ul class="kept">${artifacts.map((one) => html`<${Result} key=${`${one.turn}/${one.call_id}`} thread=${thread} result=${one} />`)}</ul>
         </section>
       `}
@@ -73,7 +73,7 @@ function Result({ thread, result }) {
   return html`
     <li>
       <p class="kept-line">
-        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">came from outside: ${visible(result.tainted_by)}</span>`}</span>
+        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">from outside: ${visible(result.tainted_by)}</span>`}</span>
         <span class="faint">${bytes(result.size_bytes)} · <time datetime=${result.created_at} title=${fullTime(result.created_at)}>${age(result.created_at)}</time></span>
       </p>
       <${Artifact} thread=${thread} artifact=${result.artifact} name=${result.name} sizeBytes=${result.size_bytes} />

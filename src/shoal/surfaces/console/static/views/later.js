@@ -1,8 +1,8 @@
-// What is loaded only when it is first shown.
+// Views loaded on first use.
 
 import { html, useEffect, useState } from "../dom.js";
 
-/** A view whose module `load` imports when it is first shown. */
+/** A view whose module is imported by `load` on first use. */
 export function Later({ load, ...rest }) {
   const [view, setView] = useState(null);
   const [problem, setProblem] = useState(false);

@@ -1,9 +1,9 @@
-// What the plain places share: loading a list, saying that it is empty or failed, reloading it, and asking twice.
+// Shared by the places with lists: loading, errors, reloading, and confirmation buttons.
 
 import { html, useCallback, useEffect, useState } from "../dom.js";
 import { Words } from "./words.js";
 
-/** `[value, problem, reload]` of an asynchronous question, asked when the view appears, and every `everyMs` unless 0. */
+/** `[value, problem, reload]` of an asynchronous request, made when the view appears, and every `everyMs` unless 0. */
 export function useAnswer(ask, everyMs = 0) {
   const [value, setValue] = useState(null);
   const [problem, setProblem] = useState("");
@@ -26,7 +26,7 @@ export function useAnswer(ask, everyMs = 0) {
   return [value, problem, reload];
 }
 
-/** `[attempt, problem]`: do something, then ask for the list anew; `problem` is what went wrong the last time. */
+/** `[attempt, problem]`: do something, then reload the list; `problem` is the last error. */
 export function useAttempt(reload) {
   const [problem, setProblem] = useState("");
   const attempt = async (action) => {
@@ -43,7 +43,7 @@ export function useAttempt(reload) {
   return [attempt, problem];
 }
 
-/** `isWide`: what is shown is a table, which uses the room that there is. */
+/** `isWide`: the content is a table and uses the full width. */
 export function Place({ intro, problem, reload, loading, isWide, children }) {
   return html`
     <div class=${`place${isWide ? " is-wide" : ""}`}>
@@ -54,14 +54,14 @@ export function Place({ intro, problem, reload, loading, isWide, children }) {
   `;
 }
 
-/** A button that asks once more before it acts. `what` is read to those who do not see what it stands beside. */
+/** A button that asks for confirmation. `what` names its object for screen readers. */
 export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }) {
   const [asking, setAsking] = useState(false);
   const done = () => {
     setAsking(false);
     act();
   };
-  // The first button stays where it is and takes the question back, so that a second click there does no harm.
+  // The first button stays in place and cancels, so that a double click does no harm.
   return html`<span class="sure">
     ${asking && html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>`}
     <button type="button" class=${kind} aria-label=${what && !asking ? `${label} ${what}` : null} onClick=${() => setAsking(!asking)}>

@@ -1,4 +1,4 @@
-// The log of a thread: rows strung on one line, what is being written, and what is on its way.
+// The log of a thread: its rows, the text being written, and outgoing messages.
 
 import { html, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
@@ -19,7 +19,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
-const BY_HAND_MS = 400; // after a wheel, touch, key or press, a scroll is a person's
+const BY_HAND_MS = 400; // a scroll this soon after a wheel, touch, key or press is the person's
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
@@ -37,7 +37,7 @@ const UserRow = memo(function UserRow({ item, thread, session, siblings, resting
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p class="by">
-          <b>${name}</b>${item.steered && html`<span class="tag">sent meanwhile</span>`}
+          <b>${name}</b>${item.steered && html`<span class="tag">sent during the turn</span>`}
           ${item.origin === "api" && (thread.startsWith("terminal:")
             ? html`<span class="faint">in a terminal</span>`
             : html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`)}
@@ -68,7 +68,7 @@ function Attached({ thread, file }) {
   `;
 }
 
-/** Who answers: a turn's first row. */
+/** A turn's first row, with the agent's name. */
 const BeginRow = memo(function BeginRow({ item, siblings }) {
   return html`
     <div class="row begin">
@@ -88,15 +88,15 @@ const AssistantRow = memo(function AssistantRow({ item, thread }) {
       <div class="body">
         ${item.thinking && html`<details class="thinking"><summary>Thinking</summary><p>${item.thinking}</p></details>`}
         ${item.text && html`<${Prose} text=${item.text} thread=${thread} />`}
-        ${item.stop === "refusal" && html`<p class="faint">The model declined to go on.</p>`}
+        ${item.stop === "refusal" && html`<p class="faint">The model refused to continue.</p>`}
       </div>
     </div>
   `;
 });
 
-const THINKING_SHOWN_CHARS = 6_000; // its end, while it grows
+const THINKING_SHOWN_CHARS = 6_000; // only the end is shown while it grows
 
-/** What the model thinks, while it does; folded once the answer begins, unless a person has unfolded it. */
+/** The model's thinking as it streams; folded once the answer begins, unless the person unfolded it. */
 function LiveThinking({ text, isAnswering }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
@@ -112,14 +112,14 @@ function LiveThinking({ text, isAnswering }) {
   `;
 }
 
-const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time" };
+const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time limit" };
 
 const changes = () => import("./changes.js").then((found) => found.Changes);
 
 const RestoredRow = ({ item, thread, session }) => {
   const [shown, setShown] = useState(false);
   const who = item.by === me.author ? "You" : visible(item.by);
-  const did = item.undoes ? "undid what a turn changed" : "took an undo back";
+  const did = item.undoes ? "undid a turn's changes" : "reversed an undo";
   const many = item.restored < item.of ? `${item.restored} of ${files(item.of)} restored` : `${files(item.restored)} restored`;
   return html`
     <div class="row note">
@@ -146,9 +146,9 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
     `;
   }
   const words = {
-    cleared: "The agent starts afresh from here",
-    compacted: "Older messages were condensed for the agent",
-    forked: "A copy of another conversation up to here",
+    cleared: "Conversation cleared: the agent starts fresh from here",
+    compacted: "Older messages were summarised for the agent",
+    forked: "Copied from another conversation up to here",
     limit: `A limit was reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
   };
   return html`
@@ -164,11 +164,11 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
 
 const FRESH_MS = 30_000;
 
-/** An answer aloud: it plays by itself where it was just given, and on demand ever after. */
+/** A spoken answer: plays by itself when it is new, later on demand. */
 const SpokenRow = memo(function SpokenRow({ item, thread }) {
   const [missing, setMissing] = useState(false);
   const fresh = Date.now() - Date.parse(item.at) < FRESH_MS;
-  if (missing) return null; // why there is none was said in the conversation
+  if (missing) return null; // the conversation already says why it is missing
   return html`
     <div class="row spoken">
       <div class="body">
@@ -181,7 +181,7 @@ const SpokenRow = memo(function SpokenRow({ item, thread }) {
 
 const callsCard = () => import("./approval.js").then((found) => found.CallsCard);
 
-/** The card at the end of a turn that has staged something, until it is decided. */
+/** The card with a turn's staged calls, until it is decided. */
 function StagedRow({ item, session }) {
   const calls = session.state.approvals.filter((record) => record.item?.card === item.card && record.state === "pending").sort((one, other) => one.item.number - other.item.number);
   if (!calls.length) return null;
@@ -212,20 +212,20 @@ function Activity({ view }) {
   `;
 }
 
-/** Everything of one thread. `outgoing` are this thread's messages that the journal does not have yet; `sends` counts what
- * was sent here; `at` is an event to show, a new object each time. */
+/** The log of one thread. `outgoing` are its messages that are not in the journal yet; `sends` counts messages sent here;
+ * `at` is an event to show, a new object each time. */
 export function Log({ view, complete, outgoing, session, sends, at }) {
   const frame = useRef(null);
   const stick = useRef(true);
   const sendsSeen = useRef(sends);
-  const [unseen, setUnseen] = useState(null); // an approval card that waits out of sight
+  const [unseen, setUnseen] = useState(null); // a pending approval card outside the view
   const [shown, setShown] = useState(ROWS_SHOWN);
   const [below, setBelow] = useState(false);
   const heightBefore = useRef(0);
   const lastTop = useRef(0);
-  const handledMs = useRef(-BY_HAND_MS); // when a person last did something that scrolls
+  const handledMs = useRef(-BY_HAND_MS); // time of the person's last scrolling action
 
-  // An event that is to be shown: its past is read, its row rendered, and then brought into sight.
+  // To show an event, load the past, render its row, then scroll to it.
   const [sought, setSought] = useState(null);
   useEffect(() => {
     if (!at?.seq) return;
@@ -233,7 +233,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
     import("../keeping.js").then((keeping) => keeping.loadBackTo(session, view.thread, at.seq)).then(() => setSought(at));
   }, [at]);
   useLayoutEffect(() => {
-    if (!sought || (view.firstSeq > sought.seq && !complete)) return; // what was read is seen a frame later
+    if (!sought || (view.firstSeq > sought.seq && !complete)) return; // loaded events appear a frame later
     const place = view.items.findLastIndex((item) => item.seq <= sought.seq && item.kind !== "end");
     if (view.items.length - place > shown) {
       setShown(view.items.length - place + ROWS_SHOWN / 4);
@@ -248,7 +248,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
 
   useLayoutEffect(() => {
     const box = frame.current;
-    if (sends !== sendsSeen.current) { // sending leads to one's message
+    if (sends !== sendsSeen.current) { // scroll to the sent message
       sendsSeen.current = sends;
       stick.current = true;
     }
@@ -276,7 +276,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
 
   useEffect(() => {
     const keepEnd = new ResizeObserver(() => {
-      const box = frame.current; // none once another place is shown, which is seen here before this is taken away
+      const box = frame.current; // null once another place is shown
       if (stick.current && box) box.scrollTop = box.scrollHeight;
     });
     keepEnd.observe(frame.current);
@@ -284,13 +284,13 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
     return () => keepEnd.disconnect();
   }, []);
 
-  const scrolled = ({ currentTarget: box }) => { // told late, it may come when this is taken away
+  const scrolled = ({ currentTarget: box }) => { // a late event may arrive after the removal
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     const isByHand = performance.now() - handledMs.current < BY_HAND_MS;
-    // What grows or shrinks moves the text too, as when a finished answer takes the place of the growing one.
+    // Growing and shrinking content also moves the text, for example when a finished answer replaces the growing one.
     if (isNear) stick.current = true;
     else if (isByHand && box.scrollTop < lastTop.current) stick.current = false;
-    if (isByHand) handledMs.current = performance.now(); // it may roll on for a while
+    if (isByHand) handledMs.current = performance.now(); // scrolling may continue for a while
     lastTop.current = box.scrollTop;
     if (stick.current && below) setBelow(false);
   };
@@ -305,7 +305,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const earlier = async () => {
     heightBefore.current = frame.current.scrollHeight;
     if (view.items.length <= shown && !complete) await session.loadEarlier(view.thread);
-    if (!frame.current) return; // another place was shown meanwhile
+    if (!frame.current) return; // another place is shown meanwhile
     heightBefore.current = frame.current.scrollHeight;
     setShown(shown + ROWS_SHOWN);
   };
@@ -335,7 +335,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
       </div>
     </div>
     <div class="ends">${unseen
-      ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waits for your decision</button>`
+      ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waiting for your decision</button>`
       : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}</div>
   `;
 }

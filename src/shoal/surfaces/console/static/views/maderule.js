@@ -1,4 +1,4 @@
-// The rule that a decision has made, which the owner takes back where it was made.
+// The rule created by a decision, with a button for the owner to remove it.
 
 import { api } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";
@@ -8,7 +8,7 @@ import { useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 export function MadeRule({ approval }) {
-  const [scope, setScope] = useState(""); // "withdrawn" once somebody has taken the rule back
+  const [scope, setScope] = useState(""); // "withdrawn" once the rule is removed
   const [done, setDone] = useState("");
   const [attempt, problem] = useAttempt(() => {});
   const { words, agent, channel } = approval.item?.always || {};
@@ -17,8 +17,8 @@ export function MadeRule({ approval }) {
   const rule = words && `${visible(words)}, in the workspace of ${visible(agent)}, when you ask ${channel ? "in this channel" : "directly"}. `;
   return html`
     <p class="verdict">
-      ${done || (rule && `${scope === "withdrawn" ? "The rule was taken back" : "Rule"}: ${rule}`)}
-      ${!done && scope === "always" && isOwner() && html`<button type="button" class="quiet" onClick=${back}>Take back the rule</button>`}
+      ${done || (rule && `${scope === "withdrawn" ? "Removed rule" : "Rule"}: ${rule}`)}
+      ${!done && scope === "always" && isOwner() && html`<button type="button" class="quiet" onClick=${back}>Remove the rule</button>`}
     </p>
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
   `;

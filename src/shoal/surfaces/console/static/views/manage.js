@@ -1,4 +1,4 @@
-// What can be done with a thread: its name, its place in the list, a copy to take away, its end.
+// Options of a thread: rename, pin, archive, export, delete.
 
 import { exportAddress } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -42,7 +42,7 @@ export function Manage({ thread, info, state, session, route, close }) {
         <p class="sheet-line">
           <button type="submit" class="primary" disabled=${!title.trim() || title === now.title}>Rename</button>
           <button type="button" class="plain" onClick=${() => change({ pinned: !now.pinned })}>${now.pinned ? "Unpin" : "Pin"}</button>
-          <button type="button" class="plain" onClick=${() => change({ archived: !now.archived })}>${now.archived ? "Bring back" : "Archive"}</button>
+          <button type="button" class="plain" onClick=${() => change({ archived: !now.archived })}>${now.archived ? "Unarchive" : "Archive"}</button>
           ${route.thread !== thread && html`<button type="button" class="plain" onClick=${markUnread}>Mark as unread</button>`}
         </p>
       </form>
@@ -53,8 +53,8 @@ export function Manage({ thread, info, state, session, route, close }) {
       ${canChange() && !thread.startsWith("agent:") && html`
         <p class="sheet-line is-end">
           ${now.open_turn
-            ? html`<span class="faint">It is at work. Stop it first, then it can be deleted.</span>`
-            : html`<span class="faint">Deleting takes its messages, files and results along, for good.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete for good" kind="plain danger" act=${remove} />`}
+            ? html`<span class="faint">A turn is running. Stop it before you delete the thread.</span>`
+            : html`<span class="faint">Deleting also removes its messages, files and results permanently.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete permanently" kind="plain danger" act=${remove} />`}
         </p>
       `}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

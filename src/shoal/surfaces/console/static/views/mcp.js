@@ -1,4 +1,4 @@
-// MCP servers: what they say otherwise of their tools than what was allowed, and the decision on it.
+// MCP servers: configuration, kinds of tools, and decisions on changed tools.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -10,15 +10,15 @@ import { Words } from "./words.js";
 
 const POLL_MS = 10_000;
 const SAID = {
-  changed: "The server describes it otherwise than you allowed. Agents go on with what you allowed.",
-  new: "The server did not have it before. Agents are not told of it.",
-  denied: "You denied this. Agents go on with what you allowed, if there was anything.",
+  changed: "The server changed its description of this tool. Agents keep using the version you allowed.",
+  new: "This tool is new. Agents do not see it yet.",
+  denied: "You denied this. Agents keep using the version you allowed before, if any.",
 };
 
-const KINDS = { read: "Read", read_outside: "Read and leave this machine", write: "Write" };
+const KINDS = { read: "Read", read_outside: "Read outside this machine", write: "Write" };
 const KINDS_DO = {
   read: "run, also after untrusted content",
-  read_outside: "run, and ask after untrusted content",
+  read_outside: "run, but ask after untrusted content",
   write: "ask each time",
 };
 
@@ -29,7 +29,7 @@ export function Mcp() {
   const [configured, answer] = found || [];
   const servers = answer ? answer.servers : [];
   return html`
-    <${Place} intro="MCP servers give agents more tools. Confirm once for each server what kinds its tools are: those that read then run without questions. Tools that it changes or adds later wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} intro="MCP servers give agents more tools. Confirm once per server which tools read and which write. Tools that read then run without asking. Changed and new tools wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
       ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet. Add one below.</p>`}
       <ul class="cards">${(configured || []).map((one) => html`<${Configured} key=${one.name} server=${one} reload=${reload} />`)}</ul>
       ${configured && isOwner() && html`<${NewServer} reload=${reload} />`}
@@ -46,7 +46,7 @@ function Configured({ server, reload }) {
       <p><code class="breakable">${visible([server.where, ...server.args].join(server.where.includes("://") ? "" : " "))}</code></p>
       ${server.secrets.length > 0 && html`<p class="faint breakable">With ${server.secrets.map((name) => `${visible(name)}=•••`).join(", ")}</p>`}
       ${server.why && html`<p class="problem breakable">${visible(server.why)}</p>`}
-      ${server.left_out.map((one) => html`<p class="problem breakable">Left out: ${visible(one)}</p>`)}
+      ${server.left_out.map((one) => html`<p class="problem breakable">Unusable: ${visible(one)}</p>`)}
       ${server.tools.length > 0 && html`<details><summary>${server.tools.length === 1 ? "One tool" : `${server.tools.length} tools`}</summary><p class="faint breakable">${server.tools.map(visible).join(", ")}</p></details>`}
       ${isOwner() && html`<p class="card-foot">
         <button type="button" class="plain" onClick=${() => attempt(() => api.switchMcpServer(server.name, !server.enabled))}>${server.enabled ? "Switch off" : "Switch on"}<span class="offscreen"> ${server.name}</span></button>
@@ -80,11 +80,11 @@ function NewServer({ reload }) {
       <h2>Add a server</h2>
       <div class="pair">
         <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="calendar" spellcheck="false" /></label>
-        <label>Kind <select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="command">Program that Shoal starts</option><option value="url">Server with an address</option></select></label>
+        <label>Kind <select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="command">Program started by Shoal</option><option value="url">Server with a URL</option></select></label>
       </div>
-      <label>${kind === "command" ? "Program and its arguments" : "Address"} <input name="where" required type=${kind === "url" ? "url" : "text"} placeholder=${kind === "url" ? "https://…/mcp" : "npx -y some-mcp-server"} spellcheck="false" /></label>
-      <label>${kind === "command" ? "Its environment" : "Its headers"}, NAME=VALUE, one a line, kept as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>
-      <p class="card-foot"><span class="faint">It is tried before it is added. A program runs with your rights: add only what you trust.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Trying…" : "Add server"}</button></p>
+      <label>${kind === "command" ? "Program and its arguments" : "URL"} <input name="where" required type=${kind === "url" ? "url" : "text"} placeholder=${kind === "url" ? "https://…/mcp" : "npx -y some-mcp-server"} spellcheck="false" /></label>
+      <label>${kind === "command" ? "Environment" : "Headers"}, one NAME=VALUE per line, stored as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>
+      <p class="card-foot"><span class="faint">Shoal tests it first. A program runs with your permissions: add only what you trust.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Trying…" : "Add server"}</button></p>
       ${problem && html`<p class="problem breakable" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
@@ -96,14 +96,14 @@ function Server({ server, reload }) {
   return html`
     <section aria-label=${server.server}>
       <h2>${server.server}</h2>
-      <p class="faint" title=${fullTime(server.since)}>${allowed} ${allowed === 1 ? "tool" : "tools"} as allowed, first seen ${ago(server.since)}</p>
+      <p class="faint" title=${fullTime(server.since)}>${allowed} ${allowed === 1 ? "tool" : "tools"} allowed, first seen ${ago(server.since)}</p>
       <${Kinds} server=${server} reload=${reload} />
       <ul class="cards">${open.map((tool) => html`<${Tool} key=${tool.name + tool.digest} tool=${tool} reload=${reload} />`)}</ul>
     </section>
   `;
 }
 
-/** What kinds the tools are that do not wait; the owner moves some, and confirms them together. */
+/** The kinds of tools without pending changes; the owner can change some and confirms them together. */
 function Kinds({ server, reload }) {
   const [moved, setMoved] = useState({});
   const [attempt, problem] = useAttempt(async () => {
@@ -119,7 +119,7 @@ function Kinds({ server, reload }) {
       attempt(() => api.confirmMcp(server.server, server.digest, moved));
     }}>
       <p class="breakable">${visible(server.offer)}</p>
-      ${server.unconfirmed > 0 && html`<p class="faint">That is what the server says of them. Until you confirm it, each call asks.</p>`}
+      ${server.unconfirmed > 0 && html`<p class="faint">These kinds come from the server. Until you confirm them, each call asks.</p>`}
       <details open=${server.unconfirmed > 0}>
         <summary>What each tool does</summary>
         ${tools.map((tool) => html`<label key=${tool.name}>${visible(tool.name)} <${KindChoice} value=${moved[tool.name] || tool.proposed} choose=${(kind) => setMoved({ ...moved, [tool.name]: kind })} disabled=${!isOwner()} /></label>`)}
@@ -146,7 +146,7 @@ function Tool({ tool, reload }) {
       <p class="card-head"><b class="clamped">${visible(tool.name)}</b><span class="tag">${tool.state}</span></p>
       <p class="faint">${SAID[tool.state]}</p>
       <${TextBlock} label="What changed" text=${tool.change} open=${true} />
-      ${isOwner() && kind && html`<label>What it does <${KindChoice} value=${kind} choose=${setKind} /></label>`}
+      ${isOwner() && kind && html`<label>Kind <${KindChoice} value=${kind} choose=${setKind} /></label>`}
       <p class="card-foot">
         <button type="button" class="primary" aria-label=${`Allow ${tool.name}`} onClick=${() => decide("allow")}>Allow</button>
         ${tool.state !== "denied" && html`<button type="button" class="plain danger" aria-label=${`Deny ${tool.name}`} onClick=${() => decide("deny")}>Deny</button>`}

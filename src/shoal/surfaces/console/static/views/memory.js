@@ -1,4 +1,4 @@
-// Memory: what agents remember everywhere, in a thread's channel, and day by day; reading, writing, forgetting, taking back.
+// Memory: what agents remember everywhere, in a thread's channel, and in daily notes; read, edit, forget, undo.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ const CHANGES = 30;
 const BULLET = /^\s*[-*]\s+/;
 const TITLES = { global: "Everywhere", platform: "On this platform", channel: "In this channel" };
 
-/** A memory file's entries: its lines that say something, without the mark of a list. Pure. */
+/** A memory file's entries: its non-empty lines, without list markers. Pure. */
 export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(BULLET, "").replace(/<!-- only .*?-->/, "").trim() }));
 
 export function Memory() {
@@ -42,7 +42,7 @@ function Files({ thread }) {
 }
 
 function File({ file, thread, reload }) {
-  const [draft, setDraft] = useState(null); // {text, digest} while it is written
+  const [draft, setDraft] = useState(null); // {text, digest} while editing
   const [attempt, problem] = useAttempt(reload);
   const title = file.scope === "note" ? new Date(file.day).toLocaleDateString("en-GB", { dateStyle: "full", timeZone: "UTC" }) : TITLES[file.scope];
   const entries = entriesOf(file.text);
@@ -74,7 +74,7 @@ function File({ file, thread, reload }) {
 const Changes = ({ changes, reload }) => html`
   <section aria-label="Changes">
     <h2>Changes</h2>
-    ${!changes.length && html`<p class="faint">Nothing was changed lately.</p>`}
+    ${!changes.length && html`<p class="faint">No recent changes.</p>`}
     <ul class="cards">${changes.map((change) => html`<${Change} key=${change.id} change=${change} reload=${reload} />`)}</ul>
   </section>
 `;
@@ -86,8 +86,8 @@ function Change({ change, reload }) {
       ${change.removed.map((line) => html`<del class="breakable">${visible(line.replace(BULLET, ""))}</del>`)}
       ${change.added.map((line) => html`<ins class="breakable">${visible(line.replace(BULLET, ""))}</ins>`)}
       <p class="card-foot">
-        <span class="faint">By ${visible(calledBy(change.agent || change.changed_by) || "somebody")} <time datetime=${change.at} title=${fullTime(change.at)}>${ago(change.at)}</time></span>
-        ${change.undone ? html`<span class="faint">taken back</span>` : canChange() && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.undoMemory(change.id))}>Take back</button>`}
+        <span class="faint">By ${visible(calledBy(change.agent || change.changed_by) || "unknown")} <time datetime=${change.at} title=${fullTime(change.at)}>${ago(change.at)}</time></span>
+        ${change.undone ? html`<span class="faint">undone</span>` : canChange() && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.undoMemory(change.id))}>Undo</button>`}
       </p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>

@@ -1,4 +1,4 @@
-// Speaking a message: it is recorded here and sent as a file, whose words the agent reads.
+// Record a voice message, sent as a file and transcribed for the agent.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { Elapsed } from "./elapsed.js";
@@ -11,7 +11,7 @@ const PROBLEMS = {
   NotFoundError: "This device has no microphone.",
 };
 
-/** `send` gets the recording as a file. Browsers give pages without TLS no microphone, other than those on localhost. */
+/** `send` gets the recording as a file. Without TLS, browsers allow the microphone only on localhost. */
 export function Microphone({ send, report, word }) {
   const recorder = useRef(null);
   const [since, setSince] = useState(0);

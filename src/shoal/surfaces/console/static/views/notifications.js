@@ -1,4 +1,4 @@
-// The switch for notifications of this browser; nothing where they cannot be.
+// The switch for this browser's notifications; hidden if unsupported.
 
 import { html, useEffect, useState } from "../dom.js";
 import { pushOff, pushOn, pushState } from "../push.js";
@@ -6,8 +6,8 @@ import { Words } from "./words.js";
 
 const LABELS = { on: "Notifications on", off: "Notifications off", blocked: "Notifications blocked" };
 const HINTS = {
-  on: "This browser is told what waits for you and what was answered. Press to switch it off.",
-  off: "Let this browser tell you what waits for you and what was answered, also while this page is closed.",
+  on: "This browser notifies you about approvals and answers. Press to turn it off.",
+  off: "Get notified about approvals and answers, even while this page is closed.",
   blocked: "The browser's settings for this site block notifications.",
 };
 

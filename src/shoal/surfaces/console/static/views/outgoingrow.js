@@ -1,4 +1,4 @@
-// A message on its way to the agent, and what can be done when it does not get there.
+// An outgoing message, and actions if it was not delivered.
 
 import { html, memo } from "../dom.js";
 
@@ -7,9 +7,9 @@ function words(message, running) {
     case "sending":
       return "Sending…";
     case "offline":
-      return "Not sent yet. It goes out when the server is back.";
+      return "Not sent yet. It will be sent when the server is reachable.";
     case "accepted":
-      if (message.kind === "steer") return "On its way into this turn…";
+      if (message.kind === "steer") return "Sending into this turn…";
       return running ? "Queued: read after the current turn" : "Delivered";
     default:
       return message.error;

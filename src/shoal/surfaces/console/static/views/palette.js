@@ -1,4 +1,4 @@
-// Ctrl+K: threads, messages, commands, agents and views by a few words; in a thread, its messages.
+// Ctrl+K: search threads, messages, commands, agents and views, or one thread's messages.
 
 import { api } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
@@ -9,15 +9,15 @@ import { Dialog } from "./dialog.js";
 import { PLACES } from "./shell.js";
 import { Words } from "./words.js";
 
-const EACH_MAX = 6; // of each group, until more are asked for
+const EACH_MAX = 6; // per group, until more are requested
 const MESSAGES_AT_ONCE = 30;
-const MESSAGES_MAX = 1000; // the server gives no more
-const PAUSE_MS = 150; // between two keys, before the server is asked
+const MESSAGES_MAX = 1000; // the server's limit
+const PAUSE_MS = 150; // pause in typing before the server is asked
 
-/** Whether a text has all of the words. Pure. */
+/** Whether a text contains all of the words. Pure. */
 export const hasAll = (text, words) => words.every((word) => text.toLowerCase().includes(word));
 
-/** The text in pieces, `[piece, found]`, where words are found. Pure. */
+/** Split a text into `[piece, found]` at matched words. Pure. */
 export function marked(text, words) {
   const wanted = words.filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   if (!wanted.length) return [[text, false]];
@@ -32,8 +32,8 @@ export function Palette({ within, typed, state, session, route, info, openDialog
   const [text, setText] = useState(() => typed?.() || "");
   const [only, setOnly] = useState(Boolean(within));
   const [messages, setMessages] = useState([]);
-  const [wanted, setWanted] = useState(MESSAGES_AT_ONCE); // so many messages are asked for
-  const [unfolded, setUnfolded] = useState([]); // groups of which all is shown
+  const [wanted, setWanted] = useState(MESSAGES_AT_ONCE); // number of messages requested
+  const [unfolded, setUnfolded] = useState([]); // groups shown in full
   const [others, setOthers] = useState({ commands: [], agents: [], archived: [] });
   const [at, setAt] = useState(0);
   const [problem, setProblem] = useState("");
@@ -104,7 +104,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
       if (!isWhole) return [...items.slice(0, EACH_MAX), { key: `m${group}`, group, title: `Show ${items.length - EACH_MAX} more`, detail: "", act: unfold }];
       return more && items.length ? [...items, more] : items;
     };
-    const older = state.hasOlder && { key: "older", group: "Threads", title: "Look in older threads too", detail: "", act: () => session.loadOlder() };
+    const older = state.hasOlder && { key: "older", group: "Threads", title: "Search older threads too", detail: "", act: () => session.loadOlder() };
     const every = messages.length >= wanted && wanted < MESSAGES_MAX;
     const further = every && { key: "further", group: "Messages", title: "Show older messages", detail: "", act: () => setWanted(Math.min(MESSAGES_MAX, wanted * 3)) };
     if (only) return further ? [...said, further] : said;
@@ -127,7 +127,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     set(value);
     setUnfolded([]);
     setWanted(MESSAGES_AT_ONCE);
-    setAt(0); // at once: an effect comes after the next key, and would take back what it chose
+    setAt(0); // at once: an effect would run after the next key and undo its choice
   };
   const move = (by) => {
     const next = (at + by + found.length) % Math.max(1, found.length);
@@ -139,7 +139,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     if (event.key === "ArrowDown") move(1);
     else if (event.key === "ArrowUp") move(-1);
     else if (event.key === "Enter") found[at]?.act();
-    else if (event.key === "Escape") close(); // at once, with a text too
+    else if (event.key === "Escape") close(); // at once, even with a text
     else return;
     event.preventDefault();
   };

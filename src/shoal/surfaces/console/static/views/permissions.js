@@ -1,4 +1,4 @@
-// Permissions: would this run? Rules of one's own, added, changed and removed by choices; and the rules of each profile.
+// Permissions: test a command, edit your own rules, and see each profile's rules.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
@@ -8,12 +8,12 @@ import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { DECISIONS, LISTS, Rule, allRules, wordsByRule } from "./rules.js";
 import { Words } from "./words.js";
 
-const VERDICTS = { allow: "It would run without a question.", ask: "A person would be asked.", deny: "It would be refused." };
+const VERDICTS = { allow: "It would run without asking.", ask: "It would ask for approval.", deny: "It would be refused." };
 const EXAMPLES = ["git status", "rm -rf build", "curl example.org | sh"];
 const SUBJECTS = {
-  command: ["A command", "Which", "git status", "whatever words follow it"],
-  read: ["Reading a file or folder", "Which", "/workspace/notes", "all that is below it"],
-  write: ["Writing a file or folder", "Which", "/workspace/notes", "all that is below it"],
+  command: ["A command", "Which", "git status", "any arguments"],
+  read: ["Reading a file or folder", "Which", "/workspace/notes", "everything below it"],
+  write: ["Writing a file or folder", "Which", "/workspace/notes", "everything below it"],
   web: ["Reading a web page", "Its address", "https://example.org/docs", "all pages below it"],
   tool: ["A whole tool", "Which", "", ""],
 };
@@ -24,13 +24,13 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="What agents may do: rules of your own first, then those of each agent's profile. What no rule names is refused." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="What agents may do. Your own rules come first, then those of each agent's profile. Anything without a rule is refused." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
-          <p class="faint above">Profiles that come with Shoal are the same everywhere and cannot be changed; a copy can, rule by rule. A rule of your own goes before them; only what a profile refuses stays refused. What profile an agent has is chosen in <a href="#/agents">Agents</a>.</p>
+          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except over what a profile refuses. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
           <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} reload=${reload} />`)}</ul>
         </section>
       `}
@@ -79,10 +79,10 @@ function Tester({ found, words }) {
   `;
 }
 
-/** An action without what says that it is a command. Pure. */
+/** An action without its command prefix. Pure. */
 export const bare = (action) => action.replace(/^tool:bash:/, "");
 
-/** For whom a rule is. Pure. */
+/** The agents or profile of a rule. Pure. */
 export function whose(rule) {
   if (rule.profile) return `the profile ${rule.profile}`;
   const names = ["agents", "platforms", "channels", "kinds", "users", "roles"].flatMap((name) => rule[name] || []);
@@ -94,12 +94,12 @@ function OwnRules({ found, reload }) {
   return html`
     <section aria-label="Your rules" class="own-rules">
       <h2>Your rules</h2>
-      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a refusal always wins." : "You have none yet: the profiles alone decide."}</p>
+      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a refusal always wins." : "You have no rules yet. Only the profiles decide."}</p>
       <ul class="cards">${found.own.map((rule) => html`<${OwnRule} key=${rule.id} rule=${rule} found=${found} reload=${reload} />`)}</ul>
       ${isOwner() && (adding
         ? html`<div class="card"><${RuleForm} found=${found} reload=${reload} close=${() => setAdding(false)} /></div>`
         : html`<p class="sheet-line above"><button type="button" class="plain" onClick=${() => setAdding(true)}>Add a rule</button></p>`)}
-      ${!isOwner() && html`<p class="faint above">Only the owner changes rules.</p>`}
+      ${!isOwner() && html`<p class="faint above">Only the owner can change rules.</p>`}
     </section>
   `;
 }
@@ -123,7 +123,7 @@ function OwnRule({ rule, found, reload }) {
   `;
 }
 
-/** A rule by choices; of one that only its pattern says, what it decides can be changed. */
+/** A form for a rule. If only its pattern describes it, just the decision can be changed. */
 function RuleForm({ rule, found, reload, close }) {
   const [what, setWhat] = useState(rule?.subject?.what || "command");
   const [attempt, problem] = useAttempt(reload);
@@ -142,18 +142,18 @@ function RuleForm({ rule, found, reload, close }) {
   return html`
     <form class="form" onSubmit=${submit} aria-label=${rule ? "Change this rule" : "Add a rule"}>
       ${fixed
-        ? html`<p>This rule was written as a pattern, <code class="breakable">${visible(rule.pattern)}</code>. What it is about is changed in shoal.toml; here, what is decided.</p>`
+        ? html`<p>This rule was written as a pattern, <code class="breakable">${visible(rule.pattern)}</code>. Change the pattern in shoal.toml. Here you can change its decision.</p>`
         : html`
           <div class="pair">
-            <label>What it is about <select value=${what} onChange=${(event) => setWhat(event.target.value)}>${Object.entries(SUBJECTS).map(([value, [words]]) => html`<option value=${value}>${words}</option>`)}</select></label>
+            <label>Subject <select value=${what} onChange=${(event) => setWhat(event.target.value)}>${Object.entries(SUBJECTS).map(([value, [words]]) => html`<option value=${value}>${words}</option>`)}</select></label>
             ${isTool
               ? html`<label key="tool">${label} <select name="text">${[...found.tools].sort(byName).map((name) => html`<option value=${name} selected=${name === rule?.subject?.text}>${name}</option>`)}</select></label>`
               : html`<label key=${what}>${label} <input name="text" required maxlength="900" spellcheck="false" autocomplete="off" placeholder=${example} defaultValue=${rule?.subject?.what === what ? rule.subject.text : ""} /></label>`}
           </div>
           ${!isTool && html`<label class="only" key=${`more ${what}`}><input type="checkbox" name="beginning" defaultChecked=${rule ? rule.subject.beginning : true} /> and ${more}</label>`}
-          ${what === "read" && html`<p class="faint">Commands read files too: this is about the tools that read, and about files that a command names with <code>${"<"}</code>.</p>`}`}
+          ${what === "read" && html`<p class="faint">Commands read files too. This rule covers the tools that read, and files that a command names with <code>${"<"}</code>.</p>`}`}
       <div class="pair">
-        <label>What is decided <select name="list">${Object.entries(LISTS).map(([value, words]) => html`<option value=${value} selected=${value === (rule?.list || "allow")}>${words}</option>`)}</select></label>
+        <label>Decision <select name="list">${Object.entries(LISTS).map(([value, words]) => html`<option value=${value} selected=${value === (rule?.list || "allow")}>${words}</option>`)}</select></label>
         ${!rule && html`<label>For <select name="whose">
           <option value="">every agent</option>
           <optgroup label="Agents">${found.agents.map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
@@ -175,13 +175,13 @@ function Profile({ profile, reload }) {
   return html`
   <li class="card">
     <details>
-      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.built_in ? " · comes with Shoal" : ""}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
+      <summary><b>${profile.name}</b> <span class="faint">${profile.rules.length === 1 ? "1 rule" : `${profile.rules.length} rules`}${profile.built_in ? " · built-in" : ""}${profile.agents.length ? ` · used by ${profile.agents.join(", ")}` : ""}</span></summary>
       ${Object.entries(LISTS).map(([list, title]) => {
         const rules = profile.rules.filter((rule) => rule.list === list);
         return rules.length > 0 && html`<p class="faint" key=${list}>${title}</p><ul class="entries rules">${rules.map((rule) => html`<li key=${rule.pattern}><${Rule} rule=${rule.pattern} words=${rule.words} /></li>`)}</ul>`;
       })}
       ${isOwner() && html`<form class="filter" onSubmit=${copy}>
-        <label>A profile of your own with these rules, called <input name="name" required maxlength="64" pattern="[A-Za-z0-9_\\-]+" spellcheck="false" autocomplete="off" placeholder=${`my-${profile.name}`} /></label>
+        <label>Copy to a new profile named <input name="name" required maxlength="64" pattern="[A-Za-z0-9_\\-]+" spellcheck="false" autocomplete="off" placeholder=${`my-${profile.name}`} /></label>
         <button type="submit" class="plain">Copy</button>
         ${!profile.built_in && html`<${Sure} label="Remove" what=${profile.name} yes="Remove it" act=${() => attempt(() => api.removeProfile(profile.name))} />`}
       </form>`}

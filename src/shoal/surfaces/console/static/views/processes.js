@@ -1,4 +1,4 @@
-// Processes: what agents have started and what outlives their turns, with its output.
+// Processes that agents started alongside their turns, with their output.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -18,24 +18,24 @@ export function Processes() {
   return html`
     <${Place} intro="Programs that agents run in the background. A hook starts a turn when one ends, writes a certain line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
       <ul class="cards">${(processes || []).map((process) => html`<${Process} key=${process.id} process=${process} reload=${reload} />`)}</ul>
-      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process. Ask one: “Start the tests in the background and tell me when they end.”</p>`}
+      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process. Ask one: “Start the tests in the background and tell me when they finish.”</p>`}
     <//>
   `;
 }
 
-/** How it stands, as `[words, isBad]`. Pure. */
+/** Its status as `[words, isBad]`. Pure. */
 export function standing({ state, exit_code: code }) {
   if (state === "running") return ["running", false];
   if (state === "exited" && code) return [`exit ${code}`, true];
   return [ENDS[state] || state, state !== "exited"];
 }
 
-/** When a hook starts a turn, in words. Pure. */
+/** Describe when a hook starts a turn. Pure. */
 export function hookWords(hook) {
   const when = {
     exit: hook.codes?.length ? `when it exits with ${hook.codes.join(", ")}` : "when it ends",
     output: `when a line matches ${hook.pattern}`,
-    timeout: `when it still runs after ${duration((hook.after_seconds || 0) * 1000)}`,
+    timeout: `if it is still running after ${duration((hook.after_seconds || 0) * 1000)}`,
   }[hook.on];
   return `${when || hook.on}${hook.note ? `: ${hook.note}` : ""}`;
 }

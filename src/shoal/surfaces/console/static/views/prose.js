@@ -1,9 +1,9 @@
-// A model's words, as markdown; pieces of a growing text that are finished are rendered once.
+// A model's text as Markdown; finished pieces of a growing text are rendered once.
 
 import { Component, html, useMemo } from "../dom.js";
 import { pieces } from "../pieces.js";
 
-let markdown = null; // the module, once something has to be rendered
+let markdown = null; // the module, loaded on first use
 const waiting = new Set();
 
 function load() {
@@ -13,11 +13,11 @@ function load() {
       for (const block of waiting) block.fill();
       waiting.clear();
     },
-    () => {}, // the words stand there as they are; the next block tries again
+    () => {}, // the text stays plain; the next block tries again
   );
 }
 
-/** One block of markdown. Its nodes are made by markdown.js, not by the view library. */
+/** One block of markdown. Its nodes come from markdown.js, not the view library. */
 export class Prose extends Component {
   shouldComponentUpdate(next) {
     return next.text !== this.props.text || next.live !== this.props.live;
@@ -52,7 +52,7 @@ export class Prose extends Component {
   }
 }
 
-/** A text that still grows. */
+/** A growing text. */
 export function GrowingProse({ text, thread }) {
   const parts = useMemo(() => pieces(text), [text]);
   return html`<div class="growing">

@@ -1,4 +1,4 @@
-// The row of a turn that waits for its model: what it waits for, and what a person can do about it.
+// The row of a turn that waits for its model, with actions.
 
 import { api } from "../api.js";
 import { html, memo, useState } from "../dom.js";
@@ -6,7 +6,7 @@ import { clockTime, fullTime } from "../format.js";
 import { Detail } from "./detail.js";
 import { Words } from "./words.js";
 
-const ENDS = { over: "The model answers again.", done: "The model answers again.", failed: "The model did not come back in time.", aborted: "Stopped while waiting for the model." };
+const ENDS = { over: "The model is available again.", done: "The model is available again.", failed: "The model was not available in time.", aborted: "Stopped while waiting for the model." };
 
 export const RetryRow = memo(function RetryRow({ item, thread, session }) {
   return html`

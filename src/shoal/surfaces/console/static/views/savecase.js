@@ -1,4 +1,4 @@
-// A turn kept as a case of its agent: what has to hold when it is asked the same again.
+// Save a turn as a case of its agent, with expectations of its answer.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -11,10 +11,10 @@ const KINDS = [
   ["matches", "The answer matches", "Regular expression"],
   ["calls", "It calls", "Tool"],
   ["never_calls", "It never calls", "Tool"],
-  ["judged", "A model finds it true that", "Sentence"],
+  ["judged", "A model judges that", "Sentence"],
 ];
 
-/** A name for a case, of the first words of a message; empty where it has none in Latin letters. Pure. */
+/** Suggest a case name from the first words of a message; empty without Latin letters. Pure. */
 export const nameOf = (text) => (text.toLowerCase().match(/[a-z0-9]+/g) || []).slice(0, 6).join("-").slice(0, 64);
 
 export function SaveCase({ thread, turn, session, close }) {
@@ -35,13 +35,13 @@ export function SaveCase({ thread, turn, session, close }) {
       const failed = await session.attempt(async () => setSaved(await api.saveCase(thread, { ...fields, turn: turn.id, expect })));
       setProblem(failed);
     } catch (error) {
-      setProblem(`The arguments are no JSON object: ${error.message}`);
+      setProblem(`The arguments are not a JSON object: ${error.message}`);
     }
   };
   if (saved) {
     return html`
       <${Dialog} label="Save as case" close=${close}>
-        <p>Saved as <code class="breakable">agents/${saved.agent}/${saved.file}</code>. <code>shoal check --agent ${saved.agent}</code> runs it, and so does every change that the agent makes of itself.</p>
+        <p>Saved as <code class="breakable">agents/${saved.agent}/${saved.file}</code>. <code>shoal check --agent ${saved.agent}</code> runs it. It also runs before each change that the agent makes to itself.</p>
         <p class="sheet-line is-end"><button type="button" class="primary" onClick=${close}>Done</button></p>
       <//>
     `;
@@ -49,23 +49,23 @@ export function SaveCase({ thread, turn, session, close }) {
   return html`
     <${Dialog} label="Save as case" close=${close}>
       <form class="form" onSubmit=${save}>
-        <p class="faint">The conversation up to this turn is kept, and what its tools returned. What has to hold when it is asked again?</p>
-        <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Small letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
-        <label>What it is for (if you like) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
+        <p class="faint">Saves the conversation up to this turn and the results of its tools. What do you expect of the answer next time?</p>
+        <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Lower-case letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
+        <label>Purpose (optional) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
         ${rows.map(
           (row, at) => html`
             <fieldset class="expectation" key=${at}>
-              <label>${at ? "And it has to hold" : "It has to hold"} <select value=${row.kind} onChange=${(event) => change(at, { kind: event.target.value })}>${KINDS.map(([kind, label]) => html`<option value=${kind}>${label}</option>`)}</select></label>
+              <label>${at ? "And" : "Expect"} <select value=${row.kind} onChange=${(event) => change(at, { kind: event.target.value })}>${KINDS.map(([kind, label]) => html`<option value=${kind}>${label}</option>`)}</select></label>
               <label>${KINDS.find(([kind]) => kind === row.kind)[2]} <input value=${row.text} required list=${row.kind.endsWith("calls") ? "case-tools" : null} onInput=${(event) => change(at, { text: event.target.value })} /></label>
               ${row.kind.endsWith("calls") && html`<label>With at least these arguments, as JSON (empty: any) <input value=${row.args} spellcheck="false" onInput=${(event) => change(at, { args: event.target.value })} /></label>`}
-              ${row.kind === "calls" && !row.args && argumentsOf(row.text) && html`<button type="button" class="quiet" onClick=${() => change(at, { args: argumentsOf(row.text) })}>Take those of this turn</button>`}
+              ${row.kind === "calls" && !row.args && argumentsOf(row.text) && html`<button type="button" class="quiet" onClick=${() => change(at, { args: argumentsOf(row.text) })}>Use this turn's arguments</button>`}
               ${rows.length > 1 && html`<button type="button" class="quiet" onClick=${() => setRows(rows.filter((_, place) => place !== at))}>Remove</button>`}
             </fieldset>
           `,
         )}
         <datalist id="case-tools">${tools.map((name) => html`<option value=${name} />`)}</datalist>
-        <button type="button" class="quiet" onClick=${() => setRows([...rows, { kind: "contains", text: "", args: "" }])}>And also…</button>
-        <label class="only"><input type="checkbox" checked=${fields.sandbox} onChange=${(event) => setFields({ ...fields, sandbox: event.target.checked })} /> Let its tools work in a throw-away workspace instead</label>
+        <button type="button" class="quiet" onClick=${() => setRows([...rows, { kind: "contains", text: "", args: "" }])}>Add another</button>
+        <label class="only"><input type="checkbox" checked=${fields.sandbox} onChange=${(event) => setFields({ ...fields, sandbox: event.target.checked })} /> Run its tools in a temporary workspace instead</label>
         ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
         <p class="sheet-line is-end"><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       </form>

@@ -1,4 +1,4 @@
-// Schedules: what starts a turn at a time; adding and removing them.
+// Schedules: add and remove turns that start at set times.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ import { Week } from "./week.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 15_000;
-const BRIEF_WORDS = "What was done, what failed, what waits and what comes.";
+const BRIEF_WORDS = "What was done, what failed, what waits for you and what is next.";
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 export function Schedules({ state, session }) {
@@ -20,7 +20,7 @@ export function Schedules({ state, session }) {
   const [planned, , plan] = useAnswer(api.calendar, POLL_MS);
   const reload = () => Promise.all([again(), plan()]);
   return html`
-    <${Place} intro="Messages that agents get at set times." problem=${problem} reload=${reload} loading=${!triggers}>
+    <${Place} intro="Messages sent to agents at set times." problem=${problem} reload=${reload} loading=${!triggers}>
       ${!planned && triggers?.some((one) => one.state === "active") && html`<p class="week-awaited faint loading">Loading the calendar…</p>`}
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and the next times are in your time zone, ${zone}.</p>`}
@@ -33,13 +33,13 @@ export function Schedules({ state, session }) {
   `;
 }
 
-/** What came of a schedule beside its state, or nothing. Pure. */
+/** A schedule's problem, or nothing. Pure. */
 export function trouble({ state, failures, error }) {
   const words = {
-    missed: "Its time passed while nobody could send it.",
+    missed: "It was missed because Shoal was not running.",
     failed: "It failed too often and was switched off.",
   }[state];
-  const times = state === "active" && failures > 0 && `Failed ${failures === 1 ? "once" : `${failures} times in a row`}; it is tried again.`;
+  const times = state === "active" && failures > 0 && `Failed ${failures === 1 ? "once" : `${failures} times in a row`}; Shoal will retry.`;
   return [words || times, error].filter(Boolean).join(" ");
 }
 
@@ -83,7 +83,7 @@ const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "By a cron line"]];
 
-/** The cron line of what was chosen. Pure. */
+/** The cron line of the chosen schedule. Pure. */
 export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
   if (repeat === "cron") return cron.trim();
   const [hour, minute] = time.split(":").map(Number);
@@ -106,7 +106,7 @@ function Repeat() {
   `;
 }
 
-/** A summary of the day every morning: when, and by whom. */
+/** Settings of the daily brief: when, and from which agent. */
 function Brief({ triggers, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const set = triggers.find((one) => one.name === BRIEF);
@@ -118,18 +118,18 @@ function Brief({ triggers, reload }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>Daily brief</h2>
-      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : `${BRIEF_WORDS} Once a day, in your own chat with the agent.`}</p>
+      <p class="faint">${set ? `Sent ${set.words}. Saving replaces this schedule.` : `${BRIEF_WORDS} Once a day, in your own chat with the agent.`}</p>
       <div class="pair">
         <label>Sent at <input type="time" name="at" required value="08:00" /></label>
         <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
       </div>
-      <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="End the brief" yes="End it" act=${() => attempt(api.endBrief)} />`}</p>
+      <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="Turn off the brief" yes="Turn it off" act=${() => attempt(api.endBrief)} />`}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
 }
 
-const ONE = "one"; // one of the threads that exist
+const ONE = "one"; // an existing thread
 const OWN = new Set(["web", "terminal", "openai"]);
 
 function NewSchedule({ reload, state, session }) {
@@ -163,7 +163,7 @@ function NewSchedule({ reload, state, session }) {
       <fieldset>
         <legend class="offscreen">When</legend>
         <label class="choice"><input type="radio" name="kind" checked=${kind === "one-shot"} onChange=${() => setKind("one-shot")} /> Once</label>
-        <label class="choice"><input type="radio" name="kind" checked=${kind === "periodic"} onChange=${() => setKind("periodic")} /> Again and again</label>
+        <label class="choice"><input type="radio" name="kind" checked=${kind === "periodic"} onChange=${() => setKind("periodic")} /> Repeatedly</label>
       </fieldset>
       ${kind === "one-shot"
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
@@ -172,7 +172,7 @@ function NewSchedule({ reload, state, session }) {
         <label>Send to <select name="into" value=${into} onChange=${(event) => setInto(event.target.value)}>
           <option value="">A new thread on this page</option>
           ${(chats || []).filter(({ platform }) => !OWN.has(platform)).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
-          <option value=${ONE}>A thread that exists…</option>
+          <option value=${ONE}>An existing thread…</option>
         </select></label>
         ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the thread's own agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
       </div>

@@ -1,4 +1,4 @@
-// Setup: which model answers and in which chats people write, each tried before it counts, without a restart.
+// Setup: models and chats, each tested before it takes effect, without a restart.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,28 +12,28 @@ const STATES = { connected: "connected", connecting: "connecting…", failing: "
 export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
-    <${Place} intro="Which model answers, and where people write to your agents. Shoal tries each entry at once. It takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
+    <${Place} intro="Which model answers, and where people write to your agents. Shoal tests each entry. It takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
       ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;
 }
 
-const TITLES = { auto: "the model, where that is cheap", words: "the first words", model: "the model, after the first turn" };
+const TITLES = { auto: "the model, if that is cheap", words: "the first words", model: "the model, after the first turn" };
 
-/** What new threads are called. */
+/** Titles of new threads. */
 function Titles({ setup, reload }) {
   const [attempt, problem] = useAttempt(reload);
   return html`
     <section class="panel" aria-labelledby="setup-titles">
       <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
       <label>Titles come from <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
-      <p class="faint">${{ auto: "Each new thread takes one more short model call, only where that costs less than 0.05 cents.", model: "Each new thread takes one more short model call.", words: "This costs nothing." }[setup.titles]} A title that a person gives stays.</p>
+      <p class="faint">${{ auto: "One more short model call per new thread, if it costs less than 0.05 cents.", model: "One more short model call per new thread.", words: "This costs nothing." }[setup.titles]} Titles given by people are kept.</p>
       <${Problem} text=${problem} />
     </section>
   `;
 }
 
-/** What models cost where no public list knows it. */
+/** Prices of models that no public list contains. */
 function Prices() {
   const [models, , reload] = useAnswer(api.models);
   const [attempt, problem] = useAttempt(reload);
@@ -48,12 +48,12 @@ function Prices() {
   return html`
     <section class="panel" aria-labelledby="setup-prices">
       <div class="panel-head"><h2 id="setup-prices">Prices of models</h2></div>
-      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Without one, limits in dollars cannot count them.` : "A price is known for every model. A price that you set here replaces it."}</p>
+      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Limits in dollars do not count models without a price.` : "A price is known for every model. A price that you set here replaces it."}</p>
       <form class="form" onSubmit=${submit}>
         <div class="pair">
           <label>Model <input name="model" required list="priced" placeholder="provider/model" spellcheck="false" /></label>
-          <label>Input, $ a million tokens <input name="input" type="number" min="0" step="any" required /></label>
-          <label>Output, $ a million tokens <input name="output" type="number" min="0" step="any" required /></label>
+          <label>Input, $ per million tokens <input name="input" type="number" min="0" step="any" required /></label>
+          <label>Output, $ per million tokens <input name="output" type="number" min="0" step="any" required /></label>
         </div>
         <datalist id="priced">${models.map((one) => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
         <p class="card-foot"><button type="submit" class="plain">Set the price</button></p>
@@ -63,17 +63,17 @@ function Prices() {
   `;
 }
 
-/** Where commands run, and what this machine lacks for it. */
+/** Where commands run, and what is missing for a sandbox. */
 function Commands() {
   const [info] = useAnswer(api.info);
   if (!info?.notes) return null;
   return html`
     <section class="panel" aria-labelledby="setup-commands">
       <div class="panel-head"><h2 id="setup-commands">Commands</h2><span class=${`tag ${info.isolated ? "is-connected" : "is-ask"}`}>${info.isolated ? "in a sandbox" : "no sandbox"}</span></div>
-      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, apart from your files.` : "Agents' commands run as you and reach all your files."}</p>
+      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, isolated from your files.` : "Agents' commands run as you and can access all your files."}</p>
       <p>${info.asks}</p>
       ${info.notes.map((note) => html`<p key=${note} class="faint breakable"><${Words} text=${note} /></p>`)}
-      ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> says what this machine needs for a sandbox.</p>`}
+      ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> shows what this machine needs for a sandbox.</p>`}
     </section>
   `;
 }
@@ -95,8 +95,8 @@ function Model({ setup, reload }) {
   return html`
     <section class="panel" aria-labelledby="setup-model">
       <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
-      <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers, which knows a few sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
-      ${said && html`<p role="status">It said: “${visible(said)}” <a href="#/new">Begin a thread</a></p>`}
+      <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers with a few fixed sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
+      ${said && html`<p role="status">It said: “${visible(said)}” <a href="#/new">Start a thread</a></p>`}
       ${note && html`<p class="problem breakable"><${Words} text=${note} /></p>`}
       ${open || setup.is_demo
         ? html`<${ModelForm} setup=${setup} done=${done} />`
@@ -145,19 +145,19 @@ function ModelForm({ setup, done }) {
     setOffer(null);
   };
   return html`
-    <form class="form" aria-label="Set a model up" onSubmit=${submit}>
-      <label>Who runs it <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
+    <form class="form" aria-label="Set up a model" onSubmit=${submit}>
+      <label>Provider <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
       ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>Address <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
-      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the one that is kept" : choice.name === "server" ? "if it has one" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
+      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the stored key" : choice.name === "server" ? "if required" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
       ${choice.wants.includes("model_file") && html`<label key="file">Model file on Shoal's machine <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
       ${offer && html`
         <p role="status">It answers, with ${offer.models.length === 1 ? "one model" : `${offer.models.length} models`}.</p>
         <label>Model <input list="offered" value=${model} required spellcheck=${false} onInput=${(event) => setModel(event.target.value.trim())} /></label>
         <datalist id="offered">${offer.models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>`}
-      ${choice.install && html`<p class="problem breakable">That needs an extra. ${visible(choice.install)}, then restart Shoal.</p>`}
+      ${choice.install && html`<p class="problem breakable">This needs an extra package. ${visible(choice.install)}, then restart Shoal.</p>`}
       <${Problem} text=${problem} />
       <p class="card-foot">
-        <span class="faint">Keys are kept in files of their own and never shown again.</span>
+        <span class="faint">Keys are stored in separate files and never shown again.</span>
         <button type="button" class=${offer ? "plain" : "primary"} disabled=${Boolean(busy)} onClick=${(event) => event.target.form.reportValidity() && test()}>${busy === "test" ? "Testing…" : "Test"}</button>
         ${offer && html`<button type="submit" class="primary" disabled=${Boolean(busy) || !model}>${busy === "use" ? "Asking it…" : "Use this model"}</button>`}
       </p>
@@ -172,7 +172,7 @@ function Chats({ setup, reload }) {
   return html`
     <section class="panel" aria-labelledby="setup-chats">
       <div class="panel-head"><h2 id="setup-chats">Chats</h2></div>
-      ${!setup.accounts.length && html`<p>Connect a chat, and write to your agents from there. The page and the terminal work without.</p>`}
+      ${!setup.accounts.length && html`<p>Connect a chat to write to your agents from there. The page and the terminal work without one.</p>`}
       <ul class="cards">${setup.accounts.map((one) => html`<${Account} key=${one.name} account=${one} setup=${setup} reload=${reload} />`)}</ul>
       ${adding
         ? html`<${ChatForm} setup=${setup} done=${() => (setAdding(false), reload())} cancel=${() => setAdding(false)} />`
@@ -195,10 +195,10 @@ function Account({ account, setup, reload }) {
     <li class="card">
       <p class="card-head"><b>${account.title}${account.name !== account.platform && html` <span class="faint breakable">${account.name}</span>`}</b><span class=${`tag is-${account.state}`}>${STATES[account.state]}</span></p>
       ${account.failure && html`<p class="problem breakable">${visible(account.failure)}</p>`}
-      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who may always speak.` : "It has no owner yet."}</p>
+      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who always has access.` : "It has no owner yet."}</p>
       ${!account.owner && chat && account.state === "connected" && html`
         <form class="form inner" aria-label=${`Own ${account.title}`} onSubmit=${own}>
-          <p>Write anything to your bot there, directly and not in a group. It answers with a code: type that here, and you are its owner.</p>
+          <p>Send your bot a direct message. It answers with a code. Enter it here to become its owner.</p>
           <div class="line">
             <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck=${false} placeholder="ABCD-EFGH" /></label>
             <button type="submit" class="primary">I am the owner</button>
@@ -230,7 +230,7 @@ function ChatForm({ setup, only, done, cancel }) {
     setProblem("");
     try {
       await (what === "test" ? api.tryPlatform : api.connectPlatform)(chat.name, values);
-      if (what === "test") setTold(`${chat.title} takes it.`);
+      if (what === "test") setTold(`${chat.title} accepts it.`);
       else await done();
     } catch (error) {
       setProblem(error.message);
@@ -244,9 +244,9 @@ function ChatForm({ setup, only, done, cancel }) {
   return html`
     <form class="form inner" aria-label="Connect a chat" onSubmit=${submit}>
       ${!only && html`<label>Platform <select name="platform" value=${chat.name} onChange=${(event) => setChat(free.find((one) => one.name === event.target.value))}>${free.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>`}
-      ${chat.install ? html`<p class="problem breakable">That needs an extra. ${visible(chat.install)}, then restart Shoal.</p>` : chat.fields.map((field) => html`
+      ${chat.install ? html`<p class="problem breakable">This needs an extra package. ${visible(chat.install)}, then restart Shoal.</p>` : chat.fields.map((field) => html`
         <label key=${`${chat.name}${field.name}`}>${field.question}
-          <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the one that is kept" : ""} required=${(!field.is_set || only) && !field.optional} />
+          <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the stored value" : ""} required=${(!field.is_set || only) && !field.optional} />
         </label>`)}
       ${told && html`<p role="status">${told}</p>`}
       <${Problem} text=${problem} />

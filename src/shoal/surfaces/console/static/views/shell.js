@@ -1,4 +1,4 @@
-// The frame of the page: the rail with threads and places, and what stands beside it.
+// The frame of the page: the sidebar with threads and places, and the main area.
 
 import { api } from "../api.js";
 import { html, memo, useEffect, useMemo, useRef, useState } from "../dom.js";
@@ -10,7 +10,7 @@ import { readJson, writeJson } from "../storage.js";
 import { icon, mark } from "./icons.js";
 import { Notifications } from "./notifications.js";
 
-/** The places: how an address names each, what it is called, and what else people call what is in it. */
+/** The places: name in the URL, title, and search words. */
 export const PLACES = [
   ["today", "Today", "overview dashboard home status failed errors done what happened brief"],
   ["approvals", "Approvals", "allow deny permit ask confirm waiting decide"],
@@ -28,21 +28,21 @@ export const PLACES = [
   ["audit", "Audit", "log history record security who did chain verify"],
   ["setup", "Setup", "key api token provider model telegram discord slack teams matrix google whatsapp platform connect settings configure openai anthropic"],
 ];
-const FIRST = 4; // places that are always shown; the others unfold
+const FIRST = 4; // places always shown; the others unfold
 
 const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
 const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail, manage }) {
   const state = waiting ? "waiting" : info.open_turn ? "running" : unread ? "unread" : "";
-  const said = { waiting: "waits for you", running: "working", unread: "new" }[state];
+  const said = { waiting: "waiting for you", running: "working", unread: "new" }[state];
   return html`
     <li class="thread-row" style=${depth ? `margin-left: ${Math.min(depth, 3) * 0.9}rem` : null}>
       <a class=${`thread ${state}${unread ? " is-unread" : ""}`} href=${`#/t/${encodeURIComponent(info.thread)}`} aria-current=${current ? "page" : null}>
         <span class="dot" aria-hidden="true" title=${said && said[0].toUpperCase() + said.slice(1)}></span>
         <span class="thread-name">${threadName(info)}</span>
         <time datetime=${info.updated_at} title=${fullTime(info.updated_at)}>${age(info.updated_at, minute)}</time>
-        ${(detail || waiting) && html`<span class="thread-preview">${waiting && html`<span class="is-ask">Waits for you</span>`}${waiting && detail && " · "}${detail}</span>`}
+        ${(detail || waiting) && html`<span class="thread-preview">${waiting && html`<span class="is-ask">Waiting for you</span>`}${waiting && detail && " · "}${detail}</span>`}
         ${said && !waiting && html`<span class="offscreen">, ${said}</span>`}
       </a>
       ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`Options of ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
@@ -50,14 +50,13 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
   `;
 });
 
-/** What tells a thread from others: its agent where it is not the usual one, its platform where it is not this page. */
+/** A thread's details: its agent unless it is the default one, its platform unless it is this page. */
 function detailOf({ thread, agent }, severalAgents) {
   const [platform, channel] = thread.split(":");
   return [severalAgents && agent !== me.answers_as && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
 }
 
-/** The rail; on a narrow screen a drawer that `close` puts away. `manage` opens what can be done with a thread, `find` the
- * search. */
+/** The sidebar; on a narrow screen a drawer that `close` hides. `manage` opens a thread's options, `find` the search. */
 export function Rail({ state, route, open, close, hide, minute, manage, find, older }) {
   const rail = useRef(null);
   useEffect(() => {
@@ -70,7 +69,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const [by, setBy] = useState(preferences.grouping);
   const [archived, setArchived] = useState([]);
-  const [more, setMore] = useState(null); // whether a person has the other places unfolded or folded
+  const [more, setMore] = useState(null); // whether the person unfolded or folded the other places
   const threads = withCurrent(state, route);
   const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
   const regroup = (event) => {
@@ -151,7 +150,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
       <${Notifications} />
       <div class="rail-foot">
         <p class=${`link is-${state.link}`}><span class="dot" aria-hidden="true"></span>${LINKS[state.link]}</p>
-        <button type="button" class="quiet" title="Light, dark, or as the system has it" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
+        <button type="button" class="quiet" title="Light, dark, or the system's theme" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
       </div>
     </nav>
     ${open && html`<button type="button" class="scrim" aria-label="Close the list" onClick=${close}></button>`}
@@ -161,14 +160,14 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
 const WIDTHS = { least: 200, most: 520, usual: 272, step: 16 };
 const WIDTH = "shoal.railWidth";
 
-/** Make the rail so wide; what was chosen before where no number is given. */
+/** Set the sidebar's width, or restore the stored one. */
 function setWidth(px = Number(readJson(localStorage, WIDTH)) || WIDTHS.usual) {
   const width = Math.round(Math.min(WIDTHS.most, Math.max(WIDTHS.least, px)));
   document.documentElement.style.setProperty("--rail-width", `${width}px`);
   return width;
 }
 
-/** The rail's right edge, which is dragged, moved with the arrow keys, or reset with a double click. */
+/** The sidebar's right edge: drag it, move it with the arrow keys, or reset it with a double click. */
 function Edge() {
   const [width, change] = useState(setWidth);
   const take = (px) => {
@@ -188,7 +187,7 @@ function Edge() {
     onPointerDown=${(event) => event.currentTarget.setPointerCapture(event.pointerId)} onPointerMove=${dragged} onKeyDown=${keyed} onDblClick=${() => take(WIDTHS.usual)}></div>`;
 }
 
-/** The list with the open thread in it, even before it has a message. */
+/** The list including the open thread, even before its first message. */
 function withCurrent(state, route) {
   const threads = state.threads || [];
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
@@ -208,13 +207,13 @@ export function Bar({ title, detail, openRail, railOpen, children }) {
   `;
 }
 
-/** Shown while the server is away; nothing written is lost meanwhile. */
+/** Shown while the server is unreachable; messages are not lost. */
 export function OfflineBanner({ state, session, second }) {
   if (state.link !== "offline") return null;
   const seconds = Math.max(0, Math.ceil((state.retryAtMs - second) / 1000));
   return html`
     <div class="offline" role="status">
-      <span>Shoal cannot be reached. What you write is kept and sent once it is back.</span>
+      <span>Shoal cannot be reached. Your messages are saved and sent once it is back.</span>
       <button type="button" class="quiet" onClick=${() => session.retryNow()}>Try now${seconds > 0 ? ` (${seconds} s)` : ""}</button>
     </div>
   `;

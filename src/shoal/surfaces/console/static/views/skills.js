@@ -1,4 +1,4 @@
-// Skills: what an agent knows how to do, by its files; reading them, writing a new one, editing and removing.
+// Skills: read, write, install, edit and remove them.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -8,7 +8,7 @@ import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Prose } from "./prose.js";
 import { Words } from "./words.js";
 
-const SCOPES = { builtin: "comes with Shoal", global: "everywhere", platform: "on its platform", channel: "in its channel", agent: "of this agent" };
+const SCOPES = { builtin: "built-in", global: "everywhere", platform: "on its platform", channel: "in its channel", agent: "only this agent" };
 const WRITABLE = ["global", "agent"];
 const NEW = `---
 name: my-skill
@@ -25,7 +25,7 @@ export function Skills() {
   const [agent, setAgent] = useState("");
   const chosen = agent || agents?.find((one) => one.is_default)?.name || agents?.[0]?.name || "";
   return html`
-    <${Place} intro="What an agent knows how to do. It sees each skill's name and description, and reads the rest when it needs it." loading=${!agents}>
+    <${Place} intro="Instructions for tasks. An agent sees each skill's name and description, and reads the rest when it needs it." loading=${!agents}>
       ${agents?.length > 1 && html`<div class="filter"><label>Of the agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></div>`}
       ${chosen && html`<${Known} key=${chosen} agent=${chosen} />`}
     <//>
@@ -34,8 +34,8 @@ export function Skills() {
 
 function Known({ agent }) {
   const [found, problem, reload] = useAnswer(() => api.skills(agent));
-  const [draft, setDraft] = useState(""); // the text of a new one
-  const [scope, setScope] = useState("global"); // who has what is installed
+  const [draft, setDraft] = useState(""); // text of a new skill
+  const [scope, setScope] = useState("global"); // scope of installed skills
   const [address, setAddress] = useState("");
   const [attempt, refused] = useAttempt(reload);
   const fetchIt = async (event) => {
@@ -55,13 +55,13 @@ function Known({ agent }) {
     ${found && canChange() && !draft && html`<p class="sheet-line above">
       <button type="button" class="plain" onClick=${() => setDraft(NEW)}>New skill</button>
       <label class="plain file-button">Install a SKILL.md or a .zip <input type="file" class="offscreen" accept=".md,text/markdown,.zip,application/zip" onChange=${take} /></label>
-      <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>
+      <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">only ${agent}</option></select></label>
     </p>
     <form class="filter above" onSubmit=${fetchIt}>
-      <label>From an address <input type="url" required pattern="https:.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
+      <label>From a URL <input type="url" required pattern="https:.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
       <button type="submit" class="plain">Install</button>
     </form>
-    <p class="faint above">An archive holds a folder for each skill, with its SKILL.md and the files that go with it. Install only what you trust: agents follow it.</p>`}
+    <p class="faint above">An archive contains a folder for each skill, with its SKILL.md and other files. Install only what you trust: agents follow it.</p>`}
     ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
     ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills. Write or install one above.</p>`}
@@ -71,7 +71,7 @@ function Known({ agent }) {
 
 const OFF = /^disable-model-invocation:.*\n/m;
 
-/** A SKILL.md that agents are told of, as one that they are not told of, or the other way about. Pure. */
+/** Toggle whether a SKILL.md is shown to agents. Pure. */
 export const switched = (source) =>
   OFF.test(source.split(/^---$/m)[1] || "") ? source.replace(OFF, "") : source.replace(/^---\n/, "---\ndisable-model-invocation: true\n");
 
@@ -109,7 +109,7 @@ function Editor({ agent, text, scope, name = "", close, reload }) {
   };
   return html`
     <form class="form" onSubmit=${save}>
-      ${!name && html`<label>Who has it <select value=${where} onChange=${(event) => setWhere(event.target.value)}><option value="global">every agent</option><option value="agent">${agent} alone</option></select></label>`}
+      ${!name && html`<label>For <select value=${where} onChange=${(event) => setWhere(event.target.value)}><option value="global">every agent</option><option value="agent">only ${agent}</option></select></label>`}
       <label>SKILL.md <textarea rows="14" spellcheck="false" required value=${draft} onInput=${(event) => setDraft(event.target.value)}></textarea></label>
       <p class="card-foot"><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

@@ -1,4 +1,4 @@
-// Exact text in a fixed-width block with a label and a copy button; very long text is shown in part until asked.
+// Exact text in a monospaced block with a label and a copy button; very long text is cut until requested.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { visible } from "../format.js";
@@ -7,13 +7,13 @@ import { Copy } from "./copy.js";
 const CHARS_SHOWN = 12_000;
 const DIFF_LINE = /^(?:@@ |--- |\+\+\+ )/m;
 
-/** `seen` is called once the beginning and the end of the text were in view, by scrolling if need be. */
+/** `seen` is called once the beginning and the end of the text have both been in view. */
 export function TextBlock({ label, text, open = false, seen }) {
   const [whole, setWhole] = useState(open);
   const block = useRef(null);
   useEffect(() => {
     if (!seen) return undefined;
-    // They are empty, and tell whether the text's ends are in view, in its box and in the window.
+    // Empty elements that show whether the text's ends are in view, in its box and in the window.
     const ends = new Set(block.current.querySelectorAll(".text-end"));
     const views = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) ends.delete(entry.target);

@@ -1,4 +1,4 @@
-// The end of a turn: what it took, and on unfolding where the time and the tokens went.
+// The end of a turn: its duration and cost, and on demand the details.
 
 import { api } from "../api.js";
 import { html, memo, useEffect, useState } from "../dom.js";
@@ -10,13 +10,13 @@ import { icon } from "./icons.js";
 import { Later } from "./later.js";
 
 const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
-const KINDS = { model: "model", tool: "tool", wait: "waiting for a person", retry: "waiting to try again" };
+const KINDS = { model: "model", tool: "tool", wait: "waiting for a person", retry: "waiting to retry" };
 
 const changes = () => import("./changes.js").then((found) => found.Changes);
 
 const NAMES = { wait: "approval", retry: "wait" };
 
-/** The bars of a turn's timeline: each with its place and width in thousandths of the whole. Pure. */
+/** The bars of a turn's timeline, with positions and widths in thousandths. Pure. */
 export function bars(turn) {
   const from = Date.parse(turn.startedAt);
   const whole = Math.max(1, Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - from);
@@ -31,7 +31,7 @@ export function bars(turn) {
 export const Timeline = memo(function Timeline({ item, turn, thread, session, resting }) {
   const [open, setOpen] = useState(false);
   const [shown, setShown] = useState(false);
-  const [acting, setActing] = useState(false); // where nothing can be pointed at, what can be done unfolds
+  const [acting, setActing] = useState(false); // actions unfold on touch screens
   if (!turn) return null;
   const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
   const calls = turn.steps.filter((step) => step.kind === "tool").length;
@@ -49,7 +49,7 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
           html`<span class="faint">Changed ${files(turn.changed)}. This is a copy; undo it in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
           ${turn.changed > 0 && !turn.copied &&
           html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
-          <button type="button" class="act acts-open" aria-label="What can be done with this turn" aria-expanded=${acting} onClick=${() => setActing(!acting)}>${icon("more")}</button>
+          <button type="button" class="act acts-open" aria-label="Actions on this turn" aria-expanded=${acting} onClick=${() => setActing(!acting)}>${icon("more")}</button>
           <div class=${`acts${acting ? " is-open" : ""}`}>
             ${item.reply && html`<${CopyAct} text=${item.reply} label="Copy reply" />`}
             ${resting && canTalk() && html`<${TurnActions} item=${item} turn=${turn} thread=${thread} session=${session} />`}
@@ -65,7 +65,7 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
 function Steps({ turn, thread }) {
   const [cost, setCost] = useState(null);
   useEffect(() => {
-    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are told without it too
+    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are shown without it too
   }, [thread, turn.id]);
   const { input_tokens: read = 0, output_tokens: written = 0, cached_tokens: cached = 0 } = turn.usage;
   const whole = Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - Date.parse(turn.startedAt);

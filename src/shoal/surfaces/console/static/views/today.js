@@ -1,4 +1,4 @@
-// How things stand: what agents did, what waits, what went wrong, what comes, what it cost.
+// Overview: what agents did, what waits, what failed, what is next, what it cost.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -20,14 +20,14 @@ const SERIES = [
   { name: "wrong", shown: "Went wrong", kind: "is-wrong" },
 ];
 
-/** Counts of turns by the hour in which they ended, as columns, the last hour last. Pure. */
+/** Columns with counts of turns by the hour of their end, oldest first. Pure. */
 export function byHour(counts, untilMs, hours = 24) {
   const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
   const columns = Array.from({ length: hours }, (_, at) => {
     const from = end - (hours - at) * 3_600_000;
     return { key: from, label: new Date(from).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }), parts: {} };
   });
-  for (const { at, outcome, turns } of counts) { // an hour of another zone's clock may begin at half past
+  for (const { at, outcome, turns } of counts) { // hours of other time zones may begin at half past
     const column = columns[Math.max(0, hours - Math.ceil((end - Date.parse(at)) / 3_600_000))];
     const kind = FAULTS[outcome] ? "wrong" : outcome;
     if (column) column.parts[kind] = (column.parts[kind] || 0) + turns;
@@ -39,7 +39,7 @@ export function byHour(counts, untilMs, hours = 24) {
   return columns;
 }
 
-/** How many of the counted turns ended so. Pure. */
+/** The number of turns with these outcomes. Pure. */
 export const ended = (counts, isCounted = () => true) => counts.filter(({ outcome }) => isCounted(outcome)).reduce((sum, { turns }) => sum + turns, 0);
 
 const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
@@ -56,7 +56,7 @@ export function Today() {
       ${overview && html`
         <${Figures} figures=${[
           { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
-          { name: "Waits for you", value: count(overview.waiting.length), kind: overview.waiting.length ? "is-ask" : "", href: "#/approvals" },
+          { name: "Waiting for you", value: count(overview.waiting.length), kind: overview.waiting.length ? "is-ask" : "", href: "#/approvals" },
           { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
           { name: "Spent today", value: dollars(overview.calls ? overview.usd : 0), note: `${count(overview.calls)} model calls`, href: "#/usage" },
           { name: "Coming up", value: count(overview.coming_soon), note: overview.coming.length ? `next ${ago(overview.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
@@ -88,8 +88,8 @@ export function Today() {
 const wholeNumber = (value) => (Number.isInteger(value) ? String(value) : "");
 
 const Waits = ({ waiting }) => html`
-  <section class="panel is-ask" aria-label="Waits for you">
-    <h2>Waits for you</h2>
+  <section class="panel is-ask" aria-label="Waiting for you">
+    <h2>Waiting for you</h2>
     <ul class="done">
       ${waiting.slice(0, WAITING_SHOWN).map((one) => html`
         <li key=${one.id}>
@@ -111,7 +111,7 @@ const Wrong = ({ turns, total, failing }) => html`
     <h2>Went wrong</h2>
     <ul class="lines">
       ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><span class="tag is-failed">${FAULTS[turn.outcome]}</span><span class="clamped"><a href=${at(turn.thread, turn.seq)}><b>${threadName({ title: turn.title }, turn.thread)}</b></a> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
-      ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
+      ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "it was missed because Shoal was not running."} /></span></li>`)}
     </ul>
     ${total > turns.length && html`<p class="faint">The newest ${turns.length} of ${total} turns that went wrong.</p>`}
   </section>

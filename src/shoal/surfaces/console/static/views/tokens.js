@@ -1,4 +1,4 @@
-// Access tokens: what each may do, making one, which is shown once, and revoking them.
+// Access tokens: list, create (shown once) and revoke them.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -22,11 +22,11 @@ export function Tokens() {
   return html`
     <section class="people" aria-label="Tokens">
       <h2>Tokens</h2>
-      <p class="intro">With a token somebody signs in here, or a program calls the API, and may do no more than the token says.</p>
+      <p class="intro">A token lets a person sign in here, or a program call the API, with limited rights.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${made && html`
         <div class="panel is-ask" role="status">
-          <p><b>${made.token.name}</b>: copy it now, it is not shown again.</p>
+          <p><b>${made.token.name}</b>: copy it now. It is not shown again.</p>
           <p class="sheet-line"><code class="breakable">${made.secret}</code><${Copy} text=${made.secret} label="Copy" /></p>
           <p class="card-foot"><button type="button" class="plain" onClick=${() => setMade(null)}>Done</button></p>
         </div>`}
@@ -49,11 +49,11 @@ function NewToken({ reload, show }) {
     <form class="card form above" aria-label="New token" onSubmit=${submit}>
       <div class="pair">
         <label>Name <input name="name" required maxlength="64" placeholder="ben" autocomplete="off" spellcheck="false" /></label>
-        <label>Its holder may <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
+        <label>Allows to <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
         <label>Ends <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
-        <label>Only with the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
+        <label>Only for the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
       </div>
-      <p class="card-foot"><button type="submit" class="primary">Make a token</button></p>
+      <p class="card-foot"><button type="submit" class="primary">Create token</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
@@ -65,8 +65,8 @@ function Token({ token, reload }) {
   const isOver = ends && Date.parse(ends) < Date.now();
   const facts = [
     `for ${calledBy(person)}`,
-    agent && `with ${agent} alone`,
-    `made ${ago(at)} by ${calledBy(by)}`,
+    agent && `only for ${agent}`,
+    `created ${ago(at)} by ${calledBy(by)}`,
     used ? `last used on ${used}` : "never used",
     ends ? `${isOver ? "ended" : "ends"} ${ago(ends)}` : "never ends",
   ];

@@ -1,4 +1,4 @@
-// A tool call in the log: one line, its arguments and output on unfolding, and the card when it needs approval.
+// A tool call in the log: one line, its arguments and output on demand, and its approval card.
 
 import { fileAddress } from "../api.js";
 import { html, memo, useEffect, useRef, useState } from "../dom.js";
@@ -55,7 +55,7 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
   `;
 });
 
-/** What became of a request, in words. */
+/** The outcome of an approval request, in words. */
 function outcome(item) {
   const { approval } = item;
   const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
@@ -99,7 +99,7 @@ const approvalCard = () => import("./approval.js").then((found) => found.Approva
 
 const madeRule = () => import("./maderule.js").then((found) => found.MadeRule);
 
-/** The end of what a running call has written: text alone, whatever it is. */
+/** The end of a running call's output, as plain text. */
 function Written({ text }) {
   const box = useRef(null);
   useEffect(() => {
@@ -116,7 +116,7 @@ function Details({ item, thread }) {
   return html`
     ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
-    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "What is known" : "Output"} text=${item.output || "(nothing)"} />`}
+    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "Known so far" : "Output"} text=${item.output || "(nothing)"} />`}
     ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
     ${(item.images || []).map((image) => {
       const address = fileAddress(thread, image.path);
@@ -124,6 +124,6 @@ function Details({ item, thread }) {
     })}
     ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent's thread</a></p>`}
     ${item.artifact && html`<${Later} load=${artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
-    ${item.taintedBy && html`<p class="faint">Came from outside: ${item.taintedBy}</p>`}
+    ${item.taintedBy && html`<p class="faint">From outside: ${item.taintedBy}</p>`}
   `;
 }

@@ -1,4 +1,4 @@
-// What models were used for and what it cost: by day, model, agent and thread, under which ceilings, and what is to come.
+// Usage and cost of models: by day, model, agent and thread, with limits and a forecast.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ const SHOWN = [7, 30, 90];
 const FORECAST_DAYS = 7;
 const OTHERS = "others";
 
-/** Usage rows summed over a key, largest first. A sum with an unknown price in it is unknown. Pure. */
+/** Sum usage rows by a key, largest first. A sum with an unknown price is unknown. Pure. */
 export function sumBy(rows, keyOf) {
   const sums = new Map();
   for (const row of rows) {
@@ -30,8 +30,8 @@ export function sumBy(rows, keyOf) {
 
 const dayBefore = (today, days) => new Date(Date.parse(today) - days * 86_400_000).toISOString().slice(0, 10);
 
-/** What a month will have cost at its end, `{soFar, whole, isPartial}`, by what the last seven whole days took, or as many as
- * there were since the first call; `isPartial` where prices are unknown. Pure. */
+/** Forecast a month's cost as `{soFar, whole, isPartial}` from the last seven whole days, or those since the first call;
+ * `isPartial` if prices are unknown. Pure. */
 export function forecast(rows, today) {
   const month = today.slice(0, 7);
   const [year, number] = month.split("-").map(Number);
@@ -45,7 +45,7 @@ export function forecast(rows, today) {
   return { soFar, whole: soFar + aDay * left, isPartial: rows.some((row) => row.usd === null) };
 }
 
-/** A column a day, the oldest first, with what each model took of `unit` ("usd" or "tokens"). Pure. */
+/** One column per day, oldest first, with each model's use in `unit` ("usd" or "tokens"). Pure. */
 export function byDay(rows, today, days, unit, names) {
   const columns = Array.from({ length: days }, (_, at) => ({ key: dayBefore(today, days - 1 - at), parts: {} }));
   const known = new Map(columns.map((column) => [column.key, column]));
@@ -74,10 +74,10 @@ export function Usage() {
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
-    <${Place} isWide intro="Tokens and money. A dash marks an unknown price. Totals leave it out." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} isWide intro="Tokens and money. A dash marks an unknown price, which totals leave out." problem=${problem} reload=${reload} loading=${!answer}>
       ${rows.length > 0 && html`<${Sight} rows=${rows} shown=${shown} today=${today} days=${days} />`}
       ${answer && html`<${Ceilings} sum=${sumBy(rows.filter((row) => row.day === today), (row) => row.day)[0] || null} />`}
-      ${answer && !rows.length && html`<p class="faint empty">No model was called yet.</p>`}
+      ${answer && !rows.length && html`<p class="faint empty">No model has been called yet.</p>`}
       ${rows.length > 0 && html`
         <section class="panel" aria-label="By day">
           <div class="panel-head">
@@ -85,7 +85,7 @@ export function Usage() {
             <label><span class="offscreen">Shown</span><select value=${valued} onChange=${(event) => setUnit(event.target.value)}><option value="usd">Money</option><option value="tokens">Tokens</option></select></label>
             <label><span class="offscreen">Days</span><select value=${days} onChange=${(event) => setDays(Number(event.target.value))}>${SHOWN.map((some) => html`<option value=${some}>${some} days</option>`)}</select></label>
           </div>
-          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model was called in these days.</p>`}
+          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model was called on these days.</p>`}
         </section>
         <${Sums} title="By model" sums=${sumBy(shown, (row) => row.model)} />
         <${Sums} title="By agent" sums=${sumBy(shown, (row) => row.agent)} />
@@ -104,9 +104,9 @@ function Sight({ rows, shown, today, days }) {
   const cached = all?.input ? Math.round((all.cached / all.input) * 100) : 0;
   return html`<${Figures} figures=${[
     { name: "This month", value: dollars(isUnknown ? null : soFar), note: isUnknown ? "no price is known" : isPartial ? "some prices unknown" : "so far" },
-    { name: "At the month's end", value: isUnknown ? "–" : `${least}${dollars(whole)}`, note: "if days stay like the last seven" },
+    { name: "Forecast for the month", value: isUnknown ? "–" : `${least}${dollars(whole)}`, note: "from the last seven days" },
     { name: "Tokens", value: count(all ? all.input + all.output : 0), note: `in ${days} days` },
-    { name: "From the cache", value: `${cached} %`, note: "of what models read" },
+    { name: "From the cache", value: `${cached} %`, note: "of input tokens" },
   ]} />`;
 }
 

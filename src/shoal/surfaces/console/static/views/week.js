@@ -1,11 +1,11 @@
-// The next seven days of schedules: what comes when, a column a day; below each other where there is little room.
+// The next seven days of schedules, one column per day, stacked on narrow screens.
 
 import { html, useState } from "../dom.js";
 import { scheduleName, visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
-const DAY_SHOWN = 8; // of each day, until all are asked for
-const OFTEN = 4; // from so many times a day on, a schedule is told once, in words; the server lists no more than these
+const DAY_SHOWN = 8; // per day, until all are requested
+const OFTEN = 4; // a schedule with this many times a day is shown once, in words; the server lists no more
 
 const dayOf = (ms) => {
   const at = new Date(ms);
@@ -13,7 +13,7 @@ const dayOf = (ms) => {
 };
 const time = (iso) => new Date(iso).toLocaleTimeString("en-GB", { hour: "numeric", minute: "2-digit" });
 
-/** Seven days from the one of `nowMs`, each with what comes, by its time; what comes often stands there once. Pure. */
+/** Seven days from `nowMs`, each with its schedules by time; frequent ones appear once. Pure. */
 export function week(planned, nowMs) {
   const days = Array.from({ length: 7 }, (_, at) => ({ from: dayOf(dayOf(nowMs) + at * DAY_MS + DAY_MS / 2), items: [] }));
   for (const { id, name, words, at } of planned) {

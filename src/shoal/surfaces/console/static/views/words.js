@@ -1,4 +1,4 @@
-// A sentence of Shoal's in which `names` are set as code.
+// A sentence with `names` in backticks set as code.
 
 import { html } from "../dom.js";
 import { visible } from "../format.js";
