@@ -282,6 +282,15 @@ def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     return found if named else replace(found, reads=None)
 
 
+@check("unzip")
+def _unzip(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`unzip -l NAME` only lists. It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and expands patterns."""
+    name = words[2].value if len(words) == 3 and words[1].value == "-l" else None
+    if name is None or not re.fullmatch(r"(?!-)[\w ./-]+", name):
+        return found
+    return replace(HARMLESS, reads=tuple(literal(f"{name}{ending}") for ending in ("", ".zip", ".ZIP")))
+
+
 @check("tar")
 def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""

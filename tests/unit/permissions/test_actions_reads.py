@@ -88,6 +88,7 @@ def test_every_spelling_of_a_file_names_it(command: str, workspace: Path) -> Non
         ("xxd -r a.md f.txt", {"a.md", "f.txt"}),
         ("cat /dev/stderr 2>> f.md", {"/dev/stderr", "f.md"}),
         ("zcat a.gz", {"a.gz"}),
+        ("unzip -l a.zip", {"a.zip", "a.zip.zip", "a.zip.ZIP"}),
         ("date; uname -a; sleep 1", set()),
     ],
 )
@@ -118,6 +119,7 @@ def test_who_names_nothing_reads_the_folder(command: str, workspace: Path) -> No
         " f ';' -exec cat {} ';'", "A=%; xargs -I% cat $A", "xargs -I{} -n1 cat", "A={}; find . -type f -exec cat"
         " $A ';'",
         "A=a.md; time -p read A < b.md; cat $A", "cat src/*/../../.env", "sed -i.bak s/a/b/ a.md", "git log",
+        "unzip a.zip", "unzip -l 'a*.zip'", "unzip -l -d b a.zip", "unzip -lo a.zip",
     ],
 )  # fmt: skip
 def test_what_cannot_be_known_is_not_claimed(command: str, workspace: Path) -> None:
