@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import pytest
 from tests import processes
+from tests.postgres import empty
 from tests.processes import Entry, Process, process
 
 from shoal.kernel.begun import ENDED_TWICE
@@ -158,8 +159,8 @@ def has_ended(life: Process) -> bool:
     return life.popen.poll() is None
 
 
-async def lived(folder: Path, outside: Outside, model: FakeModel) -> Ended:
-    """Start Shoal again and again until the accepted calls are over."""
+async def lived(folder: Path, outside: Outside, model: FakeModel, **more: str) -> Ended:
+    """Start Shoal again and again, with more settings, until the accepted calls are over."""
     async with model.serve() as url, outside.listening() as port:
         settings = {
             "PYTHONPATH": str(folder / "packages"),
@@ -168,6 +169,7 @@ async def lived(folder: Path, outside: Outside, model: FakeModel) -> Ended:
             "SHOAL_PROVIDERS__FAKE__KIND": "openai",
             "SHOAL_PROVIDERS__FAKE__BASE_URL": f"{url}/v1",
             "SHOAL_SANDBOX__KIND": "host",
+            **more,
         }
         for starts in count(1):
             life = await asyncio.to_thread((running := process("run", folder / "home", settings)).__enter__)
@@ -182,12 +184,26 @@ async def lived(folder: Path, outside: Outside, model: FakeModel) -> Ended:
     raise AssertionError("not reached")
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+def database(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of either database. On PostgreSQL another process takes over once the lease of a killed one is old."""
+    if request.param == "sqlite":
+        return {}
+    url: str = request.getfixturevalue("postgres_database")
+    empty(url)
+    return {
+        "DATABASE_URL": f"postgresql:///?{'&'.join(url.split())}",
+        "SHOAL_ENGINE__HEARTBEAT_SECONDS": "0.2",
+        "SHOAL_ENGINE__STALLED_SECONDS": "1",
+    }
+
+
 @pytest.mark.timeout(900)
-async def test_an_accepted_set_survives_many_kills_of_a_real_process(tmp_path: Path) -> None:
+async def test_an_accepted_set_survives_many_kills_of_a_real_process(tmp_path: Path, database: dict[str, str]) -> None:
     install(tmp_path / "packages")
     outside = Outside(*((to, POINTS[number % 3]) for number, to in enumerate(CALLS[1 : KILLS + 1])))
     model = FakeModel(script=script)
-    ended = await lived(tmp_path, outside, model)
+    ended = await lived(tmp_path, outside, model, **database)
     assert len(outside.killed) == KILLS
     assert ended.starts == KILLS + 1
     lost = {to for to, point in outside.killed if point == "begins"}
