@@ -3,13 +3,18 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.scenarios.scene import Scene, playing
 from tests.scenarios.stands import Seen, Stand
-from tests.scenarios.test_staging import Outside, sends
+from tests.scenarios.test_staging import ADA, Outside, sends
 
 from shoal.connections import Connections
 from shoal.kernel.posts import ChatLimits
+from shoal.platforms.inbox import press
+from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.model import FakeModel
+from shoal.testing.scenario import scenario
+from shoal.threads.access_gate import OpenInbox
 
 WITH_BUTTONS = ["telegram", "discord", "slack", "teams", "google_chat"]
 WITH_REACTIONS = ["telegram", "discord", "slack", "matrix", "teams"]
@@ -104,3 +109,17 @@ async def test_words_decide(tmp_path: Path, stand: Stand, words: str, sent: list
         await scene.ada.says(words)
         await changes(scene, card, done=len(sent))
         assert outside.sent == sent
+
+
+async def test_where_messages_stay_as_they_are_the_words_choose(tmp_path: Path) -> None:
+    outside, chat = Outside(tmp_path / "sent"), FakeChat(limits=replace(LIMITS, can_edit=False))
+    settings = {"permissions": {"default_profile": "standard"}}
+    async with scenario(tmp_path, model(), tools=[outside.tool()], settings=settings, chat=chat) as world:
+        await world.ada.says("write to bob and eve")
+        card = await world.ada.sees("Do these 2 things?")
+        value = next(button.value for button in card.buttons if button.label == "Choose")
+        words = await press(value, world.ada.thread, ADA, world.app[OpenInbox])
+        assert words == f"Write `do {value.split(':')[1][-8:]} 1 2` to do calls 1 and 2 and discard the rest."
+        await world.ada.says(words.split("`")[1].removesuffix(" 2"))
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert outside.sent == ["bob"]

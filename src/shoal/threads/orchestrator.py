@@ -510,7 +510,8 @@ class Orchestrator:
         )
         if adapter is None or not adapter.limits.can_edit or len(waiting) + 2 > adapter.limits.buttons_max:
             short = card[-SHORT_ID_CHARS:]
-            return f"Write `allow {short} 1 {len(calls)}` to allow calls 1 and {len(calls)} and deny the rest."
+            do, refuse = ("do", "discard") if calls[0].item.staged else ("allow", "deny")
+            return f"Write `{do} {short} 1 {len(calls)}` to {do} calls 1 and {len(calls)} and {refuse} the rest."
         page, post = self.services.loop.executor.page, f"{card_id(card)}:{self.services.clock.new_id()}"
         await self._store.approvals.choose(card, ticked, post, page)
         self.services.senders.poke(place)
