@@ -3,12 +3,11 @@
 import re
 from pathlib import Path
 
-from tests.tidy.source import ROOT
-
 from shoal.kernel.commands import WELCOME
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 from shoal.threads.commands import CommandRouter
+from tests.tidy.source import ROOT
 
 
 async def test_the_page_describes_the_commands(tmp_path: Path) -> None:
