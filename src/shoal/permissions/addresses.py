@@ -2,7 +2,7 @@
 
     occurs                                             may be read
     -------------------------------------------------  ----------------------------------------------------
-    word for word in a trusted person's own message    yes
+    word for word in a trusted person's own message    yes; with https where it is written without a scheme
     among the results of the search provider           yes
     as a link of a page that was read unasked, to the  yes, LINKS_MAX of a site, FOLLOWED_MAX times a turn
       same site
@@ -23,6 +23,7 @@ most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits a read and READS_MAX reads a turn.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -45,15 +46,20 @@ READS_MAX = 50
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
 """Names of the single address argument of a read."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
+_HOST = r"(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?::\d{1,5})?"
+_REST = r"[^\s<>\"`{}|\\^\x00-\x1f]*"
+_BARE = lazy_re.compile(rf"(?<![\w.@:/\\~%=&#-])(?:{_HOST}/{_REST}|[Ww]{{3}}\.{_HOST})(?![\w@-]|\.\w)")
+"""An address without a scheme: with a path, or a host that begins with `www.`. A bare `notes.md` is a file."""
 _ENDING = ".,;:!?'\"*_~)]"
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """Return the canonical addresses in a person's message. Punctuation or a bracket at the end is ambiguous, so both
-    readings are returned."""
-    for word in _ADDRESS.findall(text):
-        for fromkey in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
-            if address := canonical_address(fromkey):
+    """Return the canonical addresses in a person's message; one without a scheme gets https. Punctuation or a bracket
+    at the end is ambiguous, so both readings are returned."""
+    bare = (f"https://{word}" for word in _BARE.findall(_ADDRESS.sub(" ", text)))
+    for word in chain(_ADDRESS.findall(text), bare):
+        for reading in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
+            if address := canonical_address(reading):
                 yield address
 
 

@@ -82,7 +82,26 @@ def runs(given_addresses: GivenAddresses, url: str, reads: WebReads = NO_READS) 
         ("https://a.example/x y", "https://a.example/x%20y", False),
         ("https://user@a.example/x", "https://a.example/x", False),
         ("https://a.example/x", "https://user:secret@a.example/x", False),
-        ("a.example/x", "https://a.example/x", False),
+        ("a.example/x", "https://a.example/x", True),
+        ("read a.example/x.", "https://a.example/x", True),
+        ("(see a.example/x)", "https://a.example/x", True),
+        ("www.a.example", "https://www.a.example/", True),
+        ("WWW.A.example, please", "https://www.a.example/", True),
+        ("www.a.example:8443/x", "https://www.a.example:8443/x", True),
+        ("a.example/", "https://a.example/", True),
+        ("bücher.example/x", "https://xn--bcher-kva.example/x", True),
+        ("a.example/x", "http://a.example/x", False),
+        ("a.example/x", "https://a.example/x/y", False),
+        ("a.example/x", "https://www.a.example/x", False),
+        ("a.example", "https://a.example/", False),
+        ("notes.md", "https://notes.md/", False),
+        ("ann@a.example/x", "https://a.example/x", False),
+        ("ann@www.a.example", "https://www.a.example/", False),
+        ("ftp://a.example/x", "https://a.example/x", False),
+        ("https://b.example/?to=a.example/x", "https://a.example/x", False),
+        ("./a.example/x", "https://a.example/x", False),
+        ("127.0.0.1/x", "https://127.0.0.1/x", False),
+        ("localhost/x", "https://localhost/x", False),
         ("xhttps://a.example/x", "https://a.example/x", False),
     ],
 )
@@ -138,9 +157,10 @@ SPELLINGS = st.sampled_from(
         lambda url: f"{url}/" * 1,
     ]
 )
+SAID = st.one_of(ADDRESSES, ADDRESSES.map(lambda url: url.removeprefix("https://")))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("says"), st.lists(ADDRESSES, max_size=2)),
+        st.tuples(st.just("says"), st.lists(SAID, max_size=2)),
         st.tuples(st.just("search"), st.lists(ADDRESSES, max_size=4)),
         st.tuples(st.just("read"), ADDRESSES, SPELLINGS, st.lists(ADDRESSES, max_size=5)),
     ),
