@@ -2,6 +2,7 @@
 
 import click
 
+from shoal.features.mcp.connection import CHECK_SECONDS
 from shoal.features.mcp.definitions import DIGEST_CHARS
 from shoal.features.mcp.kinds import KINDS, WORDS, Kind
 from shoal.features.mcp.routes import McpServerView, McpToolView, McpView
@@ -93,8 +94,9 @@ def confirm_mcp(
         tell("Nothing was changed.")
         return
     body = {"digest": known.digest, "kinds": chosen}
-    call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body)
-    print("Confirmed. It takes effect within a minute.")
+    confirmed = call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body, into=McpServerView)
+    later = f"Where the server is connected, it takes effect within {CHECK_SECONDS:.0f} seconds."
+    print(f"Confirmed. {'It is in force now.' if confirmed.in_use else later}")
 
 
 @command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")

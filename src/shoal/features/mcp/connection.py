@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -190,8 +190,11 @@ class McpConnection:
         self._left_out: tuple[str, ...] = ()
         self._warned: set[tuple[str, str]] = set()
         self._digest = hashlib.sha256(self.server.settings.identity.encode()).hexdigest()
+        self._listing: tuple[dict[str, tuple[str, Definition]], tuple[str, ...]] | None = None
+        """The server's last list of tools, with the reasons why some are left out."""
+        self._registering = asyncio.Lock()
         if self.pins is not None:
-            self.pins.watchers.append((self.server.name, self._stir.set))
+            self.pins.watchers.append((self.server.name, self._apply))
 
     async def run(self) -> None:
         """Connect, and reconnect whenever the server is lost, until cancelled."""
@@ -296,7 +299,7 @@ class McpConnection:
     def release(self) -> None:
         """Stop following decisions on its tools."""
         if self.pins is not None:
-            self.pins.watchers.remove((self.server.name, self._stir.set))
+            self.pins.watchers.remove((self.server.name, self._apply))
 
     # ---- the registry ----
 
@@ -325,7 +328,7 @@ class McpConnection:
         return tools
 
     async def _offer(self, session: "ClientSession") -> None:
-        """Update the registry to the server's allowed tools. Unchanged tools keep their objects.
+        """List the server's tools, and register those that are allowed.
 
         Unusable definitions are skipped and reported with the reason.
         """
@@ -345,6 +348,19 @@ class McpConnection:
             listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
             self._warn("an MCP tool is unusable", why)
+        async with self._registering:
+            await self._register(listed, tuple(left_out))
+            self._listing = listed, tuple(left_out)
+
+    async def _apply(self) -> None:
+        """Use what was decided about the tools that the server listed last. Raises StoreError."""
+        async with self._registering:
+            if self._listing is not None:
+                await self._register(*self._listing)
+
+    async def _register(self, listed: Mapping[str, tuple[str, Definition]], unusable: Sequence[str]) -> None:
+        """Update the registry to the allowed tools of those listed. Unchanged tools keep their objects."""
+        left_out = list(unusable)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
             used = await self.pins.in_force(self.server.name, listed, self.tell)
@@ -389,6 +405,7 @@ class McpConnection:
         for name in self._offered:
             self.registry.remove(name)
         self._offered.clear()
+        self._listing = None
 
     def _become(self, status: Status, why: str = "") -> None:
         before = self.state

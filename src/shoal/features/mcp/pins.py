@@ -34,7 +34,7 @@ from shoal.features.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHA
 from shoal.features.mcp.kinds import WORDS, Kind, offer_text
 from shoal.features.mcp.settings import McpServerSettings, servers_of
 from shoal.kernel.clock import Clock
-from shoal.kernel.errors import Conflict, NotFound, StoreCorrupt
+from shoal.kernel.errors import Conflict, NotFound, StoreCorrupt, StoreError
 from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.ports import Settings
 from shoal.kernel.records import AuditEntry
@@ -194,8 +194,8 @@ class Pins:
         self._audit = audit
         self._clock = clock
         self.know(servers)
-        self.watchers: list[tuple[str, Callable[[], None]]] = []
-        """By server: callbacks for decisions made in this process."""
+        self.watchers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        """By server: awaited after each decision made in this process, so that it is in force then."""
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":
@@ -269,7 +269,7 @@ class Pins:
             changed = replace(known, tools=tools, is_asked=True)
             if await self._swap(server, raw, changed):
                 await self._note("confirm", [pin for pin in tools.values() if pin.name in chosen], "allow", by)
-                self._stir(server)
+                await self._apply(server)
                 return changed
         raise Conflict("The tools of this server keep changing. Try again.")
 
@@ -303,14 +303,18 @@ class Pins:
                 changed = replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
             if await self._swap(server, raw, replace(known, tools={**known.tools, own_names[name]: changed})):
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
-                self._stir(server)
+                await self._apply(server)
                 return changed
         raise Conflict("Others change the tools of this server all the time. Try again.")
 
-    def _stir(self, server: str) -> None:
-        for name, stir in self.watchers:
+    async def _apply(self, server: str) -> None:
+        for name, apply in list(self.watchers):
             if name == server:
-                stir()
+                try:
+                    await apply()
+                except StoreError as error:  # it is decided, and the next look at the server's tools applies it
+                    extra = {"server": server, "why": str(error)}
+                    log.warning("what was decided about MCP tools is not in force yet", extra=extra)
 
     async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
         raw = await self._settings.get(SCOPE, self._key(server))

@@ -8,6 +8,7 @@ import msgspec
 from shoal.features.mcp.definitions import DIGEST_CHARS
 from shoal.features.mcp.kinds import Kind
 from shoal.features.mcp.pins import Pin, Pins, ServerPins, State
+from shoal.features.mcp.servers import McpServers
 from shoal.features.mcp.setup import McpServerState, McpSetup, NewMcpServer
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes
 from shoal.threads.principals import Principal
@@ -32,7 +33,8 @@ class McpToolView(msgspec.Struct, frozen=True):
 
 class McpServerView(msgspec.Struct, frozen=True):
     """A server that has been connected: its tools, and since when they are pinned. `offer` counts them by kind,
-    `unconfirmed` counts those to confirm, and `digest` identifies this view."""
+    `unconfirmed` counts those to confirm, and `digest` identifies this view. `in_use`: this process is connected to the
+    server, so a confirmation is in force."""
 
     server: str
     since: datetime
@@ -40,6 +42,7 @@ class McpServerView(msgspec.Struct, frozen=True):
     offer: str
     unconfirmed: int
     digest: str
+    in_use: bool
 
 
 class McpView(msgspec.Struct, frozen=True):
@@ -78,15 +81,15 @@ def _tool_view(pin: Pin) -> McpToolView:
     return McpToolView(pin.name, pin.state, digest, change, text, pin.kind, pin.proposed)
 
 
-def _server_view(one: ServerPins) -> McpServerView:
-    tools = [*map(_tool_view, one.tools.values())]
-    return McpServerView(one.server, one.since, tools, one.offer, len(one.unconfirmed), one.digest)
+def _server_view(one: ServerPins, servers: McpServers) -> McpServerView:
+    tools, in_use = [*map(_tool_view, one.tools.values())], one.server in servers.up
+    return McpServerView(one.server, one.since, tools, one.offer, len(one.unconfirmed), one.digest, in_use)
 
 
 @routes("GET /api/mcp", READERS)
-async def mcp(pins: Pins) -> McpView:
+async def mcp(pins: Pins, servers: McpServers) -> McpView:
     """List the tools of MCP servers with their kind and state: allowed, changed, new or denied."""
-    return McpView([_server_view(server) for server in await pins.listed()])
+    return McpView([_server_view(server, servers) for server in await pins.listed()])
 
 
 @routes("POST /api/mcp/{name}", ADMINS)
@@ -98,10 +101,12 @@ async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) ->
 
 
 @routes("POST /api/mcp-servers/{name}/confirm", ADMINS, owner_only=True)
-async def confirm_mcp(pins: Pins, by: Principal, name: str, body: McpConfirmation) -> McpServerView:
+async def confirm_mcp(
+    pins: Pins, servers: McpServers, by: Principal, name: str, body: McpConfirmation
+) -> McpServerView:
     """Confirm the kinds of a server's tools; 404 for a server that has not connected yet or a tool that waits, 409
-    if the tools have changed since."""
-    return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person))
+    if the tools have changed since. Where the server is connected, they are in force when the answer arrives."""
+    return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person), servers)
 
 
 @routes("GET /api/mcp-servers", READERS)

@@ -1,6 +1,7 @@
 """No call of a tool runs unasked unless the owner confirmed what kind it is, for exactly what the server offers."""
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shoal.features.mcp.kinds import KINDS, Kind, hints_of
 from shoal.features.mcp.pins import CHAIN, InForce, Pins, ServerPins
 from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.traits import Traits
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -62,10 +64,30 @@ async def confirmed(pins: Pins, **kinds: Kind) -> ServerPins:
 async def test_only_the_connection_of_the_server_hears_of_a_decision(pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS))
     heard: list[str] = []
+
+    async def hear(server: str) -> None:
+        heard.append(server)
+
     for server in ("odd", "even"):
-        pins.watchers.append((server, lambda server=server: heard.append(server)))
+        pins.watchers.append((server, partial(hear, server)))
     await confirmed(pins)
     assert heard == ["odd"]
+
+
+async def test_a_confirmation_is_in_force_when_it_returns(tmp_path: Path, pins: Pins) -> None:
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
+        await stand.becomes("up")
+
+        def traits() -> Traits:
+            tool = stand.registry.get("mcp_odd_echo")
+            assert tool is not None
+            return tool.traits
+
+        assert traits() == UNCONFIRMED
+        for kind in KINDS:
+            await confirmed(pins, echo=kind)
+            assert traits().effect == TRAITS[kind].effect
 
 
 async def test_until_the_owner_confirms_nothing_has_a_kind(pins: Pins) -> None:
