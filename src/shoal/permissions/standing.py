@@ -27,6 +27,8 @@ from shoal.permissions.rule_words import literal_pattern, words_of
 from shoal.permissions.taint import CONFIDENTIAL, sink_of
 
 WORDS_CHARS_MAX = 300
+OWNER_HERE = frozenset({"terminal:owner", "web:owner"})
+"""The owner on their own surfaces: one person (decision 055). Programs call the other API, so its owner is not here."""
 
 
 def standing_rule(
@@ -48,7 +50,10 @@ def standing_rule(
     allow = tuple(literal_pattern(name) for name in dict.fromkeys(names))
     words = " and ".join(words_of(pattern, profile.traits) for pattern in allow)
     channel = "" if asker.kind == "direct" else f"{asker.platform}:{asker.channel}"
-    return StandingRule(allow, short_line(words, WORDS_CHARS_MAX), agent, asker.identities, channel)
+    users = asker.identities
+    if not OWNER_HERE.isdisjoint(users):
+        users = tuple(dict.fromkeys((*users, *sorted(OWNER_HERE))))
+    return StandingRule(allow, short_line(words, WORDS_CHARS_MAX), agent, users, channel)
 
 
 def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:

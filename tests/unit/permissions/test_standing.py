@@ -265,3 +265,19 @@ def test_nothing_is_made_for_what_a_deny_rule_covers() -> None:
 )
 def test_the_rule_of_a_command_says_which(tmp_path: Path, command: str, words: str) -> None:
     assert rule_of(bash(command, tmp_path)).words == words
+
+
+@pytest.mark.parametrize("made_on", ["terminal", "web"])
+def test_the_owner_is_one_person_on_the_page_and_in_the_terminal(made_on: str) -> None:
+    def owner(platform: str, user: str = "owner", **more: str) -> Asker:
+        return Asker(trust="owner", user=user, platform=platform, **more)  # pyrefly: ignore[bad-argument-type]
+
+    actions = shell_actions("bash", "curl -s https://a.example/", cwd=Path("/workspace"))
+    rule = rule_of(actions, asker=owner(made_on))
+    assert rule.users == tuple(dict.fromkeys((f"{made_on}:owner", "terminal:owner", "web:owner")))
+    for platform in ("terminal", "web"):
+        assert decided(rule, actions, owner(platform)) == "allow"
+    others = (owner("openai"), owner("web", "web:ben"), owner("web", "ben"), owner("telegram"), ADA)
+    for other in (*others, owner("web", kind="group")):
+        assert decided(rule, actions, other) == "ask"
+    assert rule_of(actions, asker=ADA).users == ("telegram:1",), "nobody else's rule is for more than themselves"

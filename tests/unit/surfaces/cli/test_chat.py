@@ -55,7 +55,7 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, hom
     allowed = shoal("chat", stdin=f"{command}\na\n")
     assert "Always allow: exactly the command curl -s http://127.0.0.1:9/tide" in allowed.out
     assert "a for always" in allowed.out
-    assert "overrides" in rules.read_text()
+    assert 'users = ["terminal:owner", "web:owner"]' in rules.read_text()
     take_back = re.search(r"take back \w{8}", allowed.out)
     assert take_back is not None
     taken = shoal("chat", stdin=f"{take_back[0]}\n{take_back[0]}\n")
