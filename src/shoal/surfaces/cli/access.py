@@ -90,6 +90,10 @@ def check(
     print_records(record, as_json, ("decision", "action", "rule"), rows, "No actions were given.")
 
 
+ASKED_ANYWAY = (
+    "No sandbox isolates commands on this machine, so Shoal still asks before every command that does more than read. "
+    'Install bubblewrap, or set sandbox.kind = "host" in shoal.toml to rely on rules alone.'
+)
 OWNER_HERE = Asker(trust="owner", user="owner", platform="terminal")
 
 
@@ -229,6 +233,11 @@ def add(
     body = {"list": decision, "agents": agents, "profile": profile, **about}
     made = call_api(context, "POST", "/api/permissions/rules", body, into=OwnRuleView)
     print(f"{made.id}: {made.list} {printable(made.words or made.pattern)}, for {_whose(made)}.")
+    sandbox = context.config().sandbox
+    is_of_commands = made.subject.what == "command" if made.subject is not None else "bash" in made.pattern
+    may_ask = decision == "allow" and is_of_commands and sandbox.kind == "auto"
+    if may_ask and not asyncio.run(situation_here(context.config())).isolated:
+        tell(ASKED_ANYWAY)
 
 
 @command(permissions, example="shoal permissions remove 3f9a2c")

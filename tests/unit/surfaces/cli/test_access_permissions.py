@@ -135,3 +135,30 @@ def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
     assert "is built in" in shoal("permissions", "add", "deny", "tool", "bash", "--profile", "locked").err
     assert shoal("permissions", "remove", identity).code == 0
     assert "There is no such rule." in shoal("permissions", "remove", identity).err
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "is_noted"),
+    [
+        ("auto", ("allow", "command", "make"), True),
+        ("auto", ("allow", "pattern", "tool:bash:make.*"), True),
+        ("auto", ("deny", "command", "make"), False),
+        ("auto", ("allow", "path", "notes.md"), False),
+        ("host", ("allow", "command", "make"), False),
+    ],
+)
+def test_a_rule_without_effect_here_says_so(
+    shoal: Shoal,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    rule: tuple[str, ...],
+    is_noted: bool,
+) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(f"[sandbox]\nkind = '{kind}'\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    made = shoal("permissions", "add", *rule)
+    assert made.code == 0, made.err
+    assert ("Shoal still asks before every command that does more than read" in made.out) is is_noted
