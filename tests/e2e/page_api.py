@@ -85,6 +85,7 @@ class PageApi:
         self.busy = False
         self.drop_answers = 0
         self.decision_status = 200
+        self.decided: dict[str, str] = {}
         self.now = BEGIN
         self._watchers: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
         self._followed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -321,8 +322,10 @@ class PageApi:
     async def _decide(self, request: Request) -> Response:
         self.sent.append(Sent("decision", str(request.path_params["id"]), json.loads(await request.body())))
         if self.decision_status != 200:
+            self.lists["approvals"] = []
             return _refusal(self.decision_status, "gone", "It has expired.")
-        return JSONResponse({"id": request.path_params["id"], "state": "allow"})
+        answer = {"id": request.path_params["id"], "state": "allow"}
+        return JSONResponse(answer | self.decided)
 
     async def _list(self, request: Request) -> Response:
         if not self._known(request):

@@ -8,7 +8,16 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 
 from shoal.kernel.clock import iso
-from shoal.kernel.events import ApprovalRequested, ApprovalSettled, AssistantSaid, TurnStarted, UserSaid
+from shoal.kernel.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    FilesChanged,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
 from shoal.kernel.ids import ApprovalId, CallId, CardId
 from shoal.kernel.messages import Author, ToolCall
 from shoal.kernel.permissions import CardItem, StandingRule, ValueOrigin
@@ -77,7 +86,67 @@ async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -
     api.decision_status = 410
     async with opened(browser, api.address, place="approvals") as page:
         await page.get_by_role("button", name="Allow all").click()
-        await expect(page.get_by_role("alert")).to_contain_text("It has expired.")
+        await expect(page.get_by_text("It has expired.")).to_be_visible()
+        await expect(page.locator(".approval")).to_have_count(0)
+
+
+@pytest.mark.parametrize("place", [f"t/{THREAD}", "approvals"])
+async def test_a_card_goes_at_once_though_nothing_else_is_heard(browser: Browser, api: PageApi, place: str) -> None:
+    ask(api)
+    api.decided = {"message": "Allowed 2. Denied 1 and 3."}
+    async with opened(browser, api.address, place=place) as page:
+        await expect(page.locator(".approval")).to_have_count(1)
+        api.answers["approvals"] = "no list"
+        await page.get_by_role("button", name="Allow all").click()
+        await expect(page.locator(".approval")).to_have_count(0)
+        await expect(page.get_by_text("Allowed 2. Denied 1 and 3.").first).to_be_visible()
+        assert [one.kind for one in api.sent] == ["decision"]
+
+
+async def test_the_reason_of_a_late_answer_stays_when_its_card_has_gone(browser: Browser, api: PageApi) -> None:
+    ask(api)
+    api.decision_status = 410
+    async with opened(browser, api.address) as page:
+        await page.get_by_role("button", name="Allow all").click()
+        await expect(page.get_by_text("It has expired.").first).to_be_visible()
+        await expect(page.locator(".approval")).to_have_count(0)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: PageApi, is_open: bool) -> None:
+    api.append(THREAD, UserSaid("Note it and push", Author("owner", trusted=True)), "t1")
+    api.append(THREAD, TurnStarted("main", "demo"), "t1")
+    call = ToolCall(CallId("c1"), "bash", "{}")
+    api.append(THREAD, AssistantSaid("I push.", (call,), "tool_calls"))
+    api.append(THREAD, ToolFinished(call.id, "bash", "Staged, not done: git push", staged=True))
+    expires, asked = api.now + timedelta(minutes=50), ApprovalId("a1")
+    item = CardItem(CardId("C1"), 1, 1, "main", "Ada", staged=True, files="`notes.md` added +1")
+    api.append(THREAD, ApprovalRequested(asked, call.id, "bash", (), "git push", expires, item=item))
+    api.append(THREAD, FilesChanged("tree", 1))
+    api.append(THREAD, TurnFinished("done", "I prepared it."))
+    place = {"card": "C1", "number": 1, "total": 1, "staged": True, "files": item.files, "why": "", "origins": []}
+    api.lists["approvals"] = [
+        {"id": asked, "thread": THREAD, "turn": "t1", "tool": "bash", "actions": [], "shown": "git push", "reason": "",
+         "covers": {}, "asked_by": "web:owner", "agent": "main", "state": "pending", "created_at": iso(api.now),
+         "expires_at": iso(expires), "item": place}
+    ]  # fmt: skip
+    undo = f"threads/{THREAD}/turns/t1/undo"
+    api.answers[f"POST {undo}"] = {"undo": "u1", "restored": 1, "files": ["notes.md"], "not_restored": 0, "left": []}
+    settled = ApprovalSettled(asked, call.id, "deny", "once", "owner")
+    if not is_open:  # it was discarded elsewhere before
+        api.lists["approvals"] = []
+        api.append(THREAD, settled)
+    async with opened(browser, api.address) as page:
+        if is_open:
+            api.decided = {"message": "Discarded. The files that the turn changed stay.", "undo": "t1"}
+            await page.get_by_role("button", name="Discard").click()
+            api.lists["approvals"] = []
+            api.append(THREAD, settled)
+        await expect(page.get_by_text("The files that the turn changed stay.")).to_be_visible()
+        await page.get_by_role("button", name="Undo the files").click()
+        await expect(page.get_by_text("Restored 1 file.")).to_be_visible()
+        assert (api.sent[-1].target, api.sent[-1].body) == (undo, {"since": "ask"})
+        await expect(page.get_by_role("button", name="Undo the files")).to_have_count(0)
 
 
 OFFER = "Always allow: exactly the command git push, in the workspace of main, when you ask directly."
@@ -100,7 +169,7 @@ async def test_a_rule_is_made_and_taken_back_where_it_was_asked_for(browser: Bro
     async with opened(browser, api.address) as page:
         await expect(page.locator(".approval").get_by_text(OFFER)).to_be_visible()
         await page.get_by_role("button", name="Always allow").click()
-        await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+        await expect(page.get_by_text("Allowed.", exact=True)).to_be_visible()
         assert api.sent[-1].body == {"decision": "allow", "scope": "always"}
         api.answers["approvals/a1"] = {"id": asked, "scope": "always"}
         api.answers["DELETE approvals/a1/always"] = {"message": "The rule is removed."}

@@ -241,6 +241,6 @@ async def test_a_press_that_comes_too_late_makes_no_rule(tmp_path: Path) -> None
         await world.ada.decides(approval.id, allow=False)
         assert world.chat.inbox is not None
         said = await press(value, world.ada.thread, Author("ada", "ada", trusted=False), world.chat.inbox)
-        assert said == "This was already decided: it was denied."
+        assert said == "This was already decided: it was denied. To change that, ask the agent again."
         await world.ada.sees("done")
         assert rules(world) == ""

@@ -194,7 +194,7 @@ async def test_the_first_answer_counts_and_only_of_those_who_may(tmp_path: Path)
         assert "decide" in await press(values[0], world.ada.thread, eve, world.app[OpenInbox])
         assert await press(values[1], world.ada.thread, ADA, world.app[OpenInbox]) == "Discarded."
         said = await press(values[0], world.ada.thread, ADA, world.app[OpenInbox])
-        assert said == "This was already decided: it was denied."
+        assert said == "This was already decided: it was denied. To change that, ask the agent again."
         await world.rests()
         assert outside.sent == []
 
@@ -331,11 +331,12 @@ async def test_a_file_that_changed_since_is_asked_about_again(tmp_path: Path) ->
         assert not [one for one in world.chat.posted if "office" in one.post.thread]
 
 
-async def test_the_card_shows_what_the_turn_changed_in_files(tmp_path: Path) -> None:
+async def test_the_card_shows_what_the_turn_changed_in_files_and_undoes_it(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     write = Reply(calls=(Call("write", json.dumps({"path": "notes.md", "content": "boats: 2\n"})),))
     model = FakeModel(write, sends("bob"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        notes = world.app[AgentRegistry].spec("main").workspace / "notes.md"
         await world.ada.says("note it and write to bob")
         card = await world.ada.sees("Do this?")
         assert "`notes.md` added +1" in card.markdown
@@ -343,6 +344,18 @@ async def test_the_card_shows_what_the_turn_changed_in_files(tmp_path: Path) -> 
         await pressed(world, "Do this?", "Discard")
         await world.rests()
         assert f"/undo {(await world.journal())[-1].turn}" in card.markdown
+        assert world.chat.inbox is not None
+        ((label, value),) = [(button.label, button.value) for button in card.buttons]
+        assert label == "Undo the files"
+        assert notes.exists()
+        eve = Author("eve", "Eve", trusted=False)
+        refused = await press(value, world.ada.thread, eve, world.chat.inbox)
+        assert refused == "Only the person who asked, or the owner, can undo this."
+        assert notes.exists()
+        said = await press(value, world.ada.thread, ADA, world.chat.inbox)
+        assert said == "Restored 1 file. `/undo back` reverses this."
+        assert not notes.exists()
+        assert "This was undone already." in await press(value, world.ada.thread, ADA, world.chat.inbox)
 
 
 @pytest.mark.slow

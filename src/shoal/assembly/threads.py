@@ -96,6 +96,7 @@ def open_threads(services: Services, role: Role) -> None:
         approvers=services[Standing].approvers,
         forks=forks,
         tell_unposted=partial(notices.of_unposted, is_kept=False),
+        configured=lambda: platform_names(services[LiveConfig].current),
     )
     tokens = services[AccessTokens]
     departures = Departures(

@@ -422,6 +422,12 @@ class InboxPort(Protocol):
         returns what to tell the person. Raises NotFound, Conflict, Forbidden and InvalidInput."""
         ...
 
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        """Restore the files that the turn of a discarded card changed. Returns the text for the person.
+
+        Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored."""
+        ...
+
     async def listens(self, thread: ThreadId) -> Listen:
         """Return which messages are answered in the thread's channel. Raises StoreError."""
         ...

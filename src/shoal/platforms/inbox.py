@@ -113,8 +113,8 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
 
     `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `always:ID` makes its rule as well, which `back:ID`
     removes. `all:CARD` and `none:CARD` decide all calls of a card, `pick:CARD:TICKS` changes its ticks, and
-    `take:CARD:TICKS` allows those and denies the rest. `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop` act on a
-    turn that waits for its model.
+    `take:CARD:TICKS` allows those and denies the rest. `undo:CARD` restores the files that its turn changed.
+    `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop` act on a turn that waits for its model.
     """
     verb, _, what = value.partition(":")
     try:
@@ -130,6 +130,8 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 return await inbox.always(ApprovalId(what), author.asker(thread, "untrusted"))
             case "back" if what:
                 return await inbox.take_back(ApprovalId(what), author.asker(thread, "untrusted"))
+            case "undo" if what:
+                return await inbox.undo_files(CardId(what), author.asker(thread, "untrusted"))
             case "pick" | "take" if what:
                 card, _, mask = what.partition(":")
                 asker, numbers = author.asker(thread, "untrusted"), ticked_numbers(mask)

@@ -133,6 +133,9 @@ class SetupInbox:
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
         raise NotFound(NOTHING_ASKED)
 
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        raise NotFound(NOTHING_ASKED)
+
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
         raise NotFound(NOTHING_ASKED)
 

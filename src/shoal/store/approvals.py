@@ -26,7 +26,7 @@ from shoal.kernel.phrases import listed
 from shoal.kernel.records import Approval, AuditEntry, NewApproval, Settlement
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.cards import card_choice
+from shoal.store.cards import SHORT_ID_CHARS, card_choice, undo_text
 from shoal.store.driver import Script, StorePart, dump, query, readable, text, writes_at
 from shoal.store.outcomes import approval_row, by_number, calls_of, change_cards
 from shoal.store.staged import run_accepted
@@ -37,6 +37,7 @@ GRANTS_MAX = 8
 """Newest grants of one call in one thread that are checked. Each grant covers different content."""
 
 _DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
+ALREADY = "This was already decided: it was {how}. To change that, ask the agent again."
 EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 
 
@@ -53,7 +54,8 @@ class Approvals(StorePart):
     async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
         """Return the approvals in a thread that an id refers to.
 
-        It is the whole id of a call or card, or the end of a pending one. An empty id means all pending approvals.
+        It is the whole id of a call or card, or the end of a pending or recent one. An empty id means all pending
+        approvals.
         """
         name = named.upper()
         if name:
@@ -62,12 +64,10 @@ class Approvals(StorePart):
                 return [whole]
             if calls := await self.on_card(CardId(name)):
                 return calls
-        waiting = await self.search(thread=thread)
-        return [
-            approval
-            for approval in waiting
-            if approval.id.upper().endswith(name) or approval.item.card.upper().endswith(name)
-        ]
+        pending = _ending(await self.search(thread=thread), name)
+        if pending or len(name) < SHORT_ID_CHARS:
+            return pending
+        return _ending(await self.search(pending=False, thread=thread), name)
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Return approvals, newest first."""
@@ -130,7 +130,7 @@ class Approvals(StorePart):
             if not settled:
                 if decided.state in ("pending", "expired"):
                     raise Gone(EXPIRED)
-                raise Conflict(f"This was already decided: it was {_DECIDED[decided.state]}.")
+                raise Conflict(ALREADY.format(how=_DECIDED[decided.state]))
             data = ApprovalSettled(decided.id, decided.call_id, verdict, scope, by)
             events = yield from append_outside(decided.thread, decided.turn, (data,), at)
             what = " ".join("; ".join(decided.actions or (decided.tool,)).split())[:ACTION_CHARS_MAX]
@@ -190,6 +190,14 @@ class Approvals(StorePart):
         return settlements
 
 
+def _ending(approvals: Sequence[Approval], name: str) -> list[Approval]:
+    return [
+        approval
+        for approval in approvals
+        if approval.id.upper().endswith(name) or approval.item.card.upper().endswith(name)
+    ]
+
+
 def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
     """Return the verdicts of a decision about a card: on all its pending calls, or on those with these numbers.
 
@@ -222,7 +230,8 @@ def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdi
     left = [call.item.number for call in waiting if call.id not in verdicts]
     yes, no = ("Accepted", "Discarded") if calls[0].item.staged else ("Allowed", "Denied")
     if not left and not (allowed and denied):
-        return f"{yes}." if allowed else f"{no}."
+        decided = [msgspec.structs.replace(call, state=verdicts.get(call.id, call.state)) for call in calls]
+        return f"{yes}." if allowed else f"{no}. {undo_text(decided)}".rstrip()
     sentences = [f"{yes} {listed(allowed)}."] if allowed else []
     sentences += [f"{no} {listed(denied)}."] if denied else []
     sentences += [f"{listed(left)} still {'waits' if len(left) == 1 else 'wait'}."] if left else []
@@ -237,7 +246,7 @@ def refuse_decided(calls: Sequence[Approval]) -> None:
     if states == {"expired"}:
         raise Gone(EXPIRED)
     outcomes = " and ".join(dict.fromkeys(_DECIDED.get(call.state, "left to expire") for call in calls))
-    raise Conflict(f"This was already decided: it was {outcomes}.")
+    raise Conflict(ALREADY.format(how=outcomes))
 
 
 def insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, at: datetime) -> Script[None]:

@@ -26,7 +26,7 @@ TRUTHS: dict[CardState, str] = {
     "cancelled": "⏹ Cancelled: the turn went on or ended without it. It did not run.",
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
-    "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed.",
+    "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed. Ask the agent again.",
     "asked_anew": "⚠️ Allowed, but it did not run: it needs a new approval, and the newer card says why.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
@@ -194,10 +194,10 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
     if len(calls) > CARD_CALLS_MAX:
         counts = Counter(states)
         lines = [f"- {counted(count, 'call')}: {STAGED_TRUTHS[state].format(by='')}" for state, count in counts.items()]
-        if undo := _undo_text(calls):
+        if undo := undo_text(calls):
             lines += ["", undo]
         key = ",".join(f"{state} {count}" for state, count in counts.items())
-        buttons = card_buttons(calls) if "pending" in counts else ()
+        buttons = card_buttons(calls) if "pending" in counts else _undo_button(calls)
         return NewPost(
             f"{card_id(card)}:{key}",
             thread,
@@ -211,20 +211,30 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
         _joined(f"**{call.item.number}.** {_truth(call)}", _made(call), card_text(call.id, call.shown, chars_max))
         for call in calls
     ]
-    if undo := _undo_text(calls):
+    if undo := undo_text(calls):
         parts.append(undo)
     waiting = [call for call in calls if call.state == "pending"]
     return NewPost(
         f"{card_id(card)}:{version}", thread, "\n\n".join(parts), "edit",
-        edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else back,
+        edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else back or _undo_button(calls),
     )  # fmt: skip
 
 
-def _undo_text(calls: Sequence[Approval]) -> str:
-    """How to restore the files that a turn changed, once none of its staged calls was accepted."""
+def undoable_turn(calls: Sequence[Approval]) -> str:
+    """Return the turn whose changed files stay although none of its staged calls was accepted, or an empty string."""
     if not calls[0].item.files or any(call.state not in ("deny", "expired") for call in calls):
         return ""
-    return f"The files that the turn changed stay. `/undo {calls[0].turn}` restores them."
+    return calls[0].turn
+
+
+def undo_text(calls: Sequence[Approval]) -> str:
+    """How to restore these files; empty if there are none."""
+    turn = undoable_turn(calls)
+    return f"The files that the turn changed stay. `/undo {turn}` restores them." if turn else ""
+
+
+def _undo_button(calls: Sequence[Approval]) -> tuple[Button, ...]:
+    return (Button("Undo the files", f"undo:{calls[0].item.card}"),) if undoable_turn(calls) else ()
 
 
 def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:

@@ -93,6 +93,7 @@ class OpenInbox:
         self.pause_seconds = orchestrator.mailbox.pause_seconds
         self.commands = commands.table
         self.command = commands.command
+        self.undo_files = commands.undo_files
         self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
@@ -198,6 +199,10 @@ class AccessGate:
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
         """Remove the rules of a card, for the owner."""
         return await self._inner.take_back(asked, await self._admitted(by), thread)
+
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        """Restore the files of a card's turn, for an admitted person."""
+        return await self._inner.undo_files(card, await self._admitted(by))
 
     async def _admitted(self, by: Asker) -> Asker:
         """Return a person with their trust here. Raises Forbidden for a stranger."""
@@ -326,7 +331,7 @@ class AccessGate:
             if answer.scope == "always":
                 named = approvals[0].item.card or approvals[0].id
                 answer_text = await self._inner.always(named, by, answer.numbers, or_thread=True)
-            elif len(approvals) > 1 or answer.numbers:
+            elif len(approvals) > 1 or answer.numbers or (approvals[0].item.card and approvals[0].item.total == 1):
                 card = approvals[0].item.card
                 answer_text = await self._inner.decide_card(card, answer.allow, by, answer.numbers, answer.scope)
             else:

@@ -28,7 +28,7 @@ from shoal.kernel.errors import (
     StoreError,
     system_words,
 )
-from shoal.kernel.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
+from shoal.kernel.ids import OWN_PLATFORMS, WHOLE_CHANNEL, CardId, ThreadId, channel_of, thread_address
 from shoal.kernel.messages import Abort, Prompt, Retry, Steer
 from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted, duration_text, short_line
@@ -40,7 +40,7 @@ from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
 from shoal.threads.always import AlwaysAllow
 from shoal.threads.forks import Forks
-from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.threads.orchestrator import CHOOSES_NO_MODEL, GONE, Orchestrator
 from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
@@ -145,6 +145,7 @@ class CommandRouter:
         self._activities = activities
         self.table = CommandTable()
         self.begin_anew: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # a feature may save it first
+        self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # set by the undo feature
         self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
             "help": self.help,
@@ -222,6 +223,13 @@ class CommandRouter:
         except OSError as error:
             log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
             return f"That failed on this machine: {system_words(error)}."
+
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        """See `InboxPort.undo_files`."""
+        calls = await self._store.approvals.on_card(card)
+        if not calls or self.restore_files is None:
+            raise NotFound(GONE)
+        return await self.restore_files(calls[0].thread, calls[0].turn, self._links.people.asker(by))
 
     async def _note_readers(self, asked: CommandRequest) -> None:
         """Record the readers of a direct conversation, which also decide what a reminder's turn may say and store."""
@@ -417,7 +425,7 @@ class CommandRouter:
         if answer.scope == "always":
             named = meant[0].item.card or meant[0].id
             return await self._always.always(named, asked.asker, answer.numbers, or_thread=True)
-        if (card := meant[0].item.card) and (len(meant) > 1 or answer.numbers):
+        if (card := meant[0].item.card) and (len(meant) > 1 or answer.numbers or meant[0].item.total == 1):
             return await self._orchestrator.decide_card(card, answer.allow, asked.asker, answer.numbers)
         await self._orchestrator.decide(meant[0].id, answer.allow, asked.asker)
         return "Allowed." if answer.allow else "Denied."

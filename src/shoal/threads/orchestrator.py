@@ -5,7 +5,7 @@ the engine advances a thread, and dropped when it has been idle.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -64,6 +64,10 @@ CHANGED_AFTERWARDS = (
     "I have already answered this. I will see the change with your next message. `/retry` answers it now."
 )
 GONE = "That card is gone. `shoal approvals list` shows pending requests."
+AWAY = (
+    "Nothing was allowed: {platform} is not connected, so nobody there would see what happens. "
+    "Connect the account again with `shoal setup`, or deny this."
+)
 THEIRS = "Only the author of a message, or my owner, can retry it."
 TURN_EVENTS_MAX = 10_000
 """Most events before an event that are searched for the beginning of its turn."""
@@ -84,7 +88,8 @@ HELD_BYTES_MAX = 12_000_000
 class Orchestrator:
     """Routes messages to threads. Implements `ThreadHandler` for the engine.
 
-    `tell_unposted` reports a post that was given up. `opening_watchers` are awaited with the trigger's id of an opening
+    `tell_unposted` reports a post that was given up. `configured` names the platforms of all accounts in use, which
+    other processes may connect. `opening_watchers` are awaited with the trigger's id of an opening
     whose last attempt has failed.
     """
 
@@ -97,12 +102,14 @@ class Orchestrator:
         approvers: Sequence[str],
         tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
         forks: Forks,
+        configured: Callable[[], Collection[str]],
     ) -> None:
         self.services = services
         self._store = services.store
         self._engine = engine
         self._adapters = adapters
         self._approvers = approvers
+        self._configured = configured
         self.opening_watchers: list[Callable[[str], Awaitable[None]]] = []
         self._tell_unposted = tell_unposted
         self._forks = forks
@@ -457,6 +464,8 @@ class Orchestrator:
             if may_decide(row, by, self._approvers, allow=False):
                 raise Forbidden("Untrusted content led to this, so an approver or the owner must allow it.")
             raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
+        if allow and row.state == "pending":
+            self._check_is_reachable(row.asked_in)
         verdict = "allow" if allow else "deny"
         try:
             settlement = await self._store.approvals.settle(
@@ -485,12 +494,22 @@ class Orchestrator:
                     what = f"Untrusted content led to call {call.item.number}"
                     raise Forbidden(f"{what}, so an approver or the owner must allow it.")
                 raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
+        if allow:
+            self._check_is_reachable(calls[0].asked_in)
         settlements = await self._store.approvals.settle_all(
             verdicts, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
         )
         for settlement in settlements:
             await self._announce(settlement)
         return verdicts_text(calls, verdicts)
+
+    def _check_is_reachable(self, thread: ThreadId) -> None:
+        """Raise InvalidInput if the account of a thread was removed or switched off."""
+        platform = thread_address(thread).platform
+        if is_child(thread) or platform in OWN_PLATFORMS:
+            return
+        if platform not in self._adapters and platform not in self._configured():
+            raise InvalidInput(AWAY.format(platform=platform))
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
         """Show a tick on a card for each waiting call. If its platform cannot, explain the choice in words.

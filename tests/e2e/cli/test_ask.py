@@ -1,5 +1,6 @@
 """`shoal ask` at a terminal, on failure and when interrupted."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from tests.processes import PROGRAM
 from tests.terminal import Terminal
 from tests.unit.surfaces.cli.conftest import Shoal
 from tests.waiting import until
+
+from shoal.testing.model import Call, FakeModel, Reply
 
 
 def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
@@ -68,3 +71,49 @@ def test_staged_calls_are_decided_at_the_terminal(
     assert terminal.ends() == 0
     assert "chose to say nothing" not in terminal.screen
     assert ("✗ bash" in terminal.screen) is runs
+
+
+PREPARES = (
+    Reply(calls=(Call("write", json.dumps({"path": "notes.txt", "content": "boats: 2\n"})),)),
+    Reply(calls=(Call("bash", json.dumps({"command": "git push nowhere"})),)),
+    "prepared",
+)
+"""A turn that changes a file and stages a push."""
+
+
+@pytest.mark.parametrize("surface", ["ask", "chat"])
+@pytest.mark.parametrize("answer", ["u", "keep"])
+async def test_a_discarded_card_offers_to_undo_the_files(home: Path, tmp_path: Path, surface: str, answer: str) -> None:
+    model = FakeModel(*PREPARES, "never mind")
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{await model.start()}/v1'\napi_key = 'k'\n"
+        "[sandbox]\nkind = 'host'\n"
+    )
+    notes = home / "agents/main/workspace/notes.txt"
+
+    def decide() -> str:
+        command, environ = [PROGRAM, "--home", str(home)], {**os.environ, "TERM": "dumb"}
+        if surface == "chat":
+            lines = f"write and push\ndiscard\n{answer}\n"
+            ran = subprocess.run(
+                [*command, "chat"], check=False, input=lines, capture_output=True, text=True, timeout=60
+            )
+            assert (ran.returncode, ran.stderr) == (0, "")
+            return ran.stdout
+        terminal = Terminal([*command, "ask", "write and push"], environ, tmp_path)
+        terminal.sees("anything else discards it: ")
+        assert notes.exists()
+        terminal.types("n")
+        terminal.sees("anything else keeps them: ")
+        terminal.types(answer)
+        assert terminal.ends() == 0
+        return terminal.screen
+
+    try:
+        shown = await asyncio.to_thread(decide)
+    finally:
+        await model.stop()
+    assert "Discarded. The files that the turn changed stay." in shown
+    assert ("Restored 1 file." in shown) is (answer == "u")
+    assert notes.exists() is (answer != "u")

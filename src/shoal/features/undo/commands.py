@@ -6,6 +6,8 @@ from shoal.features.undo.undo import LAST_TURN, LAST_UNDO, Undo
 from shoal.kernel.checkpoints import ChangedSince
 from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
 from shoal.kernel.errors import FilesDiffer
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted
 from shoal.threads.commands import LINES_MAX, CommandRouter, moment_text
 from shoal.tools.file_diffs import changes_text
@@ -24,7 +26,10 @@ UNDO = CommandSpec(
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
-    return [ChatCommand(UNDO, UndoCommand(services[CommandRouter], services[Undo]).undo)]
+    commands = services[CommandRouter]
+    undo = UndoCommand(commands, services[Undo])
+    commands.restore_files = undo.restore
+    return [ChatCommand(UNDO, undo.undo)]
 
 
 class UndoCommand:
@@ -49,17 +54,24 @@ class UndoCommand:
                 ]
                 return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
             case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
-                try:
-                    since = hows[how[0].lower()] if how else "ask"
-                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
-                    id = await self._commands.about(asked, lambda: undo.id_of(asked.thread, named))
-                    done = await undo.undo(asked.thread, id, asked.asker, since)
-                except FilesDiffer as error:
-                    return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
-                left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
-                if done.not_restored > len(left):
-                    left.append(f"\n- and {done.not_restored - len(left)} more")
-                return f"Restored {counted(done.restored, 'file')}. `/undo back` reverses this.{''.join(left)}"
+                since = hows[how[0].lower()] if how else "ask"
+                named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                id = await self._commands.about(asked, lambda: undo.id_of(asked.thread, named))
+                return await self._restored(asked.thread, id, asked.asker, since, named=turn)
             case _:
                 shows = "`/undo` shows what my last turn did to files"
                 return f"{shows}; `/undo last` restores them, `/undo back` reverses that."
+
+    async def restore(self, thread: ThreadId, turn: str, asker: Asker) -> str:
+        """Restore the files of a turn, unless some changed afterwards; returns what to tell the person."""
+        return await self._restored(thread, turn, asker, "ask", named=turn)
+
+    async def _restored(self, thread: ThreadId, id: str, asker: Asker, since: ChangedSince, *, named: str) -> str:
+        try:
+            done = await self._undo.undo(thread, id, asker, since)
+        except FilesDiffer as error:
+            return f"{error} `/undo {named} keep` restores the others, `/undo {named} overwrite` all."
+        left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
+        if done.not_restored > len(left):
+            left.append(f"\n- and {done.not_restored - len(left)} more")
+        return f"Restored {counted(done.restored, 'file')}. `/undo back` reverses this.{''.join(left)}"

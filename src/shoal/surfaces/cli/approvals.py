@@ -94,6 +94,8 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
     decided = call_api(context, "POST", path, body, into=ApprovalDecided)
     if decided.message:
         print(decided.message)
+        if decided.state == "allow" and find_server(context) is None:
+            tell("Nothing is running here: what you allowed runs with `shoal run`.")
         return
     if find_server(context) is not None:
         print(f"{done} The turn continues.")

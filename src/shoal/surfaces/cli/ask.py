@@ -285,10 +285,15 @@ class _Turn:
         print("\n[y] do everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
-            tell(await self.link.decide_card(card, allow=does, numbers=()), sys.stderr)
+            decided = await self.link.decide_card(card, allow=does, numbers=())
         except (Conflict, Gone) as error:
             tell(f"shoal: {error}", sys.stderr)
             return done
+        tell(f"shoal: {decided.message}", sys.stderr)
+        if decided.undo:
+            print("[u] undo the files now, anything else keeps them: ", end="", file=sys.stderr, flush=True)
+            if (await read_line()).strip().lower() in ("u", "undo"):
+                tell(f"shoal: {await self.link.command(f'/undo {decided.undo}')}", sys.stderr)
         if not does:
             return done
         self.done, self.turn, self.message_id = done, TurnId(""), f"staged:{card}"

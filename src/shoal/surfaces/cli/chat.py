@@ -219,6 +219,8 @@ class TerminalChat:
         self._heard: set[str] = set()
         """Messages received while one was being sent: its id may be known only afterwards."""
         self._turn = NO_TURN
+        self._undoable = ""
+        """The turn whose files the next line may restore, after its card was discarded."""
         self._known_seq = 0
         self._status = StatusChanged("thinking")
         self._since = time.time()
@@ -275,8 +277,11 @@ class TerminalChat:
 
     async def type(self, line: str) -> bool:
         """Run a typed line; return False to leave. Failures are shown."""
-        text = line.strip()
+        text, undoable, self._undoable = line.strip(), self._undoable, ""
         try:
+            if undoable and text.lower() in ("u", "undo"):
+                self.screen.told(await self.link.command(f"/undo {undoable}"))
+                return True
             answer = parse_answer(text) if self.questions else None
             if self.is_held and text.lower() in ANSWERS:
                 await self._decide(ANSWERS[text.lower()])
@@ -394,7 +399,11 @@ class TerminalChat:
             elif len(of_card) > 1 or numbers or request.item.staged:
                 if not card:
                     raise InvalidInput("Only one call is waiting, so there are no numbers to choose from.")
-                self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
+                decided = await self.link.decide_card(card, allow=answer != "deny", numbers=numbers)
+                self.screen.line(decided.message)
+                if decided.undo:
+                    self._undoable = decided.undo
+                    self.screen.line("Write u to undo the files now.")
                 return  # the journal records the outcome of each
             else:
                 scope = "thread" if answer == "thread" else "once"

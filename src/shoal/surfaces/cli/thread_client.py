@@ -19,7 +19,7 @@ from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.client import Busy, Client, client_of, find_server, path_part, started
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.http.routes_approvals import ApprovalView
+from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView
 
 if TYPE_CHECKING:
     from shoal.platforms.local import TerminalAdapter
@@ -102,11 +102,10 @@ class ThreadClient:
         answer = await self._client.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
         return answer["state"]
 
-    async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> str:
-        """Decide pending calls of a card and return a message. Raises NotFound, Conflict, Gone, InvalidInput."""
+    async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> ApprovalDecided:
+        """Decide pending calls of a card. Raises NotFound, Conflict, Gone, InvalidInput."""
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
-        answer = await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=dict[str, str])
-        return answer["message"]
+        return await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=ApprovalDecided)
 
     async def always(self, asked: ApprovalId | CardId, numbers: Sequence[int]) -> str:
         """Allow a call, or calls of a card, and create their rules. Return a message. Raises the errors of

@@ -10,7 +10,7 @@ from shoal.kernel.events import Scope
 from shoal.kernel.ids import ApprovalId, CardId, parse_thread_id
 from shoal.kernel.permissions import CardItem, Coverage
 from shoal.kernel.records import Approval
-from shoal.store.cards import coverage_text, offer_text, origins_text
+from shoal.store.cards import coverage_text, offer_text, origins_text, undoable_turn
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Routes, view
 from shoal.surfaces.http.routes_threads import authors
@@ -75,12 +75,13 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
     """The approval's new state. On a card, `state` is the decision and `message` describes the outcome of each call.
-    With "always", it names the new rule.
+    With "always", it names the new rule. `undo` is the turn whose changed files stay although its card was discarded.
     """
 
     id: str
     state: str
     message: str = ""
+    undo: str = ""
 
 
 class RuleTakenBack(msgspec.Struct, frozen=True):
@@ -149,7 +150,7 @@ async def decide(
     if calls and await may_use(by, store.journal, calls[0].thread):
         card = calls[0].item.card
         message = await orchestrator.decide_card(card, body.decision == "allow", by.asker, body.calls, body.scope)
-        return ApprovalDecided(id, body.decision, message)
+        return ApprovalDecided(id, body.decision, message, undoable_turn(await store.approvals.on_card(card)))
     approval = await _known_approval(store, by, id)
     state = await orchestrator.decide(approval.id, body.decision == "allow", by.asker, body.scope)
     return ApprovalDecided(id, state)

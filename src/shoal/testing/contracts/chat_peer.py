@@ -284,6 +284,7 @@ class Inbox:
         self.decided_cards: list[tuple[CardId, bool, tuple[int, ...]]] = []
         self.chosen: list[tuple[CardId, tuple[int, ...]]] = []
         self.taken_back: list[str] = []
+        self.undone: list[CardId] = []
         self.requests: list[CommandRequest] = []
         self.commands = CommandTable()
         self.threads: dict[str, ThreadId] = {}
@@ -348,6 +349,12 @@ class Inbox:
         self.taken_back.append(asked)
         await self._tell()
         return "The rule is removed."
+
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        """Note it."""
+        self.undone.append(card)
+        await self._tell()
+        return "Restored 1 file."
 
     async def listens(self, thread: ThreadId) -> Listen:
         """Return `listen`."""

@@ -92,8 +92,10 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
     assert f"'shoal chat --thread {answer['thread']}'" in allowed.out
     assert "✓ bash" in shoal("chat", "--thread", answer["thread"]).out
     again = shoal("approvals", "deny", answer["approvals"][0]["id"])
-    assert again.code == 1
-    assert again.err.startswith("shoal: ")
+    decided = "shoal: This was already decided: it was allowed. To change that, ask the agent again.\n"
+    assert (again.code, again.err) == (1, decided)
+    gone = shoal("approvals", "allow", "01NOSUCHID")
+    assert (gone.code, "`shoal approvals list` shows the open ones" in gone.err.replace("'", "`")) == (1, True)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

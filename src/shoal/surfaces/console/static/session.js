@@ -19,6 +19,7 @@ const WHO_KEYS = ["shoal.who", "shoal-key"]; // where me.js and key.js store who
 const CHANGES = "shoal.changes";
 const WORKED_MS = 5_000; // a stream that lasted this long resets the retry pause
 const REST_MS = 45_000;
+const DECIDED = [404, 409, 410]; // the question is gone, was answered before, or has expired
 const VIEWS_MAX = 6; // threads kept in memory
 
 export class Session {
@@ -30,6 +31,7 @@ export class Session {
       threads: null,
       hasOlder: false, // whether more threads exist than are listed
       approvals: [],
+      answers: {}, // card or approval -> {text, undo, thread, title, isDecided}: what became of those answered here
       views: {}, // thread -> {state, info, loaded, missing, complete}
       outgoing: restore(sessionStorage),
       seen: readJson(localStorage, "shoal.seen"),
@@ -149,7 +151,7 @@ export class Session {
       }
       if (approvals && ask > this.shown.approvals) {
         this.shown.approvals = ask;
-        this.set({ approvals });
+        this.set({ approvals: this.undecided(approvals) });
       }
       if (kinds === KINDS) this.hasFailed = false;
       this.set({ signedOut: false });
@@ -405,11 +407,30 @@ export class Session {
     await this.attempt(() => api.abort(thread));
   }
 
-  /** Decide an approval. The outcome arrives as an event; after a late decision, only reload. */
-  async decide(id, decision, scope, calls) {
-    const problem = await this.attempt(() => api.decide(id, decision, scope, calls));
-    await this.refresh();
-    return problem;
+  /** Decide an approval. It leaves the list at once. A late decision reloads the list, and its reason stays on the page. */
+  async decide(id, decision, scope, calls = []) {
+    const asked = this.state.approvals.find((record) => record.id === id || record.item?.card === id);
+    const told = (text, undo, isDecided) => ({ answers: { ...this.state.answers, [id]: { text, undo, thread: asked?.thread, title: asked?.title, isDecided } } });
+    try {
+      const answer = await api.decide(id, decision, scope, calls);
+      this.set(told(answer.message || (decision === "allow" ? "Allowed." : "Denied."), answer.undo || "", true));
+      this.set({ approvals: this.undecided(this.state.approvals) });
+      this.refresh();
+      return "";
+    } catch (error) {
+      this.failed(error);
+      if (DECIDED.includes(error.status)) {
+        this.set(told(error.message, "", false));
+        await this.refresh();
+      }
+      return error.message;
+    }
+  }
+
+  /** Leave out approvals decided on this page: a list requested before the decision still has them. */
+  undecided(approvals) {
+    const { answers } = this.state;
+    return approvals.filter((record) => !answers[record.id]?.isDecided && !answers[record.item?.card]?.isDecided);
   }
 
   async attempt(action) {

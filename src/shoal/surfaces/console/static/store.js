@@ -239,7 +239,7 @@ const steps = {
   approval_requested(draft, event, data) {
     if (data.item?.staged) {
       changeCall(draft, event, data.call_id, { name: data.tool, state: "staged" });
-      if (data.item.number === 1) add(draft, event, { kind: "staged", card: data.item.card, total: data.item.total });
+      if (data.item.number === 1) add(draft, event, { kind: "staged", card: data.item.card, total: data.item.total, files: Boolean(data.item.files), refused: 0 });
       return;
     }
     changeCall(draft, event, data.call_id, {
@@ -262,6 +262,8 @@ const steps = {
   approval_decided(draft, event, data) {
     const before = draft.items[draft.calls.get(`${event.turn}/${data.call_id}`)];
     if (before?.state === "staged") {
+      const at = draft.items.findLastIndex((item) => item.kind === "staged" && item.turn === event.turn);
+      if (at >= 0 && data.decision !== "allow") draft.items[at] = { ...draft.items[at], refused: draft.items[at].refused + 1 };
       changeCall(draft, event, data.call_id, { state: { allow: "accepted", deny: "discarded" }[data.decision] || data.decision });
       return;
     }

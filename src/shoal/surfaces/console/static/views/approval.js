@@ -1,8 +1,9 @@
 // The approval card.
 
+import { api } from "../api.js";
 import { html, useEffect, useRef, useState } from "../dom.js";
-import { ago, fullTime, shownName, visible } from "../format.js";
-import { calledBy, canDecide } from "../me.js";
+import { ago, files, fullTime, shownName, visible } from "../format.js";
+import { calledBy, canDecide, canSeeApprovals, canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
@@ -16,10 +17,33 @@ export function cardOf(record, pending) {
 export function ApprovalCard({ approval, tool, session }) {
   const pending = session.state.approvals.filter((record) => record.state === "pending");
   const calls = approval.item?.card ? cardOf(approval, pending) : [];
+  const answer = session.state.answers[approval.item?.card || approval.id];
+  if (answer && !pending.some((record) => record.id === approval.id)) return html`<p class="reason" role="status"><${Words} text=${answer.text} /></p>`;
   if (calls.length > 1 || calls[0]?.item.staged) {
     return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Part of the request above.</p>`;
   }
+  if (approval.item?.card && canSeeApprovals()) return html`<p class="reason" role="status">Looking whether this still waits…</p>`;
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
+}
+
+/** The outcome of a card decided on this page. `turn` is the turn whose changed files can be restored, or empty. */
+export function Answered({ text, thread, turn, session }) {
+  const [busy, setBusy] = useState(false);
+  const [done, setDone] = useState("");
+  const [problem, setProblem] = useState("");
+  const undo = async () => {
+    if (busy) return;
+    setBusy(true);
+    setProblem(await session.attempt(async () => setDone(`Restored ${files((await api.undo(thread, turn, "ask")).restored)}.`)));
+    setBusy(false);
+  };
+  return html`
+    <div class="answered">
+      <p class="reason" role="status"><${Words} text=${done || text} /></p>
+      ${turn && !done && canTalk() && html`<p class="choices"><button type="button" class="plain" aria-disabled=${busy} onClick=${undo}>${busy ? "Undoing…" : "Undo the files"}</button></p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </div>
+  `;
 }
 
 /** Which agent asks, and for whom, as far as the record says. Pure except for `me`. */
@@ -37,7 +61,7 @@ function OpenCard({ approval, tool, session }) {
   useEffect(
     () => () => {
       // The card disappears once decided; keep the keyboard focus where it was.
-      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line").focus();
+      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line")?.focus();
     },
     [],
   );
@@ -92,7 +116,7 @@ export function CallsCard({ calls, session }) {
   const card = useRef(null);
   useEffect(
     () => () => {
-      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line").focus();
+      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line")?.focus();
     },
     [],
   );

@@ -4,7 +4,7 @@ import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, count, fullTime, threadName, visible } from "../format.js";
 import { canChange } from "../me.js";
-import { ApprovalCard, CallsCard, cardOf } from "./approval.js";
+import { Answered, ApprovalCard, CallsCard, cardOf } from "./approval.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
@@ -22,6 +22,14 @@ export function Approvals({ state, session }) {
               <time datetime=${approval.created_at} title=${fullTime(approval.created_at)}>${ago(approval.created_at)}</time>
             </p>
             ${more.length || approval.item?.staged ? html`<${CallsCard} calls=${[approval, ...more]} session=${session} />` : html`<${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />`}
+          </article>
+        `,
+      )}
+      ${Object.entries(state.answers).map(
+        ([id, answer]) => html`
+          <article class="pending" key=${`answered ${id}`}>
+            <p class="by">${answer.thread && html`<a href=${`#/t/${encodeURIComponent(answer.thread)}`}>${threadName({ title: answer.title }, answer.thread)}</a>`}</p>
+            <${Answered} text=${answer.text} thread=${answer.thread} turn=${answer.undo} session=${session} />
           </article>
         `,
       )}

@@ -181,14 +181,22 @@ const SpokenRow = memo(function SpokenRow({ item, thread }) {
 
 const callsCard = () => import("./approval.js").then((found) => found.CallsCard);
 
-/** The card with a turn's staged calls, until it is decided. */
-function StagedRow({ item, session }) {
+const answeredCard = () => import("./approval.js").then((found) => found.Answered);
+
+/** The card with a turn's staged calls. Once decided, its outcome, and an undo of the turn's files if all was discarded. */
+function StagedRow({ item, thread, turn, session }) {
   const calls = session.state.approvals.filter((record) => record.item?.card === item.card && record.state === "pending").sort((one, other) => one.item.number - other.item.number);
-  if (!calls.length) return null;
+  const answer = session.state.answers[item.card];
+  const stays = item.files && item.refused === item.total && !turn?.undone && !turn?.copied;
+  if (!calls.length && !answer && !stays) return null;
   return html`
     <div class="row staged">
       <span class="node" aria-hidden="true"></span>
-      <div class="body"><${Later} load=${callsCard} calls=${calls} session=${session} /></div>
+      <div class="body">
+        ${calls.length
+          ? html`<${Later} key="calls" load=${callsCard} calls=${calls} session=${session} />`
+          : html`<${Later} key="answered" load=${answeredCard} text=${answer?.text || "The files that the turn changed stay."} thread=${thread} turn=${stays ? item.turn : ""} session=${session} />`}
+      </div>
     </div>
   `;
 }
@@ -319,7 +327,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
         <h2 class="offscreen">Conversation</h2>
         ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier</button>`}
         ${view.items.slice(from).map(
-          (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
+          (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${["end", "staged"].includes(item.kind) ? view.turns.get(item.turn) : null} ...${item.approval && !item.approval.decision ? { approvals: session.state.approvals, answers: session.state.answers } : {}} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
         )}
         ${begins && html`<${BeginRow} key="begins" item=${begins} />`}
         ${view.live && html`
