@@ -143,7 +143,7 @@ def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
         ("auto", ("allow", "command", "make"), True),
         ("auto", ("allow", "pattern", "tool:bash:make.*"), True),
         ("auto", ("deny", "command", "make"), False),
-        ("auto", ("allow", "path", "notes.md"), False),
+        ("auto", ("allow", "read", "notes.md"), False),
         ("host", ("allow", "command", "make"), False),
     ],
 )
