@@ -8,8 +8,9 @@ import pytest
 from tests.contracts.mcp_stand import connected, odd
 from tests.unit.features.mcp.test_pins_confirmation import OWNER, READS, known
 
-from shoal.features.mcp.kinds import TRAITS, UNCONFIRMED
+from shoal.features.mcp.kinds import KINDS, TRAITS, UNCONFIRMED
 from shoal.features.mcp.pins import Pins
+from shoal.kernel.traits import Traits
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -45,3 +46,20 @@ async def test_over_a_pipe_tools_get_their_traits_with_the_confirmation(tmp_path
         assert state.waiting == 2, "the file that it wrote has none of the annotations above"
         assert stand.registry.traits.of("mcp_odd_grow") == UNCONFIRMED
         assert stand.registry.traits.of("mcp_odd_echo") == TRAITS["read_outside"]
+
+
+async def test_a_confirmation_is_in_force_when_it_returns(tmp_path: Path, store: Store) -> None:
+    server = odd(tmp_path)
+    pins = Pins(store.settings, store.audit, ManualClock(), {"odd": server.settings})
+    async with connected(tmp_path, server, pins=pins) as stand:
+        await stand.becomes("up")
+
+        def traits() -> Traits:
+            tool = stand.registry.get("mcp_odd_echo")
+            assert tool is not None
+            return tool.traits
+
+        assert traits() == UNCONFIRMED
+        for kind in KINDS:
+            await pins.confirm("odd", (await known(pins)).digest, {"echo": kind}, OWNER)
+            assert traits().effect == TRAITS[kind].effect

@@ -13,7 +13,6 @@ from shoal.features.mcp.kinds import KINDS, Kind, hints_of
 from shoal.features.mcp.pins import CHAIN, InForce, Pins, ServerPins
 from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import Conflict, NotFound
-from shoal.kernel.traits import Traits
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -72,22 +71,6 @@ async def test_only_the_connection_of_the_server_hears_of_a_decision(pins: Pins)
         pins.watchers.append((server, partial(hear, server)))
     await confirmed(pins)
     assert heard == ["odd"]
-
-
-async def test_a_confirmation_is_in_force_when_it_returns(tmp_path: Path, pins: Pins) -> None:
-    pytest.importorskip("mcp", reason="the extra mcp is not installed")
-    async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
-        await stand.becomes("up")
-
-        def traits() -> Traits:
-            tool = stand.registry.get("mcp_odd_echo")
-            assert tool is not None
-            return tool.traits
-
-        assert traits() == UNCONFIRMED
-        for kind in KINDS:
-            await confirmed(pins, echo=kind)
-            assert traits().effect == TRAITS[kind].effect
 
 
 async def test_until_the_owner_confirms_nothing_has_a_kind(pins: Pins) -> None:
