@@ -9,7 +9,7 @@ import pytest
 from shoal.kernel.errors import StoreUnavailable
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Attachment, Author, Inbound, Prompt, Receipt
-from shoal.platforms.inbox import submit
+from shoal.platforms.inbox import press, submit
 from shoal.testing.contracts.chat_peer import Inbox
 
 THREAD = ThreadId("fake:harbour:1")
@@ -45,3 +45,10 @@ async def test_what_could_not_be_stored_comes_again_with_its_file(tmp_path: Path
     with pytest.raises(StoreUnavailable):
         await submit(sent(tmp_path / "letter.txt", "look"), Failing())
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_press_restores_the_files_of_a_discarded_card() -> None:
+    inbox, ada = Inbox(), Author("ada", trusted=False)
+    assert await press("undo:C1", THREAD, ada, inbox) == "Restored 1 file."
+    assert inbox.undone == ["C1"]
+    assert await press("undo:", THREAD, ada, inbox) == "This button no longer works."

@@ -80,6 +80,9 @@ class Inside:
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
         return f"Taken back by {by.trust}."
 
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        return f"Restored by {by.trust}."
+
     async def admits(self, message: Prompt) -> bool:
         return True
 
