@@ -355,7 +355,7 @@ async def test_the_card_shows_what_the_turn_changed_in_files_and_undoes_it(tmp_p
         said = await press(value, world.ada.thread, ADA, world.chat.inbox)
         assert said == "Restored 1 file. `/undo back` reverses this."
         assert not notes.exists()
-        assert "This was undone already." in await press(value, world.ada.thread, ADA, world.chat.inbox)
+        assert "This was already undone." in await press(value, world.ada.thread, ADA, world.chat.inbox)
 
 
 @pytest.mark.slow
