@@ -29,7 +29,7 @@ async def card_of(scene: Scene) -> Seen:
     await scene.ada.says("write to bob and eve")
     await scene.ada.sees("I prepared two messages.")
     card = await scene.ada.sees("Do these 2 things?")
-    for part in ("Nothing of it has happened yet", "1.", "hello bob", "2.", "hello eve"):
+    for part in ("Nothing has been done yet", "1.", "hello bob", "2.", "hello eve"):
         assert part in card.text
     return card
 

@@ -29,7 +29,7 @@ ALONE_SECONDS = 10.0
 """How long an event that crashed the process once runs alone before the next such event begins."""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
-"""Processes on one home that have a file each."""
+"""Most processes on one home that each keep a file of the events they began."""
 ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
 SET_ASIDE = "set aside"
 """Settings scope of the events that were set aside."""

@@ -2,11 +2,11 @@
 
 | what matches the action | answer |
 |---|---|
-| any deny pattern, of the profile, of what it extends, or of an override | deny |
-| else, in the first layer that has a match: an allow pattern (of an opaque action: one that names it) | allow |
-| the same: an ask pattern | ask |
-| nothing, and a layer says `effects`, for a tool that is not left to the owner's rules | by its effect |
-| nothing | deny |
+| a deny pattern of the profile, of a profile it extends, or of an override | deny |
+| otherwise, in the first layer with a match: an allow pattern (an opaque action must be named) | allow |
+| otherwise, in the first layer with a match: an ask pattern | ask |
+| nothing, and a layer has `effects`, and the tool is not reserved for the owner's rules | by its effect |
+| nothing else | deny |
 
 Effects are those of `permissions.effects`. Of several actions the strictest answer counts. Views that only serve deny
 patterns (`Action.whole`) never allow. Every mistake in a profile is reported when it is loaded, none later.

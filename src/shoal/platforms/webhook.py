@@ -168,8 +168,8 @@ class _FileOut(msgspec.Struct, frozen=True):
 
 
 class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it. `key`
-    is the post's idempotency key; it is the message's id unless the answer names another."""
+    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status. An empty status ends the typing.
+    `key` is the post's idempotency key. It is also the message's id, unless the answer names another."""
 
     type: Literal["post", "edit", "typing"]
     channel: str

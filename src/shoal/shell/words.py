@@ -74,9 +74,9 @@ class Unreadable(Exception):
 class Piece(msgspec.Struct, frozen=True):
     """A part of a word: literal text or an expansion.
 
-    A `glob` is one of `*?[`, a `brace` one of `{,}`, a `variable` has its name, a `number` is `$?` and the like,
-    `process` is `<(…)`, `below` a file that a search found in the folder of this name; of what is `unknown` nothing can
-    be told.
+    The text of a `glob` is one of `*?[`, that of a `brace` one of `{,}`, and that of a `variable` its name. A `number`
+    is `$?` or similar, and a `process` is `<(…)`. `below` is a file that a search found in the folder of this name.
+    Nothing is known about an `unknown` part.
     """
 
     kind: Literal["text", "glob", "brace", "tilde", "variable", "number", "process", "below", "unknown"]
@@ -87,9 +87,9 @@ class Piece(msgspec.Struct, frozen=True):
 class Word(msgspec.Struct, frozen=True):
     """A word as the shell will see it.
 
-    `text` is its canonical spelling. `value` is what it becomes, None when only the shell knows (variables,
-    substitutions, globs, braces, a tilde). `begins` is what it surely begins with. `splits` marks a word that may
-    become several, `bare` one without any quoting. `pieces` tell how an uncertain one comes about.
+    `text` is its canonical spelling. `value` is its value after expansion, or None if only the shell knows it
+    (variables, substitutions, globs, braces, a tilde). `begins` is its known beginning. `splits` marks a word that may
+    become several, `bare` one without any quoting. `pieces` are the parts of a word without a known value.
     """
 
     text: str

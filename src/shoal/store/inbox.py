@@ -196,7 +196,7 @@ class Inbox(StorePart):
 
     @writes_at
     def drop(self, at: datetime, thread: ThreadId, keys: Sequence[str]) -> Script[tuple[Event, ...]]:
-        """Drop messages that still wait, because their author has no access any more. Returns the journaled events."""
+        """Drop messages that still wait, because their author no longer has access. Returns the journaled events."""
         yield from query("thread_lock", thread=thread)
         rows: list[Row] = []
         for key in keys:

@@ -62,7 +62,7 @@ class SearchIndex(StorePart):
 
 
 class ExpiredArtifacts(NamedTuple):
-    """The deleted rows, and the digests that no thread refers to any more."""
+    """The deleted rows, and the digests that no thread refers to now."""
 
     forgotten: list[tuple[ThreadId, str]]
     unkept: list[str]

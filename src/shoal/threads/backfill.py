@@ -58,7 +58,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             is_said = text or message.attachments or message.refers_to
             if after < message.at < prompt.at and message.key != prompt.key and is_said:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
-        if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
+        if missed := missed[-messages_max:]:  # the platform knows the author; only the rules say whether to trust them
             judged: list[Prompt] = []  # the agent's own quoted text is left out
             for one in missed:
                 author = await self.judge(thread, one.author)

@@ -82,7 +82,7 @@ def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
 async def value_origins(
     run: TurnRun, calls: Sequence[ToolCall], executor: Executor
 ) -> dict[CallId, tuple[ValueOrigin, ...]]:
-    """Where the values of these calls come from."""
+    """Return where the values of these calls come from."""
     view, last_seq = run.view, run.view.transcript.last_seq
     events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
 

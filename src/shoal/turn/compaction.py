@@ -440,7 +440,7 @@ DEMO = "demo"
 class ThreadTitles(msgspec.Struct, eq=False):
     """Names each unnamed thread once, while it `is_on`, which may change.
 
-    `settled` are threads that need no title any more.
+    `settled` are threads that need no more titles.
     """
 
     threads: ThreadStore

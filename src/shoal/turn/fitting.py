@@ -81,8 +81,8 @@ def room_for(
 
 
 class Tally:
-    """Running sums over one transcript's entries. `update` costs only the additions, unless the window was started
-    again."""
+    """Running sums over one transcript's entries. `update` counts only new entries, unless the window was
+    restarted."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter

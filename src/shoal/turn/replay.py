@@ -273,7 +273,7 @@ class Today(NamedTuple):
             with suppress(InvalidInput):  # its provider is no longer configured
                 routes.append(self.models.route(name))
         if not routes:
-            return "options", f"no provider has the model {sent.model} any more"
+            return "options", f"no provider has the model {sent.model} now"
         asked = sent.options.partition(", ")[0]
         route = next((route for route in routes if route.model == asked), routes[0])
         options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)

@@ -322,7 +322,7 @@ class Pins:
             return raw, msgspec.json.decode(raw, type=ServerPins) if raw else None
         except UNREADABLE as error:
             raise StoreCorrupt(
-                f"What was allowed of the MCP server {server} is damaged: {refusal(error, ServerPins)}."
+                f"The list of allowed tools of the MCP server {server} is damaged: {refusal(error, ServerPins)}."
             ) from error
 
     async def _swap(self, server: str, raw: str | None, found: ServerPins) -> bool:

@@ -29,7 +29,7 @@ from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile,
 from shoal.tools.functions import Prepared, canonical
 
 ROOT = "/memory"
-_NOT_MEMORY = "It is a file like any other: the memory is below /memory, and `remember` writes it too."
+_NOT_MEMORY = "This is an ordinary file. Your memory is below /memory, and `remember` writes to it too."
 LINES_CHANGED_MAX = 400
 """Most lines that one call may change, because each needs a permission check."""
 

@@ -22,5 +22,5 @@ def kept_documents(actions: Collection[Action], context: ToolContext) -> KeptTex
 
 
 def kept_settings(actions: Collection[Action], context: ToolContext) -> KeptText:
-    """Return the agent's file, of which a call changes one key."""
+    """Return the agent's file. A call changes one key in it."""
     return KeptText([context.agent.home / FILE])

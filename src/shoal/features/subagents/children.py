@@ -2,7 +2,7 @@
 
     the call                      its thread                            its end
     ---------------------------   -----------------------------------   ---------------------------------------------
-    starts, even repeatedly       one, with an id of turn and call      journaled with its effect on the parent, in
+    starts it, maybe twice        one, with an id of turn and call      journaled with its effect on the parent, in
                                                                         one transaction: wake it, note, or prompt
     waits: its turn is parked     advanced by any worker                the woken turn runs the call again, which finds
                                                                         the result in the child's journal

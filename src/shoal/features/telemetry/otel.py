@@ -383,7 +383,7 @@ async def telemetry(
 
         def end(exporter: str) -> None:
             is_over = ended.get(exporter.rpartition(".")[2])
-            with contextlib.suppress(RuntimeError):  # nothing waits for it any more
+            with contextlib.suppress(RuntimeError):  # nothing waits for it now
                 if is_over is not None:
                     loop.call_soon_threadsafe(is_over.set)
 

@@ -311,7 +311,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             send = partial(self._api.call, method, TelegramMessage, files={field: post.file})
             try:
                 made = await self._styled("caption", caption, given, send)
-            except TelegramBadRequest as error:  # a picture that is too large or too narrow, people who take no voice
+            except TelegramBadRequest as error:  # bad picture size, or voice messages blocked
                 if method == "sendDocument":
                     raise
                 log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})

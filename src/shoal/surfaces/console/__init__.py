@@ -6,7 +6,7 @@ FILES = Path(__file__).parent / "static"
 """The directory to serve below `PREFIX`; its `index.html` is also the answer to `/`."""
 
 PREFIX = "/console"
-"""Where the page expects its own files; `/` itself, `/api` and the rest stay the server's."""
+"""Path of the page's own files. The server handles `/`, `/api` and all other paths."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (

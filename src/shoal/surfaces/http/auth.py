@@ -228,7 +228,7 @@ class Gate:
     async def visitor(self, request: Request) -> Principal | None:
         """Return the principal of the cookie; None without a cookie, or if it or its token has expired.
 
-        Raises ApiError 403 when the person has no access any more, StoreError.
+        Raises ApiError 403 if the person no longer has access, and StoreError.
         """
         expires, _, rest = request.cookies.get(self.cookie_name(request), "").partition(".")
         signature, _, name = rest.partition(".")

@@ -478,7 +478,7 @@ def _skill_root(
     NotFound.
     """
     if scope in ("platform", "channel") and not thread:
-        raise InvalidInput(f"Give a `thread` of the {scope}.")
+        raise InvalidInput(f"Set `thread` to a thread of the {scope}.")
     folder = agent_home(home, agents, agent) if scope == "agent" else None
     roots = skill_roots(home, folder, parse_thread_id(thread) if thread else None)
     return next(root for root in roots if root.scope == scope), folder

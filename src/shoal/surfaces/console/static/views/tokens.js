@@ -49,7 +49,7 @@ function NewToken({ reload, show }) {
     <form class="card form above" aria-label="New token" onSubmit=${submit}>
       <div class="pair">
         <label>Name <input name="name" required maxlength="64" placeholder="ben" autocomplete="off" spellcheck="false" /></label>
-        <label>Allows to <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
+        <label>Rights <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
         <label>Ends <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
         <label>Only for the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
       </div>
