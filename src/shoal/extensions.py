@@ -68,7 +68,7 @@ def load_extension(group: Group, name: str) -> object:
     entry = entry_points.get(name)
     if entry is None:
         known = ", ".join(sorted(entry_points)) or "none"
-        raise ConfigError([f"No installed package offers {name!r} in {group}; offered: {known}."])
+        raise ConfigError([f"No installed package provides {name!r} in {group}; available: {known}."])
     try:
         loaded: object = entry.load()
     except (ImportError, AttributeError) as error:

@@ -156,12 +156,12 @@ async def watch_set_aside(
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
-            notice = f"I set aside a message of {aside.platform}: I ended twice while working on it."
+            notice = f"I set aside a message from {aside.platform}, because I crashed twice while processing it."
             note(f"{notice} It is from {aside.lane}. Please report this as a bug.")
             if not aside.told:
                 noted = _encode(msgspec.structs.replace(aside, told=True)).decode()
                 if await settings.swap(SET_ASIDE, key, stored, noted):
-                    await tell(f"{notice} `shoal doctor` lists it; please report this as a bug.")
+                    await tell(f"{notice} `shoal doctor` lists it. Please report this as a bug.")
         await clock.sleep(SET_ASIDE_SECONDS)
 
 

@@ -300,8 +300,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             if row.state == "active" and name not in present
         ]
         notices += [
-            f"{binding.place} is bound to the agent {binding.agent}, which is gone. Bind it to another agent, "
-            "or unbind it."
+            f"{binding.place} is bound to the agent {binding.agent}, which does not exist. Bind it to another agent, "
+            "or "
+            "unbind it."
             for binding in bindings
             if not self.agents.exists(binding.agent)
         ]
@@ -330,8 +331,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             adapter = self.adapters.get(binding.platform)
             if isinstance(adapter, ChannelHost) and not await adapter.has_channel(binding.channel):
                 notices.append(
-                    f"The channel {binding.place} of the agent {binding.agent} is gone, or I may not write there. "
-                    f"`shoal agents unbind {binding.place}` forgets it."
+                    f"The channel {binding.place} of the agent {binding.agent} is gone, or I cannot write there. "
+                    f"`shoal agents unbind {binding.place}` removes the binding."
                 )
         return notices
 

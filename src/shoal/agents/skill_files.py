@@ -189,7 +189,7 @@ async def put_skill(
         if isinstance(skill, SkillProblem):
             raise InvalidInput(skill.text)
         if skill.name != name:
-            raise InvalidInput(f"The text names itself {skill.name!r}, not {name[:80]!r}. Use one name.")
+            raise InvalidInput(f"The front matter has the name {skill.name!r}, not {name[:80]!r}. Use one name.")
     new = None if text is None else text.encode()
     what = f"{'write' if text is not None else 'delete'} skill {name}"
 

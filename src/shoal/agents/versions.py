@@ -163,7 +163,7 @@ class History:
             )  # fmt: skip
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             reason = (error.stderr or b"").decode("utf-8", "replace").strip()
-            raise ToolError(f"git could not keep the change: {reason[-300:] or error}") from error
+            raise ToolError(f"git could not record the change: {reason[-300:] or error}") from error
 
 
 def read_file(path: Path) -> bytes | None:

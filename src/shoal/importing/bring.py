@@ -174,7 +174,7 @@ class Bringing:
             self._tell("there", what, where)
         if different:
             self._tell(
-                "left", f"agent {agent.name}: {', '.join(different)}", "the file here says something else and stays"
+                "left", f"agent {agent.name}: {', '.join(different)}", "a different file exists here and is kept"
             )
         for skill in agent.skills:
             off, on = folder / OFF / skill.name, folder / "skills" / skill.name
@@ -235,10 +235,10 @@ class Bringing:
         for provider in providers:
             table, what = f"providers.{provider.name}", f"provider {provider.name}"
             if provider.name in self._config.providers:
-                self._tell("there", what, "it is configured already")
+                self._tell("there", what, "it is already configured")
                 continue
             if (provider.key and not self._keys) or not (provider.key or provider.base_url):
-                self._tell("left", what, "its key was not asked for: --keys brings it, or `shoal setup model`")
+                self._tell("left", what, "its key was not imported: use --keys, or `shoal setup model`")
                 continue
             values: dict[str, Value] = {f"{table}.kind": provider.kind, f"{table}.base_url": provider.base_url}
             if provider.name in KNOWN_PROVIDERS:
@@ -252,7 +252,7 @@ class Bringing:
         for account in accounts:
             table, what = f"platforms.{account.platform}", f"channel {account.platform}"
             if self._config.platforms.of(account.platform):
-                self._tell("there", what, "an account is configured already; who may speak there was not changed")
+                self._tell("there", what, "an account is already configured; its access was not changed")
                 continue
             values: dict[str, Value] = {f"{table}.enabled": False}
             values |= {f"{table}.{key}": value for key, value in account.settings.items()}
@@ -263,7 +263,7 @@ class Bringing:
                 token = "its token in secrets/" if secrets else "without its token (--keys brings it)"
                 token = token if account.secrets else "without a token, since none was found"
                 people = f"{counted(len(account.allow), 'person', 'people')} may speak"
-                todo = f"stop {self._product}, then `shoal setup chat`, which also finds out which of them you are"
+                todo = f"stop {self._product}, then run `shoal setup chat`, which also identifies you"
                 self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
@@ -362,7 +362,7 @@ class Bringing:
                 name=name,
             )
             if (name, schedule.text) in known:
-                self._tell("there", what, "`shoal triggers list` shows it")
+                self._tell("there", what, "see `shoal triggers list`")
                 continue
             try:
                 at, identity = first_time(spec, now), ""
@@ -372,9 +372,9 @@ class Bringing:
                 self._tell("left", what, str(error))
                 continue
             destination = (
-                f" It told {schedule.told} there; here its answers stand on the page." if schedule.told else ""
+                f" It reported to {schedule.told} there. Here its answers appear on the page." if schedule.told else ""
             )
-            self._tell("off", what, f"it rests until `shoal triggers resume {identity or 'ID'}`.{destination}")
+            self._tell("off", what, f"it is paused until `shoal triggers resume {identity or 'ID'}`.{destination}")
 
 
 def _titled(one: FoundAgent | FoundSkill) -> str:

@@ -119,9 +119,9 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
             return f"{what} cannot be {value[1]}"
         named = re.fullmatch(r"Expected `([^`]++)`((?:[^,]|,(?! got `))*+)(?:, got `(.+)`)?", message)
         if named is None:
-            return f"{what} has the wrong form"
+            return f"{what} has an invalid form"
         wanted = ", or ".join(_TYPES.get(type_name, type_name) for type_name in named[1].split(" | "))
-        return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
+        return f"{what} must be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
         return f"{what} must be {table}"
     value = message.partition("value ")[2]

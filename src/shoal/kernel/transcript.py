@@ -243,7 +243,7 @@ def _describe(attachment: Attachment, sender: Author) -> str:
     if attachment.excerpt:
         description = f"{description}\n{attachment.excerpt}"
     if attachment.words and not is_theirs:
-        description = f"{description}\n[Said in it:] {attachment.words}"
+        description = f"{description}\n[Transcript:] {attachment.words}"
     author = attachment.author or sender
     source = attachment.tainted_by if author.trusted else author.id or attachment.tainted_by
     return description if author.trusted and not source else untrusted_block(source, description)
@@ -256,7 +256,7 @@ def revision_text(revised: Revised) -> str:
         text = f"[{author.name or author.id} deleted message {revised.message_id}]"
     else:
         new_text = f"[{author.name}] {revised.text}" if author.name else revised.text
-        text = f"[message {revised.message_id} was changed afterwards; it now says:]\n{new_text}"
+        text = f"[message {revised.message_id} was edited; it now says:]\n{new_text}"
     return text if author.trusted else untrusted_block(author.id, text)
 
 

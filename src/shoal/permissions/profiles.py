@@ -177,7 +177,7 @@ class Profiles:
         problems: list[str] = []
         for name, source in self._sources.items():
             if name in BUILT_IN:
-                problem = "is built in; give yours another name and set extends ="
+                problem = "is built in; choose another name and set extends ="
                 problems.append(f"permission profile {name!r} {problem} {name!r}.")
                 continue
             try:

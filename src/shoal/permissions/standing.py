@@ -75,7 +75,7 @@ def override_of(rule: StandingRule) -> OverrideSettings:
 
 
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
-    """The rule with how often its agent asked its person the same, and how often they allowed it."""
+    """Return the rule with how often its agent asked its person for the same, and how often they allowed it."""
     same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
     same = [
         approval for approval in same if approval.actions == tuple(actions) or approval.item.always.allow == rule.allow

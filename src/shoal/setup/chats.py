@@ -143,7 +143,7 @@ class ChatSetup:
                 values, secrets = self._account(platform, entered)
                 await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
             elif not any(account.enabled for account in self._config.current.platforms.of(platform)):
-                raise InvalidInput(f"There is no account of {platform[:80]} to try. Give its token.")
+                raise InvalidInput(f"There is no account of {platform[:80]} to test. Give its token.")
             elif not self._is_connected(platform):
                 await trying.try_account(self._changes.loaded({}), platform)
 

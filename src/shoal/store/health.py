@@ -163,7 +163,7 @@ class FileHealth(Health):
             last_frame = after.last_frame if after is not None else 0
             if last_frame < before.frames_needed:
                 raise StoreCorrupt(
-                    f"{self._path} lacks what was written last: of {before.last_frame} pages in {self._wal.name} "
+                    f"{self._path} lacks the latest writes: of {before.last_frame} pages in {self._wal.name} "
                     f"{last_frame} can be read. {_PUT_BACK}"
                 )
 

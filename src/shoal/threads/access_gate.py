@@ -210,7 +210,7 @@ class AccessGate:
             by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel
         )
         if not admission.allowed:
-            raise Forbidden("You have no access here.")
+            raise Forbidden("You do not have access here.")
         return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
@@ -227,7 +227,7 @@ class AccessGate:
         address = thread_address(asked.thread)
         admission = await self._admissions.of(address.platform, asked.author, address.channel)
         if not admission.allowed:
-            return "You have no access here."
+            return "You do not have access here."
         if not admission.owner and not self._may_go_on(asked.author.id):
             return TOO_MUCH
         author = msgspec.structs.replace(asked.author, trusted=admission.trusted)
@@ -294,7 +294,7 @@ class AccessGate:
             try:
                 by = f"{address.platform}:{author.id}"
                 _, user = await self._pairing.confirm(words[1], (address.platform,), by)
-                answer_text = f"{user} may speak with me now."
+                answer_text = f"{user} can now talk to me."
             except (NotFound, InvalidInput, Conflict) as error:
                 answer_text = str(error)
             await self._say(message, answer_text)

@@ -341,7 +341,9 @@ class CommandRouter:
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
             return "\n".join(
-                f"Left here today: {standing.left}." for standing in own if standing.usd_max or standing.tokens_max
+                f"Budget left here today: {standing.left}."
+                for standing in own
+                if standing.usd_max or standing.tokens_max
             )
         scopes = {thread_scope, f"agent:{agent}", "day", "total"}
         usage = await self._store.ledger.usage(1)
@@ -415,7 +417,7 @@ class CommandRouter:
     async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, meant: Sequence[Approval]) -> str:
         if not meant:
             named = f" {asked.argument[:40]}" if asked.argument else ""
-            return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
+            return f"No request{named} is waiting here. `shoal approvals list` shows those of all conversations."
         if len({approval.item.card or approval.id for approval in meant}) > 1:
             lines = [
                 f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
@@ -587,7 +589,7 @@ class CommandRouter:
             numbered = await self._numbers.thread(asked.thread, int(name.removeprefix("#")))
             if match or numbered is not None:
                 if not match and numbered != thread and await self._store.journal.thread(thread) is not None:
-                    two = f"{name} is the number of one thread and the end of the id of another."
+                    two = f"{name} is the number of one thread and the end of another thread's id."
                     raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
                 if numbered is None:
                     raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
@@ -699,7 +701,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     key, _, value = after.strip().partition(" ")
                     name, value = first, value.strip()
                 await self.lifecycle.configure(name, key, value, by)
-                shown = f"`{value[:200]}`" if value else "left to the default"
+                shown = f"`{value[:200]}`" if value else "the default"
                 return f"**{name}**: {key} is {shown} from the next turn on."
             case "destroy":
                 name, *words = rest.split() or [""]
@@ -745,7 +747,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
                 await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
                 shown = f"`{value}`" if value else "no longer chosen"
-                note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
+                note = "" if is_here else " Agents with their own setting keep it. `here` overrides it in a channel."
                 return f"{key} is {shown} in {where} from the next turn on.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
@@ -805,9 +807,9 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
     """Return the question before an agent is deleted. Its code is valid for the shown facts and the asker."""
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
-    fate = "move to `removed/`" if keeps else "are deleted for good"
+    fate = "move to `removed/`" if keeps else "are deleted permanently"
     lines = [
-        "This code is not, or no longer, good. " * is_stale + f"Delete the agent **{doomed.name}**?",
+        "This code is invalid or has expired. " * is_stale + f"Delete the agent **{doomed.name}**?",
         f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
     lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []

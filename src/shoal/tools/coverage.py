@@ -144,7 +144,7 @@ class ContentReader:
             if was.size_bytes < 0 <= is_now.size_bytes:
                 uncovered.append(f"{short(path)} is new since {since}: {is_now.size_bytes:,} bytes.")
             elif is_now.size_bytes < 0 <= was.size_bytes:
-                uncovered.append(f"{short(path)} is gone since {since}.")
+                uncovered.append(f"{short(path)} was removed since {since}.")
             else:
                 uncovered.append(
                     f"{short(path)} changed since {since}: {was.size_bytes:,} → {is_now.size_bytes:,} bytes."
@@ -270,7 +270,7 @@ class _Look:
                 self.files.append(CoveredFile(f"{shown}/", size, digest))
                 return
             if not stat.S_ISREG(status.st_mode):
-                raise OSError("it is no file")
+                raise OSError("it is not a file")
             self._bytes_left -= status.st_size
             if self._bytes_left < 0:
                 raise OSError(f"more than {self._reader.bytes_max:,} bytes in all")
@@ -288,7 +288,7 @@ class _Look:
         if not is_script and not (content or b"").startswith(b"#!"):
             content = None
         elif content is None:
-            self.uncovered(f"{short(shown)} is too large to be held while it runs")
+            self.uncovered(f"{short(shown)} is too large to be preserved while it runs")
         self.files.append(CoveredFile(shown, status.st_size, digest))
         identity, mode = (status.st_dev, status.st_ino, status.st_ctime_ns), stat.S_IMODE(status.st_mode)
         bound = content if may_bind else None

@@ -65,9 +65,11 @@ def file_change(
     try:
         old_text, other = _text(trees, before), _text(trees, after)
     except OSError:
-        return FileChange(name, kind, note="What it held is not kept any more, so this cannot be undone.", since=since)
+        return FileChange(
+            name, kind, note="Its old content is no longer stored, so this cannot be undone.", since=since
+        )
     if old_text is None or other is None:
-        return FileChange(name, kind, note=why_not or "It is no text, or too long to be compared.", since=since)
+        return FileChange(name, kind, note=why_not or "It is not text, or too long to compare.", since=since)
     lines = list(difflib.unified_diff(old_text.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
     added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
     shown = lines[:DIFF_LINES_MAX] if shows else []

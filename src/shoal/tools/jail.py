@@ -233,7 +233,7 @@ class Jail:
             with suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=parent, follow_symlinks=False)
                 if stat.S_ISLNK(status.st_mode):
-                    raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
+                    raise ToolError(f"{place.shown} is a link. Write to its target.")
                 _require_file(status, place)
                 owner, mode = status, stat.S_IMODE(status.st_mode)
             temporary = f".{name[:100]}.{secrets.token_hex(6)}"

@@ -126,7 +126,7 @@ def more_tools(
                 found.append(spec)
         if found:
             return ToolOutput(f"Found: {', '.join(spec.name for spec in found)}.", found=tuple(found))
-        return ToolOutput(f"No tool fits that. {_named(specs)}")
+        return ToolOutput(f"No tool matches. {_named(specs)}")
 
     return planned(MORE_TOOLS, query, work, f"look for tools: {query}", find=query)
 

@@ -79,7 +79,7 @@ def bound_output(
     lines = text.count("\n") + (not text.endswith("\n"))
     size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
     if raw and len(text) <= bounds.excerpt_chars_max:
-        note = f"[This is how it looks at the end; all that was written is stored as artifact {digest}.]"
+        note = f"[This is the final screen; the whole output is stored as artifact {digest}.]"
         return BoundedOutput(f"{visible(text)}\n{note}", digest, len(stored))
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))

@@ -281,7 +281,7 @@ class Today(NamedTuple):
             was, now = sent.options.split(", "), options.split(", ")
             before = ", ".join(wa for wa in was if wa not in now) or "no temperature"
             after = ", ".join(name for name in now if name not in was) or "no temperature"
-            return "options", f"it was asked with {before}, and would be with {after} today"
+            return "options", f"it was asked with {before}, and would now be asked with {after}"
         now = await self.context.instructions(thread, agent, offer(specs, ()))
         names = changed_sections(prompt, now) if described is not None else ()
         return ("instructions", f"the instructions have changed since: {', '.join(names)}") if names else None
@@ -297,7 +297,7 @@ def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
         if was != reads:
             at = next((place for place, (a, b) in enumerate(zip(was, reads, strict=False)) if a != b), len(was))
             old_part, says = was[at : at + TOOL_CHARS], reads[at : at + TOOL_CHARS]
-            return f"the tool {tool.name} is described in another way: {says!r} where it said {old_part!r}"
+            return f"the tool {tool.name} has a different description: {says!r} instead of {old_part!r}"
     return ""
 
 

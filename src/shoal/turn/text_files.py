@@ -140,7 +140,9 @@ class SkillReader:
             names = set[str]()
             for entry in looked[:SKILLS_MAX]:
                 if isinstance(entry, Skill) and entry.name in names:
-                    why = f"Skill {entry.path.parent.name!r} is left out: another one here has the name {entry.name!r}."
+                    why = (
+                        f"Skill {entry.path.parent.name!r} is skipped: another skill here has the name {entry.name!r}."
+                    )
                     skills.append(SkillProblem(entry.path, why))
                     continue
                 if isinstance(entry, Skill):

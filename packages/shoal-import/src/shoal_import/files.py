@@ -108,7 +108,7 @@ class Tree:
             self.leave(path, f"it cannot be read: {error.strerror}")
             return b""
         if len(content) > bytes_max:
-            self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest of it")
+            self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest was skipped")
         return content[:bytes_max]
 
     def _takes(self, path: Path) -> bool:

@@ -155,7 +155,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
             )
             continue
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
-            found.leave(f"channel {platform}: everybody", 'it was open to all; write allow = ["*"] if you mean it')
+            found.leave(f"channel {platform}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
         allow = tuple(person.strip() for person in people.split(",") if person.strip() not in ("", "*"))
         found.add_account(platform, allow, plain, secrets)
 

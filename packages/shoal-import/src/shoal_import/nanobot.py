@@ -175,7 +175,7 @@ def read_channels(found: Found, options: Options) -> None:
             continue
         listed = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom")]
         if "*" in listed or not listed:
-            found.leave(f"channel {name}: everybody", 'it was open to all; write allow = ["*"] yourself if you mean it')
+            found.leave(f"channel {name}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
         allow = tuple(dict.fromkeys(person.split("|")[0] for person in listed if person != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
         found.add_account(name, allow, plain, {key: table.text(key_name) for key, key_name in SECRETS[name].items()})

@@ -300,7 +300,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if key:
             keys.setdefault(text_of(profile.get("provider")) or name.split(":")[0], key)
         else:
-            found.leave(f"the login {name}", "it is no key that could be read, and belongs to OpenClaw")
+            found.leave(f"the login {name}", "it is not a readable key, and belongs to OpenClaw")
     for name, provider in options.table("models", "providers").items():
         table = as_dict(provider)
         kind = KINDS.get(text_of(table.get("api")), "openai")
@@ -350,13 +350,15 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
             what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"
-            found.leave(what, "name the rooms in `channels`, by their ids")
+            found.leave(what, "add the rooms to `channels` by their ids")
         people = tuple(dict.fromkeys(_PREFIX.sub("", person) for person in allow if person not in ("", "*")))
         plain = {key: table.text(field) for key, field in PLAIN_KEYS.get(platform, {}).items()}
         token = {key: secret_of(table.get(field), variables) for key, field in ACCOUNT_KEYS[platform].items()}
         for key in ACCOUNT_KEYS[platform].values():
             if as_dict(table.get(key)) and not secret_of(table.get(key), variables):
-                found.leave(f"channel {name}: {key}", "it is kept outside of OpenClaw's files; `shoal setup chat` asks")
+                found.leave(
+                    f"channel {name}: {key}", "it is stored outside of OpenClaw's files; use `shoal setup chat`"
+                )
         found.add_account(platform, people, plain, token)
     options.get("channels")
 

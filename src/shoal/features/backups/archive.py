@@ -198,7 +198,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
                 padded = _Padded(file)
                 archive.addfile(entry, padded if whole is None else io.BytesIO(whole))
                 if padded.is_short:
-                    log.warning("a file shrank while it was backed up", extra={"path": name})
+                    log.warning("a file shrank while it was being backed up", extra={"path": name})
         elif stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
             archive.add(path, name, recursive=False)
     except FileNotFoundError:

@@ -116,7 +116,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
     elif not file:
         backups = listed_in(_configured_place(context))
         if not backups:
-            tell("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
+            tell("There is no backup in backup.to. Restore a file with `shoal restore FILE`.")
             return
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
         print(f"The newest backup is {_line(backups[0])}. To restore it:")

@@ -29,7 +29,7 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
         yield fail("backups", f"{settings.to} cannot be read: {error}.", "Check backup.to.")
         return
     hours = settings.every_hours
-    newest = f"{len(backups)} are kept, the newest is {backups[0].name}." if backups else "there is none yet."
+    newest = f"{len(backups)} are kept, the newest is {backups[0].name}." if backups else "no backup yet."
     late = (
         hours
         and backups

@@ -102,7 +102,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def words(self) -> str:
-        """What has to hold, on a line."""
+        """Describe the expectation in one line."""
         value = getattr(self, self.kind)
         with_arguments = f" {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
         return {
@@ -197,7 +197,7 @@ def check_case(case: Case, text: str, file: str) -> None:
         last = line_of(text, f"$.messages[{len(case.messages) - 1}]")
         raise InvalidInput(f"{file}, line {last}: the last message must have the role user.")
     if not case.expect:
-        raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
+        raise InvalidInput(f"{file}, line 1: the case has no expectation. Add an [[expect]] table.")
     for number, expectation in enumerate(case.expect):
         line = line_of(text, f"$.expect[{number}]")
         if problem := expectation.problem:

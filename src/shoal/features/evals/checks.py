@@ -126,11 +126,8 @@ class CouldNotRun(ShoalError):
 def read_cases(
     folder: Path, wanted: Sequence[str] = (), check_tool: Callable[[str], None] | None = None
 ) -> dict[str, Case]:
-    """The cases of an agent's directory by name, sorted; the `wanted` ones if any are named. Blocks.
-
-    Raises InvalidInput naming file and line of the first that is wrong, and for one that there is not; so it does for a
-    tool that `check_tool` refuses.
-    """
+    """Read an agent's cases, sorted by name; only `wanted` if given. Blocks. Raises InvalidInput with file and line
+    for the first invalid case, an unknown name, or a tool that `check_tool` rejects."""
     cases: dict[str, Case] = {}
     paths = sorted((folder / CASES).glob("*.toml"))
     if len(paths) > CASES_MAX:
@@ -159,7 +156,7 @@ def read_cases(
             ) from error
     missing = [name for name in wanted if name not in cases]
     if missing:
-        raise InvalidInput(f"{folder.name} has no case {missing[0][:80]!r}. `shoal cases list` shows those it has.")
+        raise InvalidInput(f"{folder.name} has no case {missing[0][:80]!r}. `shoal cases list` shows its cases.")
     return cases
 
 
@@ -198,11 +195,9 @@ async def save_case(
     folder: Path,
     name: str,
 ) -> Case:
-    """Write a turn as a case into an agent's directory; its last one where `turn` is empty. Texts are `clean`ed of
-    secrets; of a long conversation the newest part is kept.
-
-    Raises NotFound, InvalidInput, also as `check_tool` does, Conflict where there is a case of this name, OSError.
-    """
+    """Save a turn as a case in an agent's directory; the last one if `turn` is empty. `clean` removes secrets from
+    texts. A long conversation is shortened to its newest part. Raises NotFound, InvalidInput (also from
+    `check_tool`), Conflict if the name is taken, and OSError."""
     for expectation in expect:
         check_expectation(expectation, check_tool)
     if not NAME.fullmatch(name):
@@ -356,7 +351,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         of = f"{len(names)} case{'s' if len(names) != 1 else ''}"
         if not tried:
             why = next(
-                (outcome.error for outcome in outcomes), f"none was done within {settings.edit_seconds_max:g} s."
+                (outcome.error for outcome in outcomes), f"none finished within {settings.edit_seconds_max:g} s."
             )
             return f"Its {of} could not be run: {why}"
         rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} could not be run"

@@ -257,7 +257,7 @@ def print_comparison(found: ComparisonView) -> None:
             )
         )
     head = ("thread", "answers", "diverged", "tokens out", "usd", "seconds", "asked")
-    print_table(head, rows, "There is nothing to compare any more.")
+    print_table(head, rows, "Nothing is left to compare.")
     counts = Counter(answer.difference for step in found.steps for answer in step.answers)
     state = found.state
     parts = ", ".join(f"{counts[name]} {WORDS[name]}" for name in DIFFERENCES if counts[name])
@@ -276,7 +276,7 @@ WORDS = {
 
 
 def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | None]) -> list[float]:
-    """Of each call the mean over its runs, where it is known."""
+    """Average each call over its runs, where known."""
     taken = [[value for answer in step.answers if (value := of(answer)) is not None] for step in steps]
     return [sum(column) / len(column) for column in taken if column]
 
@@ -362,8 +362,8 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     with all_as_usage():
         cases = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
     rows = [(case.name, "; ".join(case.expects), case.about) for case in cases]
-    empty = f"{agent} has no cases. `shoal cases save` makes them."
-    print_records(cases, as_json, ("case", "has to hold", "about"), rows, empty)
+    empty = f"{agent} has no cases. `shoal cases save` adds one."
+    print_records(cases, as_json, ("case", "expected", "about"), rows, empty)
 
 
 @command(example="shoal check --agent main")
@@ -434,7 +434,7 @@ def outcome_lines(outcome: CaseOutcome) -> list[str]:
 
 
 def junit_xml(agent: str, outcomes: Sequence[CaseOutcome]) -> bytes:
-    """The outcomes as JUnit XML, which CI systems read."""
+    """Format the outcomes as JUnit XML for CI systems."""
     failed = [outcome for outcome in outcomes if not outcome.passed and not outcome.error]
     errors = [outcome for outcome in outcomes if outcome.error]
     counts = {"tests": len(outcomes), "failures": len(failed), "errors": len(errors)}

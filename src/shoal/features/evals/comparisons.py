@@ -198,7 +198,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def get(self, id: str) -> Comparison:
-        """One that was begun. Raises NotFound."""
+        """Return a comparison. Raises NotFound."""
         comparison = await self.rows.get(id)
         if comparison is None:
             raise NotFound(f"There is no comparison {id[:40]}. `shoal compare` makes one.")
@@ -271,7 +271,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             failed_rounds = failed_rounds + 1 if found and all(answer.failed for answer in found.values()) else 0
             if failed_rounds >= FAILED_MAX:
                 last = next(answer.failed for answer in found.values())
-                stopped.append(f"{route.model} fails again and again: {last} The same command goes on.")
+                stopped.append(f"{route.model} keeps failing: {last} Run the same command to continue.")
             if stopped:
                 yield ComparisonProgress(done, state.calls, usd, stopped=stopped[0])
                 return
@@ -393,7 +393,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)
                 message, timing, usd = step.said, timings.get((step.turn, step.number)), None
-                with suppress(InvalidInput):  # its provider is configured no more
+                with suppress(InvalidInput):  # its provider is no longer configured
                     named = timing.description.removeprefix(MODEL_STEP) if timing is not None else message.model
                     usd = models.usd(models.route(named), message.usage)
                 seconds = timing.duration_ms / 1000 if timing is not None else None

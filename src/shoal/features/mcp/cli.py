@@ -47,19 +47,19 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
-    """Show what a server changed about tool NAME, as a diff, or what is allowed."""
+    """Show what a server changed about tool NAME, as a diff, or the allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
         raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
     if tool.state == "allowed":
-        print(f"{tool.name} is allowed as its server offers it:\n")
+        print(f"{tool.name} is allowed in this form:\n")
         print(printable(tool.text))
         return
-    print(f"{tool.name} is {tool.state}; - is what you allowed, + what the server offers:\n")
+    print(f"{tool.name} is {tool.state}; - is what you allowed, + is what the server offers:\n")
     print(printable(tool.change))
     print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
     if tool.proposed is not None:
-        print(f"By its annotations it is one of those that {WORDS[tool.proposed]}; --kind takes another.")
+        print(f"Its annotations put it among those that {WORDS[tool.proposed]}; --kind overrides that.")
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
@@ -126,7 +126,7 @@ def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
         kind: Kind | None = chosen.get(tool.name) or chosen.get(tool.name.removeprefix(prefix)) or tool.proposed
         if tool.state == "allowed" and kind is not None:
             by_kind[kind].append(tool)
-    print(f"Tools of the MCP server {server.server}, by what they do in its own words:\n")
+    print(f"Tools of the MCP server {server.server}, by what it says they do:\n")
     for kind, tools in by_kind.items():
         if tools:
             names = ", ".join(sorted((tool.name.removeprefix(prefix) for tool in tools), key=natural))

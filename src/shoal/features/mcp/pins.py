@@ -137,7 +137,8 @@ class ServerPins(msgspec.Struct, frozen=True):
         return {pin.name: kind for pin in settled if (kind := pin.proposed) is not None}
 
     def named(self, name: str) -> str:
-        """The name that models use of a tool that does not wait, by that name or the server's own. Raises NotFound."""
+        """Return the model's name of a tool without a pending change, given that or the server's own name. Raises
+        NotFound."""
         tool_name = self.tools[name].name if name not in self.kinds and name in self.tools else name
         if tool_name not in self.kinds:
             raise NotFound(f"{self.server} has no tool {name[:80]!r} to confirm. `shoal mcp list` shows them.")
@@ -242,7 +243,7 @@ class Pins:
         }
 
     async def listed(self) -> list[ServerPins]:
-        """What is known of every server in use that was connected before. Raises StoreError."""
+        """Return the pins of every enabled server that has been connected. Raises StoreError."""
         all_pins = [(await self._read(server))[1] for server in sorted(self._servers)]
         return [pins for pins in all_pins if pins is not None]
 

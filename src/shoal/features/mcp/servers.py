@@ -62,7 +62,7 @@ class McpServers:
         return made
 
     def drop(self, name: str) -> None:
-        """Know a server no more, whose connection has ended."""
+        """Forget a server whose connection has ended."""
         for connection in [connection for connection in self.connections if connection.server.name == name]:
             self.connections.remove(connection)
             connection.release()

@@ -52,7 +52,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
         yield from header_problems(self.headers)
         if self.enabled and bool(self.command) == bool(self.url):
             problem = "and url are both given" if self.command else "is missing"
-            yield ("command",), f"{problem}; allowed: a command to start the server, or the url of one"
+            yield ("command",), f"{problem}; allowed: a command that starts the server, or the url of a running one"
         if self.sandbox and self.url:
             yield ("sandbox",), "is true for a url; allowed: only with a command"
 

@@ -95,7 +95,7 @@ class McpSetup:
         return cls(services)
 
     def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
-        """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
+        """Return every configured MCP server with its status. Arguments are masked, and only for the owner."""
         states = {connection.server.name: connection.state for connection in self._servers.connections}
         found = list[McpServerState]()
         for name, server in sorted(servers_of(self._config.current).items(), key=lambda item: natural(item[0])):

@@ -97,9 +97,9 @@ class MemoryBook:
             newest = await self.history.newest(LOOKED_MAX)
             change = next((change for change in newest if not change.undone), None)
         if change is None:
-            raise NotFound(f"There is no change {id[:80]} of memory." if id else "There is nothing left to take back.")
+            raise NotFound(f"There is no memory change {id[:80]}." if id else "There is nothing left to undo.")
         if change.undone:
-            raise Conflict(f"The change {change.id} was taken back already.")
+            raise Conflict(f"The change {change.id} was already undone.")
         edit = MemoryEdit(
             self.home.root / change.file,
             removed=change.added,

@@ -58,7 +58,7 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
 @IN_THREAD
 @OF_DAY
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
-    """Replace ENTRY with TEXT. 'memory undo' takes it back."""
+    """Replace ENTRY with TEXT. 'memory undo' restores ENTRY."""
     files = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
     file = next((memory_file for memory_file in files if memory_file.scope == scope), None)
     if file is None:
@@ -79,7 +79,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
 @command(memory, example="shoal memory changes --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
-    """List the changes of memory, newest first, and who made them."""
+    """List the changes of memory and their authors, newest first."""
     changes = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
     rows = [
         (
@@ -93,7 +93,7 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
         for change in changes
     ]
     head = ("id", "time (UTC)", "by", "file", "change", "")
-    print_records(changes, as_json, head, rows, "Nothing was changed in memory.")
+    print_records(changes, as_json, head, rows, "Memory has not been changed.")
 
 
 @command(memory, example="shoal memory undo")

@@ -120,8 +120,8 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             )
         where = ", ".join(dict.fromkeys(entry.label for entry in found))
         old = _shown(found[0].words)
-        reply = f"Corrected ({where}): {old}\nIt says now: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
-        return f"{reply}\n`/memory undo` takes that back."
+        reply = f"Corrected ({where}): {old}\nNew text: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
+        return f"{reply}\n`/memory undo` restores it."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
         """Undo the last change made for this person, among those they could make in this conversation."""
@@ -155,9 +155,9 @@ def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
     matches = matches or entries_saying((entry for entry in known if entry.is_changeable), wanted)
     if not matches:
         more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
-        raise NotFound(f"Nothing that can be changed here says {wanted[:200]!r}. {more}")
+        raise NotFound(f"Nothing that can be changed here contains {wanted[:200]!r}. {more}")
     if len({entry_key(entry.words) for entry in matches}) > 1:
-        raise InvalidInput("\n".join(["Several entries say that. Say which, by its id:", _listed(matches, "")]))
+        raise InvalidInput("\n".join(["Several entries match. Name one by its id:", _listed(matches, "")]))
     return matches
 
 

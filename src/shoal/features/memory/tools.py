@@ -37,7 +37,7 @@ _NOTE = Traits(
     changes="home",
     keeps="note",
     for_person=True,
-    guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
+    guidance="- Use `note_today` for what was done or decided today and may matter tomorrow.",
     treatments=KEEPS,
 )
 _FACT = replace(
@@ -139,7 +139,7 @@ def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: st
             await change_in_turn(change, context, edit)
         where = ", ".join(dict.fromkeys(entry.label for entry in entries))
         old = entries[0].words
-        text = f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nIt says now: {new}"
+        text = f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nNew text: {new}"
         return ToolOutput(text, quotes=tuple(entry.path for entry in entries))
 
     actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in entries))
@@ -158,11 +158,11 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
     entries = entries_saying((entry for entry in known if entry.is_changeable), words)
     if not entries:
         more = f" {EVERYBODYS}" if entries_saying(known, words) else ""
-        raise ToolError(f"Nothing that you remember here says {words[:200]!r}.{more}")
+        raise ToolError(f"Nothing that you remember here contains {words[:200]!r}.{more}")
     if len({entry_key(entry.words) for entry in entries}) > 1:
         shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in entries[:SHOWN_MAX])
         quotes = [entry.path for entry in entries[:SHOWN_MAX]]
-        raise ToolError(f"Several entries say that; give one of them word for word:\n{shown}", quotes=quotes)
+        raise ToolError(f"Several entries match. Give the full text of one:\n{shown}", quotes=quotes)
     return entries
 
 

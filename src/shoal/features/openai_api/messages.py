@@ -145,7 +145,8 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
 
 def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
-    """The messages of a conversation, the caller's instructions too. Raises InvalidInput for other items."""
+    """Return the messages of a conversation, including the client's instructions. Raises InvalidInput for other
+    items."""
     messages_kept: list[CompatMessage] = []
     for number, item in enumerate(items):
         if item.type in ("reasoning", "function_call"):  # reasoning of another model

@@ -22,7 +22,7 @@ processes = click.Group(
 @click.option("--running", is_flag=True, help="Only running processes.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
-    """List the processes, newest first."""
+    """List processes, newest first."""
     processes = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
 
     def state(one: ProcessView) -> str:
@@ -37,7 +37,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
         for process in processes
     ]
     head = ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what")
-    print_records(processes, as_json, head, rows, "There are no processes.")
+    print_records(processes, as_json, head, rows, "No processes.")
 
 
 @command(processes, example="shoal processes logs 7 --tail 20")

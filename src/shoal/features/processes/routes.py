@@ -78,5 +78,5 @@ async def kill(processes: ProcessService, by: Principal, id: str) -> ProcessView
     """Kill a process with all its children; 409 if it has ended already."""
     row = await processes.get(id)
     if row.state != "running":
-        raise Conflict(f"Process {id} has ended already: {row.state}.")
+        raise Conflict(f"Process {id} has already ended: {row.state}.")
     return _process_view(await processes.kill(id, by.author.id))

@@ -190,7 +190,7 @@ class ProcessService:
         return await self.get(process)
 
     async def get(self, process: str) -> Process:
-        """One. Raises NotFound."""
+        """Return a process. Raises NotFound."""
         row = await self.rows.get(process)
         if row is None:
             raise NotFound(f"There is no process {process[:80]}.")
@@ -401,7 +401,7 @@ class ProcessService:
     async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
         await self.clock.wait(live.ended, hook.after_seconds)
-        reason = f"still runs after {counted(hook.after_seconds, 'second')}"
+        reason = f"is still running after {counted(hook.after_seconds, 'second')}"
         output = await asyncio.to_thread(self._tail, live.process)
         if not live.ended.is_set():
             await self._fire(live, hook, f"timeout:{number}", reason, output)
@@ -421,7 +421,7 @@ class ProcessService:
         if count >= hook.fires_max or now - fired_at < hook.interval_seconds:
             return
         live.fired[number] = count + 1, now
-        reason = f"wrote what {hook.pattern!r} matches"
+        reason = f"wrote a line that matches {hook.pattern!r}"
         await self._fire(live, hook, f"match:{number}:{count}", reason, self.redact(line))
 
     def _tail(self, process: Process) -> str:

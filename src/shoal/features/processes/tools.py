@@ -141,7 +141,7 @@ def process_tools(
                 process = await processes.start(
                     spec, command, context.sandbox, lambda: sources(reads(), context.mounts)
                 )
-            then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
+            then = "A turn starts when a hook fires." if checked else "It has no hooks: check on it yourself."
             return ToolOutput(f"Started process {line_of(process, context.clock.now())}. {then}")
 
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
@@ -156,7 +156,7 @@ def process_tools(
             rows = await processes.of_agent(context.agent.name, context.within, running=running)
             lines = [line_of(row, context.clock.now()) for row in rows]
             tainted_by = next((row.spec.tainted_by for row in rows if row.spec.tainted_by), "")
-            return ToolOutput("\n".join(lines) or "There are no processes.", tainted_by=tainted_by)
+            return ToolOutput("\n".join(lines) or "No processes.", tainted_by=tainted_by)
 
         effect = {"agent": context.agent.name, "which": which, "within": context.within}
         return planned("process_list", which, work, f"list {which} processes", **effect)
@@ -183,7 +183,7 @@ def process_tools(
             source = row.spec.tainted_by or await sources(reads, context.mounts)
             lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
             if piece.lost_bytes:
-                lines.insert(0, f"[{piece.lost_bytes:,} bytes before this are gone]")
+                lines.insert(0, f"[{piece.lost_bytes:,} earlier bytes were deleted]")
             head, end = line_of(row, context.clock.now()), f"{piece.next_offset} of {piece.total_bytes}"
             text = "\n".join([f"[{head}]", *lines, *([] if piece.lines else ["[no lines]"]), f"[next offset {end}]"])
             return ToolOutput(text, is_piece=True, tainted_by=source)
@@ -198,13 +198,13 @@ def process_tools(
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)
             if row.state != "running":
-                text = f"It does not run any more: {line_of(row, context.clock.now())}."
+                text = f"It is no longer running: {line_of(row, context.clock.now())}."
                 return ToolOutput(text, tainted_by=row.spec.tainted_by)
             try:
                 await processes.kill(row.id, f"the agent {context.agent.name}")
             except NotFound:
-                return ToolOutput("It ended just now.")
-            return ToolOutput(f"Process {row.id} is being killed.")
+                return ToolOutput("It has just ended.")
+            return ToolOutput(f"Killing process {row.id}.")
 
         return planned("process_kill", " ".join(process.split()), work, f"kill process {process}", process=process)
 

@@ -182,7 +182,7 @@ class WebPush:
         """Unsubscribe one of this person's browsers. Raises NotFound."""
         stored = await self.store.settings.get(SCOPE, _name(endpoint))
         if stored is None or msgspec.json.decode(stored, type=NotifiedBrowser).person != by.person:
-            raise NotFound("This browser is not told anything.")
+            raise NotFound("This browser is not subscribed.")
         await self.store.settings.drop(SCOPE, _name(endpoint), stored)
 
     async def run(self) -> None:

@@ -167,7 +167,7 @@ class Library:
         reading = self._reading[source] = asyncio.Event()
         try:
             problem, pieces = await self._pieces_of(path)
-            # What a database keeps: no NUL, nothing that is no UTF-8.
+            # The database takes no NUL and only UTF-8.
             texts = (piece.text.replace("\0", " ").encode("utf-8", "replace").decode() for piece in pieces)
             pieces_with_text = [piece._replace(text=text) for piece, text in zip(pieces, texts, strict=True)]
             await self.pieces.put(source, Known(stamp, problem), pieces_with_text)
@@ -275,7 +275,7 @@ class Library:
             except (ProviderError, OSError) as error:
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("texts could not be read or embedded; look at recall.model", extra={"why": problem})
+                    log.warning("texts could not be read or embedded; check recall.model", extra={"why": problem})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
@@ -301,10 +301,10 @@ class Library:
             await self._clock.sleep(count * 60 / self._settings.texts_per_minute)
 
     async def read_said(self) -> None:
-        """Look at the threads that were active since the last time."""
+        """Read the threads active since the last call."""
         mark = await self._marks.get(SCOPE, "said")
         since = datetime(1970, 1, 1, tzinfo=UTC)
-        with suppress(ValueError, OverflowError):  # no time that was ever put there
+        with suppress(ValueError, OverflowError):  # not a time that we stored
             since = from_micros(int(mark or 0))
         before, newest = None, since
         while page := await self._journal.threads(limit=200, before=before):
@@ -363,13 +363,13 @@ class Library:
         try:
             return await self.embeddings.embed(texts)
         except ProviderRefused:
-            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # which it refuses too where the key is wrong, say
+            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # also rejected, for example because the key is wrong
         vectors: list[list[float]] = []
         for text in texts:
             try:
                 vectors += await self.embeddings.embed([text])
             except ProviderRefused as error:
-                log.info("a text is found by words alone, since it is refused", extra={"why": str(error)})
+                log.info("the embedding model rejected a text; it is found by words only", extra={"why": str(error)})
                 vectors.append([0.0] * len(ordinary))
         return vectors
 

@@ -66,7 +66,7 @@ class RecallStore(StorePart):
 
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
-        """The known sources that are one of these, or below one that ends with a slash."""
+        """Return the known sources among these, or below those that end with a slash."""
         spans = [
             (beginning, f"{beginning[:-1]}0" if beginning.endswith("/") else first_after(beginning))
             for beginning in beginnings
@@ -119,7 +119,7 @@ class RecallStore(StorePart):
 
     @reads
     def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
-        """The pieces of these sources, in the sources' order."""
+        """Return the pieces of these sources, in the sources' order."""
         results = yield Batch(
             [Query("recall_pieces_of", {"source": source, "limit": PIECES_MAX}) for source in sources]
         )
@@ -131,7 +131,7 @@ class RecallStore(StorePart):
 
     @reads
     def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
-        """Those of these pieces that are still there, with their vectors."""
+        """Return those of these pieces that still exist, with their vectors."""
         results = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
         return [(_passage(row[:5]), text(row[5])) for rows in results for row in rows]
 

@@ -97,14 +97,14 @@ def recall_tool(
         left = len(unread) - PROBLEMS_MAX
         more = [f"{left} more files are not searched."] if left > 0 else []
         late = ["Some files are still being read; look again in a moment."] if known.late else []
-        passages = passages or [(f"Nothing was found for {query!r}.", "")]
+        passages = passages or [(f"Nothing found for {query!r}.", "")]
         notes = [(f"[{note}]", "") for note in (*more, *late)]
         return [*passages, *([(f"[{note}]", "")] if note else []), *problems, *notes]
 
     def note_of(day: str, context: ToolContext) -> Prepared:
         day_found = note_day(day.replace("-", ""))
         if day_found is None:
-            raise ToolError(f"{day!r} is no day; write YYYY-MM-DD.")
+            raise ToolError(f"{day!r} is not a date. Write YYYY-MM-DD.")
         path, person = note_path(context.home, day_found), context.purpose.audience.person
 
         async def work() -> ToolOutput:

@@ -171,9 +171,9 @@ class SelfEditor(msgspec.Struct, eq=False):
         if text is not None:
             skill = parse_skill(context.agent.home / file, text, "agent")
             if isinstance(skill, SkillProblem):
-                raise ToolError(f"That is no skill yet: {skill.text}")
+                raise ToolError(f"The skill is not valid yet: {skill.text}")
             if skill.name != name:
-                raise ToolError(f"The text names itself {skill.name!r}, not {name!r}. Use one name.")
+                raise ToolError(f"The front matter has the name {skill.name!r}, not {name!r}. Use one name.")
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())

@@ -81,7 +81,7 @@ async def _watch_files(services: "Services", triggers: TriggerService, minutes: 
 
 
 async def plans(triggers: TriggerStore, within: str) -> Plans:
-    """Return the upcoming and the failing triggers of threads whose ids begin with `within`."""
+    """Return the upcoming and failing triggers of threads whose ids start with `within`."""
     rows = [trigger for trigger in await triggers.all() if _place(trigger).startswith(within)]
     return Plans(
         [_coming(row) for row in rows if row.state == "active" and row.next_at is not None],

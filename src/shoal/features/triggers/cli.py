@@ -66,7 +66,7 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
 
 @command(triggers, "list", example="shoal triggers list")
 def list_triggers(context: CommandContext, as_json: bool) -> None:
-    """List the triggers, next due first."""
+    """List triggers, next due first."""
     triggers = get(context, "/api/triggers", list[TriggerView])
     rows = [
         (
@@ -80,7 +80,7 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
         for trigger in triggers
     ]
     head = ("id", "state", "next (UTC)", "schedule", "into", "what")
-    print_records(triggers, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
+    print_records(triggers, as_json, head, rows, "No triggers. `shoal triggers add WHEN TEXT` adds one.")
 
 
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
@@ -123,9 +123,9 @@ def pause(context: CommandContext, id: str) -> None:
 
 @command(triggers, example="shoal triggers resume 12")
 def resume(context: CommandContext, id: str) -> None:
-    """Resume a trigger that is paused or switched off."""
+    """Resume a trigger that is paused or was switched off."""
     trigger = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
-    print(f"Resumed; it fires next at {_local(trigger)}.")
+    print(f"Resumed. It fires next at {_local(trigger)}.")
 
 
 @command(triggers, "next", example="shoal triggers next --limit 5")

@@ -86,7 +86,7 @@ class TriggerStore(StorePart, Cause):
         rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
         triggers = readable(_trigger, rows)
         for id in {text(row[0]) for row in rows} - {trigger.id for trigger in triggers}:
-            await self._write("trigger_settle", id=id, error="What is stored of it cannot be read.", disable=True)
+            await self._write("trigger_settle", id=id, error="Its stored record cannot be read.", disable=True)
             log.error("a trigger that cannot be read was switched off", extra={"trigger": id})
         return triggers
 

@@ -52,7 +52,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         named = [printable(one.path) for one in turn_changes.files if one.since in ("changed", "shared")]
         named += ["…"] if turn_changes.differ > len(named) else []
         are, them = ("file is", "it") if turn_changes.differ == 1 else ("files are", "them")
-        differ = f"{turn_changes.differ} {are} not as this turn left {them}: {', '.join(named)}."
+        differ = f"{turn_changes.differ} {are} different from how this turn left {them}: {', '.join(named)}."
         if yes:
             raise click.UsageError(f"{differ} Add --keep or --overwrite.")
         print(differ)

@@ -405,7 +405,7 @@ class Undo:
             if tool.writes_file:
                 paths = [action.split(":", 2)[-1] for action in actions]
                 outside = [path for path in paths if path.startswith(("/", "host:")) and not path.startswith(_INSIDE)]
-                lines += [f"{path} was written, which is outside of the workspace." for path in outside]
+                lines += [f"{path} was written outside the workspace." for path in outside]
             elif tool.harm == "command":
                 commands += 1
             else:

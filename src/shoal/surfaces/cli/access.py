@@ -183,7 +183,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         print("\n".join(f"     {line}" for line in printable(suggestion.shown).splitlines()[:6]))
         print("   " + "\n   ".join(suggestion.text.splitlines()))
     if not suggestions:
-        print("No action was asked about often enough yet.")
+        print("No suggestions yet.")
     elif not all(suggestion.accepted for suggestion in suggestions):
         tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
@@ -306,7 +306,7 @@ def list_access(context: CommandContext, as_json: bool) -> None:
     waiting = [(request, f"waiting; the code is valid until {when(request.expires_at)}") for request in view.waiting]
     paired = [(person, f"let in {when(person.at)} by {person.by}") for person in view.paired]
     rows = [(f"{person.platform}:{person.user}", person.name, text) for person, text in (*waiting, *paired)]
-    print_records(view, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody is waiting.")
+    print_records(view, as_json, ("who", "name", "access"), rows, "Nobody has access by code, and nobody is waiting.")
 
 
 @command(pair, "remove", example="shoal pair remove telegram:4711")
@@ -368,7 +368,7 @@ def list_tokens(context: CommandContext, as_json: bool) -> None:
         for token in tokens
     ]
     head = ("name", "scope", "as", "agent", "last used", "expires (UTC)")
-    print_records(tokens, as_json, head, rows, "There are no tokens.")
+    print_records(tokens, as_json, head, rows, "No tokens.")
 
 
 @command(token, "revoke", example="shoal token revoke openwebui")

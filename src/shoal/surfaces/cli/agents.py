@@ -57,7 +57,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
         for agent in agents
     ]
     head = ("name", "model", "profile", "tools", "channels", "folder")
-    print_records(agents, as_json, head, rows, "There are no agents.")
+    print_records(agents, as_json, head, rows, "No agents.")
 
 
 @command(agents, example='shoal agents create research --prompt "You compare sources."')

@@ -31,7 +31,7 @@ def list_approvals(context: CommandContext, everything: bool, thread: str, as_js
         for approval in approvals
     ]
     head = ("id", "state", "expires", "thread", "what would run")
-    print_records(approvals, as_json, head, rows, "Nothing waits for an answer.")
+    print_records(approvals, as_json, head, rows, "Nothing is waiting for approval.")
 
 
 @command(approvals, "show", example="shoal approvals show 01K9V3")

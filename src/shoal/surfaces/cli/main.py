@@ -295,7 +295,7 @@ def _complain(context: CommandContext, error: BaseException) -> None:
                 type(error) is click.UsageError and message.endswith(".")
             ):  # click's own words
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
-                message = f"{message.rstrip('.')}. `{path} --help` says what is right."
+                message = f"{message.rstrip('.')}. See `{path} --help`."
             lines = [message]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
             lines = [f"This user may not read {context.root}. Run Shoal as its owner, or name another with --home DIR."]

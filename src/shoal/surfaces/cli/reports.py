@@ -70,7 +70,7 @@ def verify(context: CommandContext, as_json: bool) -> int:
         for problem in problems:
             print(f"broken: {problem}")
     else:
-        print(f"ok: {report.entries} entries in {report.chains} chains are whole.")
+        print(f"ok: {report.entries} entries in {report.chains} chains are intact.")
     return 1 if report.broken else 0
 
 
@@ -105,7 +105,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         *("day", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars"),
         "calls estimated",
     )
-    print_records(views, as_json, head, rows, "No model was called in this time.")
+    print_records(views, as_json, head, rows, "No model was called in this period.")
     ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
         print()
@@ -234,7 +234,7 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
     """List the skills. Of several with one name, the narrowest scope wins."""
     skills = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in skills]
-    empty = f"There are no skills. Put one into {context.home.data}/skills/."
+    empty = f"No skills. Put one into {context.home.data}/skills/."
     print_records(skills, as_json, ("name", "scope", "description"), rows, empty)
 
 
@@ -250,8 +250,8 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
     for problem in view.problems:
         tell(f"fail: {problem.problem} ({problem.path})")
     for skill in view.shadowed:
-        print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
-    print(f"{len(view.skills)} skills can be used.")
+        print(f"warn: {skill.name} of scope {skill.scope} is overridden by one with a narrower scope. ({skill.path})")
+    print(f"{len(view.skills)} skills are valid.")
     return 1 if view.problems else 0
 
 

@@ -53,7 +53,7 @@ def list_threads(context: CommandContext, agent: str, limit: int, archived: bool
         for summary in threads
     ]
     head = ("thread", "agent", "active (UTC)", "events", "", "title")
-    print_records(threads, as_json, head, rows, "There are no threads yet.")
+    print_records(threads, as_json, head, rows, "No threads yet.")
 
 
 @command(threads, example="shoal threads show terminal:local:main")
@@ -196,7 +196,9 @@ def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     rows = [
         (artifact.artifact, artifact.name, f"{artifact.size_bytes:,}", artifact.created_at) for artifact in artifacts
     ]
-    print_records(artifacts, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
+    print_records(
+        artifacts, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "This thread has no artifacts."
+    )
 
 
 def _path(id: str) -> str:
@@ -243,11 +245,11 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
         return
     share = costs.tokens * 100 // costs.window_tokens
     print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share} %),")
-    print(f"an answer may have {costs.output_tokens}.")
+    print(f"reserved for the answer: {costs.output_tokens}.")
     print_table(("part", "bytes", "tokens"), [(part.name, part.bytes, part.tokens) for part in costs.parts], "")
     if costs.found_tools:
         print(f"{costs.found_tools} further tools can be found on demand.")
     if costs.left_out:
         print(f"{costs.left_out} older messages are left out.")
     if costs.fitted:
-        print("Instructions and tools are shortened: they are more than this window has room for.")
+        print("Instructions and tools are shortened to fit this window.")

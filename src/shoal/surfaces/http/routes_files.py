@@ -251,7 +251,7 @@ async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, ar
     """Return one stored result as text."""
     row = await store.artifacts.find(thread, artifact)
     if row is None:
-        raise NotFound("The thread has no such artifact.")
+        raise NotFound("This thread has no such artifact.")
     try:
         content = await anyio.to_thread.run_sync(outlets.artifacts.read, row.digest)
     except FileNotFoundError as error:

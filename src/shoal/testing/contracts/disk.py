@@ -159,12 +159,12 @@ class DiskContract:
             await self.run(sandbox, small_disk, slowly + FOREVER)
 
     async def test_what_many_short_commands_write_adds_up(self, bounded: BoundedSandbox, small_disk: Path) -> None:
-        """Also when none of them is there long enough to be looked at."""
+        """This includes commands too short to be measured."""
         errors = ""
         for number in range(24):
             try:
                 errors += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
-            except FolderFull as error:  # it was looked at after all
+            except FolderFull as error:  # it was measured
                 errors += str(error)
         assert measure_folder(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
         assert "/workspace holds" in errors

@@ -63,7 +63,7 @@ async def leased(store: Store, thread: ThreadId = THREAD) -> Lease:
 
 
 async def opened(store: Store, turn: str = "T1", thread: ThreadId = THREAD, *, key: str = "") -> Lease:
-    """Accept a prompt, take the thread over and open a turn with it."""
+    """Accept a prompt, take over the thread and open a turn with it."""
     message = prompt(key or f"m-{turn}", thread)
     assert (await store.inbox.accept(message, 100)).status == "accepted"
     lease = await leased(store, thread)

@@ -55,7 +55,7 @@ async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadI
 
 
 async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
-    """Deliver all that is due, among it this post."""
+    """Deliver everything that is due, including this post."""
     names: list[str] = []
     while rows := await store.outbox.claim(["web"], 10, 60.0):
         for row in rows:
@@ -308,7 +308,7 @@ class BookkeepingRules:
         assert (await store.inbox.backlog()).prompts == 20
 
     async def test_days_pass_and_the_rows_do_not_grow(self, store: Store, clock: ManualClock) -> None:
-        """Two messages a day, each answered; the last DAYS of them are known."""
+        """There are two answered messages a day. Those of the last DAYS are known."""
         days, kept_days = 9, 4
         async with running(store.bookkeeping, kept_days):
             for day in range(days):

@@ -29,7 +29,7 @@ class Purse:
         return await self._store.budget.reserve(Reservation(identity, self.ceilings, usd, tokens, until))
 
     async def spent(self, scope: str) -> tuple[float, int]:
-        """What stands under a ceiling, in cents and tokens."""
+        """Return the amount used under a limit, in cents and tokens."""
         (standing,) = await self._store.budget.standings([(scope, self.day)])
         return round(standing.usd * 100), standing.tokens
 

@@ -50,7 +50,7 @@ class MailboxRules:
         assert answered == ["a", "b", "c"]
 
     async def test_a_message_counts_once_while_it_waits_runs_and_after(self, store: Store) -> None:
-        """The key makes it so, not a cache with a time limit."""
+        """A key ensures this, not a cache with a time limit."""
         message = prompt("a")
         assert (await store.inbox.accept(message, 5)).status == "accepted"
         assert (await store.inbox.accept(message, 5)).status == "duplicate"

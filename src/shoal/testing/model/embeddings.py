@@ -42,7 +42,7 @@ def answer(body: bytes) -> bytes:
 
 
 def vector(text: str) -> list[float]:
-    """A vector of the text's words, by their first five letters."""
+    """Return a vector of the text's words, by their first five letters."""
     vector = [0.01] * DIMENSIONS
     for word in _WORD.findall(text.casefold()):
         digest = hashlib.blake2b(word[:5].encode(), digest_size=9).digest()

@@ -75,7 +75,7 @@ def _images(content: str | list[_Part] | None) -> int:
 
 
 def _messages(items: list[_Item]) -> list[SeenMessage]:
-    """Calls that follow each other, and the text before them, are one assistant message."""
+    """Join consecutive calls and the text before them into one assistant message."""
     messages: list[SeenMessage] = []
     for item in items:
         last = messages[-1] if messages else None

@@ -155,7 +155,7 @@ class Seen:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The tool results at the very end of the conversation, in order."""
+        """The tool results at the end of the conversation, in order."""
         words: list[str] = []
         for message in reversed(self.messages):
             if message.role != "tool":

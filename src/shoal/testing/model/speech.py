@@ -44,7 +44,7 @@ def recording(text: str, form: str = "ogg") -> bytes:
 
 
 def words_in(audio: bytes, unknown: str = "") -> str:
-    """What is said in a recording; `unknown` where it was not made here."""
+    """Return the text of a recording, or `unknown` if it was not created here."""
     match = _SPOKEN.search(audio)
     return unknown if match is None else match[1].decode()
 

@@ -156,7 +156,7 @@ class FakeDiscord(FakePlatform):
         await self.happen(lambda: self.gateway.tell(name, data))
 
     def said(self, channel: str) -> list[Sent]:
-        """What the bot has in a channel, for everybody to see."""
+        """Return the bot's visible messages in a channel."""
         return [
             message
             for message in self.world.messages
@@ -164,7 +164,7 @@ class FakeDiscord(FakePlatform):
         ]
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
+        """Wait until a finished message of the bot in the channel contains `part`."""
         return await self.seen(lambda: self.said(channel), part, lambda message: message.text)
 
     async def hears(self, heard: Heard) -> str:

@@ -172,7 +172,7 @@ class FakeGoogleChat(FakePlatform):
         await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
 
     def message(self, name: str) -> ChatMessage:
-        """A message by its name."""
+        """Return a message by its name."""
         return next(message for message in self.messages if message.name == name)
 
     def said(self, space: str) -> list[ChatMessage]:
@@ -180,7 +180,7 @@ class FakeGoogleChat(FakePlatform):
         return [message for message in self.messages if message.space == space and message.sender == "app"]
 
     async def sees(self, space: str, part: str) -> ChatMessage:
-        """Wait until a message of the app contains `part` and is no preview any more."""
+        """Wait until a finished message of the app contains `part`."""
         return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
@@ -362,7 +362,7 @@ class FakeGoogleChat(FakePlatform):
         return made
 
     def about(self, message: ChatMessage) -> Given:
-        """A message as Google tells of it."""
+        """Render a message in Google's format."""
         data: Given = {
             "name": message.name, "sender": self.person(message.sender), "createTime": message.created_at,
             "text": message.text, "space": {"name": f"spaces/{message.space}"},

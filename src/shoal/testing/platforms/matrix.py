@@ -142,12 +142,12 @@ class FakeMatrix(FakePlatform):
     # ---- what people see ----
 
     def said(self, room: str, *, thread: str | None = None) -> list[Written]:
-        """What the bot has in a room; `thread` "" is the room itself, None is everywhere in it."""
+        """Return the bot's messages in a room. `thread` "" is outside threads, None is everywhere."""
         messages = [self._written(self.world.rooms[room], event) for event in self.world.rooms[room].events]
         return [message for message in messages if message is not None and thread in (None, message.thread)]
 
     async def sees(self, room: str, part: str) -> Written:
-        """Wait until a message of the bot in the room contains `part` and is no preview any more."""
+        """Wait until a finished message of the bot in the room contains `part`."""
         return await self.seen(lambda: self.said(room), part, lambda message: message.text)
 
     def _written(self, room: Room, event: Happened) -> Written | None:

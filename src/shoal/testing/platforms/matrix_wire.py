@@ -60,7 +60,7 @@ class Happened(msgspec.Struct):
 
     @property
     def relation(self) -> Given:
-        """How it belongs to another event."""
+        """Return its relation to another event."""
         relation = self.content.get("m.relates_to")
         return relation if isinstance(relation, dict) else {}
 
@@ -128,13 +128,13 @@ def shown_runs(html: str) -> list[Run]:
 
 
 def text_in(content: Given, name: str) -> str:
-    """A text of an event's content; empty where it is none."""
+    """Return a text of an event's content; empty if missing."""
     value = content.get(name)
     return value if isinstance(value, str) else ""
 
 
 def part_of(content: Given, name: str) -> Given:
-    """An object in an event's content; empty where it is none."""
+    """Return an object of an event's content; empty if missing."""
     value = content.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -167,7 +167,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self.happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
-        """A message by its timestamp."""
+        """Return a message by its timestamp."""
         return next(message for message in self.messages if message.ts == ts)
 
     def said(self, channel: str) -> list[Sent]:
@@ -179,7 +179,7 @@ class FakeSlack(FakePlatform, Workspace):
         return message.source if message.streamed and not message.edits else shown_text(message.source)
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
+        """Wait until a finished message of the bot in the channel contains `part`."""
         return await self.seen(
             lambda: [message for message in self.said(channel) if not message.streaming], part, self.shown
         )

@@ -28,7 +28,7 @@ _INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
 
 def shown_text(source: str) -> str:
-    """The text without markup."""
+    """Return the text without markup."""
     pieces: list[str] = []
 
     def keep(text: str) -> str:

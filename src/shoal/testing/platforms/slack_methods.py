@@ -139,7 +139,7 @@ class Workspace:
         raise refused("message_not_found")
 
     def about(self, message: Sent, *, metadata: bool = False) -> Given:
-        """A message as Slack describes one."""
+        """Render a message in Slack's format."""
         data: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
         roots = [root for root in self.messages if root.ts == message.thread_ts and root is not message]
         if message.thread_ts:

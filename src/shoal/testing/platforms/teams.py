@@ -217,15 +217,15 @@ class FakeTeams(FakePlatform):
         return {"authorization": f"Bearer {token}", "content-type": "application/json"}
 
     def message(self, message_id: str) -> TeamsPosted:
-        """A message of the bot by its id."""
+        """Return a message of the bot by its id."""
         return next(message for message in self.messages if message.id == message_id)
 
     def said(self, conversation: str) -> list[TeamsPosted]:
-        """What the bot has in a chat, or in a channel with all its threads."""
+        """Return the bot's messages in a chat, or in a channel with all its threads."""
         return [message for message in self.messages if message.conversation.partition(";")[0] == conversation]
 
     async def sees(self, conversation: str, part: str) -> TeamsPosted:
-        """Wait until a message of the bot contains `part` and is no preview any more."""
+        """Wait until a finished message of the bot contains `part`."""
         return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:

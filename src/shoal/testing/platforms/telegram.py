@@ -125,7 +125,7 @@ class FakeTelegram(FakePlatform):
             await self._happens("message", {**message, **note})
 
     async def changes(self, message_id: int, text: str) -> None:
-        """Who wrote a message edits it."""
+        """Edit a message as its author."""
         sent = next(message for message in reversed(self.messages) if message.id == message_id)
         sent.text = text
         at = STARTED_AT + self._fresh()
@@ -134,7 +134,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("edited_message", message)
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
-        """Somebody puts an emoji to a message."""
+        """React to a message as a person."""
         sent = next(message for message in reversed(self.messages) if message.id == message_id)
         message = self._message(sent)
         reaction: dict[str, Json] = {
@@ -200,7 +200,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
-        """Somebody presses a button under a message, of any chat unless told."""
+        """Press a button under a message as a person, in any chat by default."""
         sent = next(message for message in self.messages if message.id == message_id and chat in (0, message.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
@@ -219,7 +219,7 @@ class FakeTelegram(FakePlatform):
             await super().redeliver()
 
     async def sees(self, chat: int, part: str) -> Sent:
-        """Wait until a message of the bot in the chat contains `part` and is no preview any more."""
+        """Wait until a finished message of the bot in the chat contains `part`."""
         return await self.seen(lambda: self.said(chat), part, lambda message: message.text)
 
     async def fetched(self) -> None:

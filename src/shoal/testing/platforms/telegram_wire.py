@@ -57,7 +57,7 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
 
 
 def entities_of(text: str) -> list[Json]:
-    """The mentions and commands of a text."""
+    """Return the mentions and commands of a text."""
     rows: list[Json] = []
     at = 0
     for word in text.split(" "):

@@ -59,7 +59,7 @@ class FakeHookChat(FakePlatform):
         return message_id
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada") -> None:
-        """Somebody presses a button under a message."""
+        """Press a button under a message as a person."""
         message = next(post for post in self.messages if post.id == message_id)
         value = dict(message.buttons)[label]
         await self.tells(
@@ -80,7 +80,7 @@ class FakeHookChat(FakePlatform):
         return await self.happen(deliver) or HttpAnswer(0)
 
     async def sees(self, part: str) -> HookPosted:
-        """Wait until a message contains `part` and is no preview any more."""
+        """Wait until a finished message contains `part`."""
         return await self.seen(lambda: self.messages, part, lambda post: post.text)
 
     # ---- incoming ----

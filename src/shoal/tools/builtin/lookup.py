@@ -222,7 +222,7 @@ def read_artifact_tool(
                 return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
             artifact_row = await artifacts.find(context.thread, name)
             if artifact_row is None:
-                raise ToolError(f"This conversation has no artifact {name}. It may have been too old to be kept.")
+                raise ToolError(f"This conversation has no artifact {name}. It may have expired.")
             try:
                 body = await in_thread(lambda: files.read(artifact_row.digest))
             except OSError as error:

@@ -143,7 +143,7 @@ def web_search_tool(
         async def work() -> ToolOutput:
             hits = await results(words, count)
             lines = [f"{number}. {hit.title}\n{hit.url}\n{hit.text}".rstrip() for number, hit in enumerate(hits, 1)]
-            text = "\n\n".join(lines[:count]) or "Nothing was found."
+            text = "\n\n".join(lines[:count]) or "Nothing found."
             addresses = (canonical_address(hit.url) for hit in hits[:count])
             links = GivenLinks("", tuple(dict.fromkeys(address for address in addresses if address)))
             return ToolOutput(untrusted(f"search: {words}", text), tainted_by="results of a web search", links=links)
