@@ -260,7 +260,7 @@ async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_pat
         assert "Nothing that can be changed here" in await world.ada.asks("/memory forget allergic")
         listed = await alone.asks("/memory")
         assert "ada is allergic (global, only for you)" in listed
-        assert "the tide turns at six (global, for everybody)" in listed
+        assert "the tide turns at six (global, for everyone)" in listed
         told = await alone.asks(f"/memory forget {id_of(listed, 'tide')}")
         assert "To change what everyone can see" in told
         await alone.asks("/memory forget allergic")

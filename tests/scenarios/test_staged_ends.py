@@ -36,7 +36,7 @@ from shoal.tools.storage import delete_thread
 
 Sections = Mapping[str, Mapping[str, object]]
 STAGES = Traits(effect="outward", can_stage=True, origin="own", changes="nothing", harm="message")
-GONE = "That card is gone. `shoal approvals list` shows what waits."
+GONE = "That card is gone. `shoal approvals list` shows pending requests."
 LOST = "Accepted, but it did not happen: the person who asked for it no longer has access."
 TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben",))

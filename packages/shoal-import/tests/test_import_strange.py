@@ -108,7 +108,7 @@ def test_without_what_unpacks_them_whole_conversations_wait_for_the_next_import(
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "backports", None)
         why = left(bring("openclaw", root))["openclaw: conversation Tides"]
-    assert re.fullmatch(r"parts of it are compressed with zstd\. Run: .*\[import\]'?, and import again", why)
+    assert re.fullmatch(r"parts of it are compressed with zstd\. Run: .*\[import\]'?, then import again", why)
     bring("openclaw", root)
     assert texts(shoal, "Tides")[-1] == "At 10:51."
 

@@ -103,10 +103,10 @@ async def test_somebody_is_their_account_or_else_their_host(start: Start, server
 async def test_a_private_answer_goes_to_nobody_who_took_the_nick(start: Start, server: FakeIrc) -> None:
     async with start() as (peer, _):
         server.people["ada"] = Person("ada", "~eve@elsewhere.example")
-        with pytest.raises(PlatformError, match="is not ada-account now") as caught:
+        with pytest.raises(PlatformError, match="is no longer ada-account") as caught:
             await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
         del server.people["ada"]
-        with pytest.raises(PlatformError, match="is not ada-account now"):
+        with pytest.raises(PlatformError, match="is no longer ada-account"):
             await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
     assert not caught.value.permanent
     assert not server.said

@@ -155,7 +155,7 @@ class Approvals(StorePart):
         """
         calls = yield from calls_of(card)
         if not calls:
-            raise NotFound("That card is gone. `shoal approvals list` shows what waits.")
+            raise NotFound("That card is gone. `shoal approvals list` shows pending requests.")
         yield from query("thread_lock", thread=calls[0].thread)
         calls = yield from calls_of(card)
         refuse_decided(calls)
