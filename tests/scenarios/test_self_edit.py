@@ -245,7 +245,7 @@ async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_grante
         assert world.app[AgentRegistry].spec("main").tools == ("read", "set_tools")
         await world.ada.says("more")
         await world.ada.sees("refused")
-        assert ["cannot give you additional tools" in result.text for result in (await results(world))[1:]] == [True, True]
+        assert ["cannot give you additional" in result.text for result in (await results(world))[1:]] == [True, True]
         assert [spec.name for spec in model.requests[-1].tools] == ["read", "set_tools"]
     model = FakeModel(choose("read", "list", "set_tools"), "more")
     settings = {"permissions": {"default_profile": "open", "approvers": ["fake:ada"]}}
