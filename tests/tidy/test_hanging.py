@@ -47,7 +47,7 @@ def run(folder: Path, fixture: str, body: str, end_seconds: int, *options: str) 
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(TESTS.format(fixture=fixture, body=body))
     (folder / "pytest.ini").write_text(
-        f"[pytest]\npythonpath = {ROOT}\nphase_seconds = 1\nend_seconds = {end_seconds}\n"
+        f"[pytest]\npythonpath = {ROOT}\nphase_seconds = 3\nend_seconds = {end_seconds}\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
