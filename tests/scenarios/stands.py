@@ -299,8 +299,8 @@ class DiscordStand(WireStand[discord.FakeDiscord]):
     platform = "discord"
     ada, bob, stranger = discord_world.ADA, "700000000000000002", "700000000000000009"
 
-    def __init__(self) -> None:
-        clock = ManualClock()
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        clock = clock or ManualClock()
         super().__init__(discord.FakeDiscord(clock), clock)
         self.guild, self.harbour = self.fake.add_server()
         self.direct, self.strange = self.fake.direct(), self.fake.direct(self.stranger)
