@@ -63,7 +63,7 @@ async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stan
     await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
     assert await decision(stand, "git status -s") == "allow"
     made = next(one for one in await rules(stand) if "git" in one.pattern)
-    assert (made.words, made.agents) == ("the command git status, whatever follows it", ("main",))
+    assert (made.words, made.agents) == ("the command git status, with any arguments", ("main",))
 
     await stand.put(f"/api/permissions/rules/{made.id}", {"list": "deny", **about})
     assert await decision(stand, "git status -s") == "deny"
@@ -116,8 +116,8 @@ async def test_a_copy_of_a_profile_decides_as_it_does_until_it_is_changed(stand:
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"name": "builder", "copies": "standard"}, 409, "There is a profile builder already"),
-        ({"name": "open", "copies": "standard"}, 409, "There is a profile open already"),
+        ({"name": "builder", "copies": "standard"}, 409, "There is already a profile builder"),
+        ({"name": "open", "copies": "standard"}, 409, "There is already a profile open"),
         ({"name": "mine", "copies": "nosuch"}, 400, "Profiles: "),
         ({"name": "my profile", "copies": "standard"}, 400, "name"),
     ],
@@ -184,4 +184,4 @@ async def test_only_the_owner_changes_rules(stand: Stand, scope: TokenScope) -> 
 async def test_a_variable_that_goes_before_the_file_is_told(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_PERMISSIONS__DEFAULT_PROFILE", "locked")
     said = await stand.post("/api/permissions/rules", {"list": "allow", **subject("ls")}, 400)
-    assert "SHOAL_PERMISSIONS__DEFAULT_PROFILE goes before the file" in said
+    assert "SHOAL_PERMISSIONS__DEFAULT_PROFILE overrides the file" in said

@@ -75,7 +75,7 @@ async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: R
     await expect(page.get_by_role("button", name="Changed 2 files, undone")).to_be_visible()
     await expect(changes).to_be_focused()
     await page.get_by_role("button", name="Redo these changes").click()
-    await expect(page.locator(".row.note").last).to_contain_text("You took an undo back: 2 files restored")
+    await expect(page.locator(".row.note").last).to_contain_text("You reversed an undo: 2 files restored")
     await expect(page.get_by_role("button", name="Changed 2 files", exact=True)).to_be_visible()
     assert plan.read_text() == PLAN
 

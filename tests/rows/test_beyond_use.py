@@ -274,7 +274,7 @@ class TestB15:
         shoal.plays("b15-do", call("time"), "It is noon.", call("list", path="."), "It is noon.")
         shoal.asks(thread, "b15-do")
         asked = ("compare", "--model", "fake/fake-1", "--thread", thread, "--usd-max", "0")
-        assert "1 the same, 1 with other calls" in shoal.cli(*asked)
+        assert "1 the same, 1 with different calls" in shoal.cli(*asked)
         calls = shoal.model.calls
         assert "2 of 2 answered" in shoal.cli(*asked)
         assert shoal.model.calls == calls

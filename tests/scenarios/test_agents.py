@@ -196,7 +196,7 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         told = "\n".join(world.app[Notices].notes)
         assert "The agent deck is known, but agents/deck/ is gone" in told
-        assert "fake:deck is bound to the agent deck, which is gone" in told
+        assert "fake:deck is bound to the agent deck, which does not exist" in told
         assert "mast/agent.toml" in told
         assert "keel" in {row.name for row in await world.app[Store].registry.all()}
         assert "deleted" in await deletes(world.ada, "deck")

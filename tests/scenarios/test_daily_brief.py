@@ -107,7 +107,7 @@ async def test_what_waits_and_comes_and_was_spent_is_told(tmp_path: Path) -> Non
         await bob.says("what is up?")
         await bob.sees("Here it is.")
         (found,) = [one.data for one in await world.journal(bob.thread) if isinstance(one.data, ToolFinished)]
-    assert "Waits for approval:\n- process_start: tool:process_start:make launch" in found.text
+    assert "Waiting for approval:\n- process_start: tool:process_start:make launch" in found.text
     assert "Scheduled for the next day:\n- Mon 02 Mar 09:00 turn the boat" in found.text
     assert "turn it later → Noted." in found.text
     assert "Spent:" in found.text

@@ -116,7 +116,7 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         await clock.advance(29 * 60)
         assert "cleared" not in await world.types(), "any thread of the agent keeps it awake"
         await clock.advance(120)
-        told = await bob.sees("saved 2 conversations and start afresh: About boats.")
+        told = await bob.sees("saved 2 conversations and cleared the conversation: About boats.")
         for person in (world.ada, bob):
             await world.happens(person.thread, "cleared")
             (saved,) = [

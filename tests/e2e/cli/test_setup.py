@@ -179,9 +179,9 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
         await at(terminal, "CODE'): ", code)
         await at(terminal, "You own the bot on Telegram")
         await at(terminal, "(- for none) [-]: ", "25:00")
-        await at(terminal, "'25:00' is no hour. Write it as 8, 8:00 or 20:30.")
+        await at(terminal, "'25:00' is not a time of day. Write 8, 8:00 or 20:30.")
         await at(terminal, "(- for none) [-]: ", "8")
-        await at(terminal, "A brief comes in telegram:7:")
+        await at(terminal, "You will get a brief in telegram:7:")
         assert await asyncio.to_thread(terminal.ends) == 0
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 

@@ -351,7 +351,7 @@ async def copy_profile(
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
-        raise Conflict(f"There is already a profile {body.name} . Choose another name.")
+        raise Conflict(f"There is already a profile {body.name}. Choose another name.")
     source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"create profile {body.name} as a copy of {body.copies}"
     await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)

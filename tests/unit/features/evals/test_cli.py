@@ -50,7 +50,7 @@ def test_a_comparison_says_what_it_takes_before_and_what_came_after(shoal: Shoal
     plan = ran.err.splitlines()
     assert plan[0] == f"1 turn with 2 model calls of {THREAD}."
     assert plan[1].startswith("To ask: about ")
-    assert plan[1].endswith("about $0.0000; the ceiling is $1.0000.")
+    assert plan[1].endswith("about $0.0000; the limit is $1.0000.")
     assert plan[-1] == "2 of 2 answered, $0.0000"
     assert ran.out.splitlines()[-1].startswith("2 of 2 answered by demo for $0.0000: ")
     again = shoal("compare", "--model", "demo", "--thread", THREAD)
