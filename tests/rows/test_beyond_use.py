@@ -490,7 +490,7 @@ class TestB24:
         assert "the crane is broken" in shoal.command(thread, "/memory crane")
         assert "Forgotten" in shoal.command(thread, "/memory forget the crane is broken")
         assert "crane" not in memory.read_text()
-        assert "it says again: the crane is broken" in shoal.command(thread, "/memory undo")
+        assert "Restored text: the crane is broken" in shoal.command(thread, "/memory undo")
 
     def test_recall(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", '[recall]\nmodel = "fake/embed"\n') as made, made.run():

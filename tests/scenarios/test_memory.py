@@ -266,7 +266,7 @@ async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_pat
         await alone.asks("/memory forget allergic")
         assert memory(world).read_text() == "- the tide turns at six\n"
         assert "no change here that can be undone" in await world.ada.asks("/memory undo")
-        assert "it says again: ada is allergic" in await alone.asks("/memory undo")
+        assert "Restored text: ada is allergic" in await alone.asks("/memory undo")
 
 
 async def test_what_is_not_clear_is_asked_back(tmp_path: Path) -> None:
