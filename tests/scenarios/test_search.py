@@ -3,6 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
+
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ToolFinished
@@ -63,6 +65,28 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
         assert "carol in fake:harbour:1: Treasure? Ask the captain." in text
         result = next(event.data for event in await world.journal() if isinstance(event.data, ToolFinished))
         assert result.tainted_by == "a message of carol"
+
+
+async def test_without_words_the_newest_messages_of_the_channel_are_shown(tmp_path: Path) -> None:
+    settings = {"context": {"backfill_messages_max": 0}}
+    model = FakeModel(Reply(calls=(Call("search_channel", "{}"),)), "noted")
+    async with scenario(tmp_path, model, settings=settings) as world:
+        at = world.app[Clock].now() - timedelta(hours=3)
+        whole = make_thread_id("fake", "harbour", WHOLE_CHANNEL)
+        world.chat.past = [Prompt(whole, "p1", "We paint the boat on Friday.", Author("bob", trusted=True), at)]
+        await world.ada.says("what did I miss?")
+        await world.ada.sees("noted")
+        (result,) = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
+        assert "We paint the boat on Friday." in result.text
+
+
+async def test_without_words_and_history_it_says_what_can_be_searched(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(Reply(calls=(Call("search_channel", "{}"),)), "noted")) as world:
+        world.chat.limits = msgspec.structs.replace(world.chat.limits, has_history=False)
+        await world.ada.says("what did I miss?")
+        await world.ada.sees("noted")
+        (result,) = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
+        assert "Bots cannot read the history of this platform." in result.text
 
 
 async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path) -> None:

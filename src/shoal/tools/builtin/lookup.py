@@ -34,6 +34,7 @@ AROUND_CHARS = 300
 """Most characters of a message to show, around the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
+NO_HISTORY = "[Bots cannot read the history of this platform. Give words to search your own conversations here.]"
 PIECE_CHARS = 8_000
 PIECE_CHARS_MAX = 15_000
 MATCHES_MAX = 100
@@ -44,8 +45,10 @@ _AGENT = PlatformUser("agent", "agent")
 _logged = msgspec.json.Decoder(LogLine)
 _numbered = msgspec.json.Decoder(ContextPlace)
 
-Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
-Limit = Annotated[int, Meta(ge=1, le=50, description="Number of messages to show, newest first.")]
+Query = Annotated[
+    str, Meta(description="Words that must all occur. Leave out for the newest messages.", max_length=500)
+]
+Limit = Annotated[int, Meta(ge=1, le=200, description="Number of messages to show, newest first.")]
 
 
 class Hit(NamedTuple):
@@ -76,7 +79,7 @@ def search_channel_tool(
         """Search the platform's own history. Returns a note if it could not be searched."""
         adapter = adapters.get(context.chat.split(":")[0])
         if adapter is None or not adapter.limits.has_history:
-            return [], ""
+            return [], "" if query else NO_HISTORY
         words = [word.casefold() for word in _WORD.findall(query)]
         messages: dict[str, Prompt] = {}
         note = ""
@@ -97,9 +100,9 @@ def search_channel_tool(
         return hits, note
 
     @SEARCH_CHANNEL
-    def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
-        """Search the messages of this channel, including those from before you joined."""
-        within, words = channel_of(context.chat), words_of(query)
+    def search_channel(context: ToolContext, query: Query = "", limit: Limit = 20) -> Invocation:
+        """Search the messages of this channel, or show the newest, including those from before you joined."""
+        within, words = channel_of(context.chat), words_of(query) if query.strip() else ""
 
         async def work() -> ToolOutput:
             found = await search.said(query, within=within, limit=limit + 1)
@@ -109,7 +112,7 @@ def search_channel_tool(
             hits += [hit for hit in platform if hit.text not in known]
             shown = sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit]
             if not shown:
-                return ToolOutput(f"Nothing found for {query!r}.\n{note}".rstrip())
+                return ToolOutput(f"Nothing found{f' for {query!r}' if query else ''}.\n{note}".rstrip())
             lines = [hit.line(query, AROUND_CHARS) for hit in shown]
             taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
             return ToolOutput("\n".join([*lines, note] if note else lines), tainted_by=taint, is_piece=True)
