@@ -105,7 +105,7 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         assert "You are now my owner" in (await fake.sees(7, "now my owner")).text
         assert await asyncio.to_thread(terminal.ends) == 0
     assert TOKEN not in terminal.screen
-    assert terminal.lacks(transcript(ROOT / "docs/setup.md", 2), home, PROGRAM) == []
+    assert terminal.lacks(transcript(ROOT / "docs/setup.md", 1), home, PROGRAM) == []
     assert sum(len(line) + 1 for line in terminal.typed) <= KEYS_MAX
     assert written(home)["platforms"]["telegram"] == {
         "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
