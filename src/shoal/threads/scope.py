@@ -18,7 +18,7 @@ from shoal.permissions.access import Links
 from shoal.threads.presence import Rights
 from shoal.threads.timezones import TimeZones
 from shoal.turn.run import TurnScope
-from shoal.turn.thread import ThreadView, chat_of
+from shoal.turn.thread import ThreadView
 
 AUDIENCE = "audience"
 """The setting, for each channel, with the readers of a direct conversation."""
@@ -49,7 +49,8 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
         A turn without a conversation speaks where people last wrote to the agent. Raises InvalidInput for an unusable
         agent, StoreError.
         """
-        scope, caller, chat = asked.scope, asked.caller, chat_of(view.thread, asked.caller)
+        scope, caller = asked.scope, asked.caller
+        chat = caller.root if caller is not None else view.thread
         wrote = caller.author if caller is not None else asked.author
         author = rights.of(wrote)
         if scope is None:
@@ -73,7 +74,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
         if audience.guest:
             agent = as_guest(agent, chat)
         timezone = await self.timezones.of(scope.asker, agent)
-        return TurnScope(agent, scope.asker, audience, caller, speaks_in, timezone)
+        return TurnScope(agent, scope.asker, audience, caller, speaks_in, timezone, audience.within(chat))
 
     async def _resolve(
         self, thread: ThreadId, asked: Prompt | TurnState, author: Author, agent: str, trust: Trust | None = None

@@ -55,7 +55,7 @@ from shoal.turn.prompt import (
 )
 from shoal.turn.run import TurnRun, TurnScope
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
-from shoal.turn.thread import ThreadView, chat_of
+from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
@@ -187,9 +187,8 @@ class ContextBuilder:
             announced = await self._stored(view.journal, view.announced)
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
-        chat = chat_of(view.thread, scope.caller)
         # Its other work on all machines, in Shoal's own words: no text of untrusted people, and no names.
-        within = scope.audience.within(chat)
+        within = scope.visible_threads
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         text = volatile(
             now.astimezone(zone_named(scope.timezone)),
@@ -274,13 +273,13 @@ class ContextBuilder:
             further=shares.prefix.further,
         )
         described = self._stored_tools(run.tools)[0]
-        learnt = run.window_tokens or self._calibration.windows.get(_readers(route, run.visible_threads), 0)
+        learnt = run.window_tokens or self._calibration.windows.get(_readers(route, run.scope.visible_threads), 0)
         run.asked = view.digests.mark(request, run.system.text, described, view.transcript, cut_to, learnt)
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
         """Return how the model's window is shared. Raises InvalidInput if even fitted instructions leave no room."""
-        learnt, visible = run.window_tokens, run.visible_threads
+        learnt, visible = run.window_tokens, run.scope.visible_threads
         return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
@@ -405,7 +404,7 @@ class ContextBuilder:
 
     def window(self, run: TurnRun, route: Route) -> int:
         """Return the model's window: configured or known, unless its provider refused less."""
-        return self._window_of(route, run.window_tokens, run.visible_threads)
+        return self._window_of(route, run.window_tokens, run.scope.visible_threads)
 
     def _window_of(self, route: Route, learnt: int, visible: str) -> int:
         window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
@@ -424,7 +423,7 @@ class ContextBuilder:
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
         """Update the gauge from a report for `units` (0: no report), and the window from the provider's limit."""
-        readers = _readers(route, run.visible_threads)
+        readers = _readers(route, run.scope.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:
             self._calibration.learn_window(readers, run.window_tokens)
@@ -432,6 +431,7 @@ class ContextBuilder:
     def calls(self, run: TurnRun) -> CallContext:
         """Return the context in which the open turn's calls run."""
         view, scope = run.view, run.scope
+        profile, *bounds = self._profiles(scope)
         mounts = self.mounts(scope.agent, view.thread)
         for mount in mounts:  # created when first needed: most threads never use a tool
             ensure_folder(mount.host)
@@ -441,9 +441,9 @@ class ContextBuilder:
             asker=scope.asker,
             agent=scope.agent,
             mounts=mounts,
-            profile=self._profile_of(scope.agent, scope.asker),
+            profile=profile,
             taint=view.taint,
-            bounds=self._bounds(scope),
+            bounds=tuple(bounds),
             purpose=Purpose(
                 view.open.author,
                 view.tainted_by,
@@ -484,19 +484,19 @@ class ContextBuilder:
 
     def _tools(self, scope: TurnScope) -> Offer:
         """Return the tools of the turn's start. Later changes do not affect the turn."""
-        profiles = self._profile_of(scope.agent, scope.asker), *self._bounds(scope)
-        return self._executor.registry.offer(scope.agent.tools, hidden_by(profiles))
+        return self._executor.registry.offer(scope.agent.tools, hidden_by(self._profiles(scope)))
 
-    def _bounds(self, scope: TurnScope) -> tuple[Profile, ...]:
-        """Return the profiles of the turns above that differ from this turn's own, as they apply to the asker."""
-        if scope.caller is None:
-            return ()
-        own = self._profile_of(scope.agent, scope.asker)
+    def _profiles(self, scope: TurnScope) -> tuple[Profile, ...]:
+        """Return the turn's profile, then those of the turns above that differ, as they apply to the asker."""
+        own, bounds = (
+            self._profile_of(scope.agent, scope.asker),
+            scope.caller.bounds if scope.caller is not None else (),
+        )
         above = (
             self._profile_of(msgspec.structs.replace(scope.agent, name=agent, profile=profile), scope.asker)
-            for profile, agent in scope.caller.bounds
+            for profile, agent in bounds
         )
-        return tuple(dict.fromkeys(profile for profile in above if profile is not own))
+        return tuple(dict.fromkeys((own, *above)))
 
     async def _stored(self, journal: Journal, digest: str) -> SystemPrompt | None:
         if not digest:

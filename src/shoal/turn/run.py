@@ -21,14 +21,15 @@ from shoal.kernel.messages import (
 from shoal.kernel.permissions import Asker, Audience
 from shoal.tools.offer import Offer
 from shoal.turn.prompt import SystemPrompt
-from shoal.turn.thread import ThreadView, chat_of
+from shoal.turn.thread import ThreadView
 
 
 class TurnScope(msgspec.Struct, frozen=True):
     """The identity and limits of a turn.
 
     `caller` is the call that started it. `speaks_in` is the thread to post to if nobody reads its answer; empty means
-    its own. `timezone` is the asker's.
+    its own. `timezone` is the asker's. `visible_threads` is the id prefix of threads that the turn may see; empty means
+    all.
     """
 
     agent: AgentSpec
@@ -37,6 +38,7 @@ class TurnScope(msgspec.Struct, frozen=True):
     caller: Caller | None = None
     speaks_in: ThreadId = ThreadId("")
     timezone: str = "UTC"
+    visible_threads: str = ""
 
 
 class TurnRun(msgspec.Struct, eq=False):
@@ -46,8 +48,7 @@ class TurnRun(msgspec.Struct, eq=False):
     abort keeps, and `asked` marks its request. After an overflow, `squeezed_to` limits the conversation's units, and
     `window_tokens` is the assumed window of the model. `compacted` is set once an inline summary was tried, and
     `unsummarised` is the reason why no model could write it. `left_behind` is set once the turn was tried without the
-    earlier conversation, because the provider refused that. `visible_threads` is the id prefix of threads that this
-    turn may see.
+    earlier conversation, because the provider refused that.
     """
 
     turn: TurnId
@@ -63,10 +64,6 @@ class TurnRun(msgspec.Struct, eq=False):
     unsummarised: str = ""
     overflows: int = 0
     left_behind: bool = False
-    visible_threads: str = ""
-
-    def __post_init__(self) -> None:
-        self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Start a model call for live watchers. Returns the function that receives its events."""
