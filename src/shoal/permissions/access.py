@@ -1,19 +1,16 @@
 """Access rules: allow-lists, linked identities and pairing codes, as pure functions that deny by default.
 
-Approvals: their digests, their approvers, and answers written as text.
+Approvals: their digests and their approvers.
 """
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
-from shoal.kernel import lazy_re
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
-from shoal.kernel.messages import Author, means_always, verdict_of
+from shoal.kernel.messages import Author
 from shoal.kernel.permissions import Asker, Audience, Trust
 from shoal.kernel.records import Approval
 
@@ -224,42 +221,6 @@ class Bucket:
 # Pure functions. The rows are in the store. An approval is bound to a digest of everything that determines the effect
 # of the call, and is used once. The executor compares the digest of the call to run with the approved one.
 
-ANSWER_CHARS_MAX = 200
-
-_YES = (
-    "yes,? please|go ahead|allow|yes|approve|ok|okay|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|"
-    "разрешить|да|允许|許可|はい"
-)
-_NO = (
-    "no,? thanks|deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|"
-    "拒绝|拒否|いいえ"
-)
-_ALWAYS = "always|immer|toujours|siempre|sempre|всегда|总是|常に"
-_LONGER = f"{_ALWAYS}|thread"
-_ALL = "all|alle|alles|tout|tous|todo|todos|tutto|tutti|tudo|все|всё|全部|すべて"
-_AND = "and|und|et|y|e|и|和|と"
-_ANSWER = lazy_re.compile(
-    rf"[/!]?(?:(?P<yes>{_YES}|{_ALWAYS}|(?P<do>do))|(?P<no>{_NO}|(?P<discard>discard)))(?:\s+(?P<first>{_LONGER}))?"
-    rf"(?:\s+(?P<all>{_ALL}))?(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?P<numbers>(?:(?:\s+|\s*,\s*|\s+(?:{_AND})\s+)"
-    rf"[1-9][0-9]?){{1,32}})?(?:\s+(?P<last>{_LONGER}))?[.,!。！]*",
-    re.IGNORECASE,
-)
-
-_IS_ALWAYS = lazy_re.compile(_ALWAYS, re.IGNORECASE)
-_TAKE_BACK = lazy_re.compile(r"[/!]?take\s+back\s+[#`(]*([A-Za-z0-9_-]{4,64})[`)]*[.!]*", re.IGNORECASE)
-_NUMBER = lazy_re.compile(r"[0-9]+")
-
-
-class WrittenDecision(msgspec.Struct, frozen=True):
-    """A decision as text: the choice, the id as written (or empty), and the numbers of a card's calls. `of_set`: in the
-    words for staged calls."""
-
-    approval: str
-    allow: bool
-    scope: Literal["once", "thread", "always"] = "once"
-    numbers: tuple[int, ...] = ()
-    of_set: bool = False
-
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
     """Return the digest that an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and
@@ -285,33 +246,3 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
     for role in by.roles:
         names |= {f"role:{role}", f"{by.platform}:role:{role}"}
     return any(approver in names for approver in approvers)
-
-
-def parse_answer(text: str) -> WrittenDecision | None:
-    """Parse a decision in a message: `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID`, `allow 1 3`, in a
-    few languages, and `do all`, `do ID 1 3`, `discard`. Otherwise None.
-
-    The whole message must match, so that a sentence that mentions a decision has no effect.
-    """
-    if len(text) > ANSWER_CHARS_MAX:
-        return None
-    verdict = None if text.isascii() else verdict_of(text.strip())
-    if verdict is not None:
-        return WrittenDecision("", verdict)
-    if means_always(text.strip()):
-        return WrittenDecision("", True, "always")
-    match = _ANSWER.fullmatch(text.strip())
-    if match is None:
-        return None
-    allow = match["yes"] is not None
-    words = [word.lower() for word in (match["yes"], match["first"], match["last"]) if word]
-    scope = "thread" if "thread" in words else "always" if any(map(_IS_ALWAYS.fullmatch, words)) else "once"
-    numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(match["numbers"] or "")))
-    of_set = bool(match["do"] or match["discard"])
-    return WrittenDecision(match["id"] or "", allow, scope if allow else "once", numbers, of_set)
-
-
-def parse_take_back(text: str) -> str:
-    """Return the id in `take back ID`, which removes a card's rule; empty for any other message."""
-    match = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
-    return match[1] if match is not None else ""

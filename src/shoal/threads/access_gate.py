@@ -41,17 +41,14 @@ from shoal.kernel.permissions import Asker, Trust
 from shoal.kernel.ports import ONCE, InboxPort
 from shoal.kernel.posts import turn_of_preview, turn_of_reply
 from shoal.kernel.records import NewPost
-from shoal.permissions.access import (
-    Bucket,
-    parse_answer,
-    parse_take_back,
-)
+from shoal.permissions.access import Bucket
 from shoal.store.cards import approval_of
 from shoal.store.store import Store
 from shoal.threads.admissions import Admissions
 from shoal.threads.pairing import Pairing
 from shoal.threads.scope import Scopes
 from shoal.threads.whereabouts import note_latest
+from shoal.threads.written_decisions import parse_answer, parse_take_back
 
 if TYPE_CHECKING:
     from shoal.threads.always import AlwaysAllow
@@ -140,6 +137,7 @@ class AccessGate:
             return Receipt("dropped")
         if not admission.owner and not self._may_go_on(message.author.id):
             return Receipt("busy", answer=TOO_MUCH)
+        trust = admission.trust
         if admission.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
             await self._store.settings.put(*OWNER_IN, message.thread)
             self._owner_in = message.thread
@@ -155,10 +153,10 @@ class AccessGate:
                 message = msgspec.structs.replace(message, attachments=files)
             asked = self.commands.request(message)
             if asked is not None:
-                return Receipt("answered", message.message_id, answer=await self._obey(asked, admission.trust))
-            if await self._is_answer(message, admission.trust):
+                return Receipt("answered", message.message_id, answer=await self._obey(asked, trust))
+            if await self._is_answer(message, trust):
                 return Receipt("accepted", message.message_id)
-            message = msgspec.structs.replace(message, scope=await self._scopes.resolve(message, admission.trust))
+            message = msgspec.structs.replace(message, scope=await self._scopes.resolve(message, trust))
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)

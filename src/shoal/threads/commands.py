@@ -35,7 +35,7 @@ from shoal.kernel.phrases import counted, duration_text, short_line
 from shoal.kernel.ports import ONCE
 from shoal.kernel.records import Approval
 from shoal.kernel.zones import local_time, zone_named
-from shoal.permissions.access import Links, WrittenDecision, parse_answer
+from shoal.permissions.access import Links
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
 from shoal.threads.always import AlwaysAllow
@@ -45,6 +45,7 @@ from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
 from shoal.threads.whereabouts import whereabouts
+from shoal.threads.written_decisions import WrittenDecision, parse_answer
 from shoal.turn.activity import Activity
 from shoal.turn.spending import spent_today
 

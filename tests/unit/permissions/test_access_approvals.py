@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.kernel.permissions import Asker, Trust
 from shoal.kernel.records import Approval
-from shoal.permissions.access import (
-    ANSWER_CHARS_MAX,
-    WrittenDecision,
-    approval_digest,
-    may_decide,
-    parse_answer,
-)
+from shoal.permissions.access import approval_digest, may_decide
 from shoal.text.shown import strip_controls
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -128,67 +122,7 @@ def test_who_asked_on_another_platform_may_decide_there() -> None:
     assert not may_decide(approval, Asker(trust="trusted", user="4711", platform="slack"))
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("allow 01ABCD", WrittenDecision("01ABCD", True)),
-        ("  DENY  01abcd. ", WrittenDecision("01abcd", False)),
-        ("/allow 01ABCD", WrittenDecision("01ABCD", True)),
-        ("yes #01ABCD", WrittenDecision("01ABCD", True)),
-        ("Erlauben `01ABCD`", WrittenDecision("01ABCD", True)),
-        ("拒绝 01ABCD", WrittenDecision("01ABCD", False)),
-        ("allow 01ABCD always", WrittenDecision("01ABCD", True, "always")),
-        ("allow thread 01ABCD", WrittenDecision("01ABCD", True, "thread")),
-        ("deny 01ABCD always", WrittenDecision("01ABCD", False)),
-        ("allow", WrittenDecision("", True)),
-        (" Yes! ", WrittenDecision("", True)),
-        ("OK.", WrittenDecision("", True)),
-        ("yes, please", WrittenDecision("", True)),
-        ("\U0001f44d\U0001f3fd", WrittenDecision("", True)),
-        ("No, thanks.", WrittenDecision("", False)),
-        ("\U0001f44e", WrittenDecision("", False)),
-        ("allow always", WrittenDecision("", True, "always")),
-        ("Always!", WrittenDecision("", True, "always")),
-        ("always 01ABCD 1 3", WrittenDecision("01ABCD", True, "always", (1, 3))),
-        ("\u267e\ufe0f", WrittenDecision("", True, "always")),
-        ("deny always", WrittenDecision("", False)),
-        ("it always rains", None),
-        ("yes and no", None),
-        ("-1", None),
-        ("allow x", None),
-        ("please allow 01ABCD", None),
-        ("allow 01ABCD and then delete it", None),
-        ("I would not allow 01ABCD", None),
-        ("allowed 01ABCD", None),
-        ("allow 01ABCD\ndeny 01ABCE", None),
-        ("allow " + "x" * 300, None),
-        ("", None),
-    ],
-)
-def test_an_answer_as_text(text: str, answer: WrittenDecision | None) -> None:
-    assert parse_answer(text) == answer
-
-
 @pytest.mark.parametrize("char", ["\ufe00", "\ufe07", "\ufe0f", "\U000e0100", "\U000e0155", "\U000e01ef"])
 def test_variation_selectors_are_shown_as_what_they_are(char: str) -> None:
     assert strip_controls(f"a{char}b") == f"a\\u{{{ord(char):x}}}b"
     assert strip_controls("a\ufe10b") == "a\ufe10b"
-
-
-def test_bounds_are_within() -> None:
-    answer = f"allow{' ' * (ANSWER_CHARS_MAX - 9)}abcd"
-    assert len(answer) == ANSWER_CHARS_MAX
-    assert parse_answer(answer) == WrittenDecision("abcd", allow=True)
-    assert parse_answer(f" {answer}") is None
-
-
-@pytest.mark.parametrize(
-    ("yes", "no"),
-    [
-        ("allow", "deny"), ("erlauben", "ablehnen"), ("oui", "non"), ("permitir", "denegar"), ("consenti", "nega"),
-        ("sim", "não"), ("разрешить", "запретить"), ("允许", "拒绝"), ("許可", "拒否"),
-    ],
-)  # fmt: skip
-def test_a_decision_is_understood_in_other_languages(yes: str, no: str) -> None:
-    assert parse_answer(f"{yes} 01ABCD") == WrittenDecision("01ABCD", True)
-    assert parse_answer(f"{no} 01ABCD") == WrittenDecision("01ABCD", False)

@@ -42,7 +42,6 @@ from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.kernel.messages import SILENT, ToolCall, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.posts import OutboundPost
-from shoal.permissions.access import WrittenDecision, parse_answer, parse_take_back
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
@@ -58,6 +57,7 @@ from shoal.surfaces.cli.output import (
     timed,
 )
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
+from shoal.threads.written_decisions import WrittenDecision, parse_answer, parse_take_back
 
 THREAD = ThreadId("terminal:local:main")
 """The default thread of a chat."""
