@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Annotated, cast
 import msgspec
 
 from shoal.files.deep_folders import remove_tree
+from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentBudget
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
@@ -24,7 +24,7 @@ from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.kernel.zones import zone_named
 from shoal.text.toml_edit import CannotPlace, Value, with_value, without_key
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
 SHARED = "settings.json"
 FILES = (FILE, "AGENTS.md", "SOUL.md", "USER.md", "IDENTITY.md")

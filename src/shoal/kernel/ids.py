@@ -1,12 +1,12 @@
 """Ids and their text forms: thread ids with safely encoded parts, and time-ordered unique ids."""
 
 import hashlib
-import re
 from functools import lru_cache
 from typing import NewType
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.errors import InvalidId
 from shoal.kernel.untrusted import is_text
 
@@ -31,8 +31,8 @@ SUBAGENTS = "agent"
 PERSONAL = "@"
 """Prefix of channels on OWN_PLATFORMS that belong to the person named after it."""
 
-_UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
-_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+_UNSAFE = lazy_re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
+_ESCAPE = lazy_re.compile(r"%([0-9A-F]{2})")
 KNOWN_MAX = 512
 """Thread ids cached in both forms, because each turn needs its own dozens of times."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -1,6 +1,5 @@
 """Messages from people, and messages to and from a model."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from operator import add
@@ -8,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId, thread_address
 from shoal.kernel.permissions import Asker, Audience, Trust
 from shoal.kernel.untrusted import FORWARDED, QUOTED
@@ -343,7 +343,7 @@ STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", 
 YES = frozenset({"👍", "✅", "✔", "+1", "thumbsup", "like", "white_check_mark", "heavy_check_mark"})
 NO = frozenset({"👎", "❌", "✖", "-1", "thumbsdown", "x", "heavy_multiplication_x"})
 """Emojis that allow and deny, and their names on some platforms."""
-_LOOKS = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
+_LOOKS = lazy_re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 """Modifiers that only change an emoji's look: text or color, and skin tone."""
 
 

@@ -5,13 +5,13 @@ are skipped and logged once. odd_json.py parses events; markup.py parses thinkin
 """
 
 import logging
-import re
 from collections.abc import Callable, Sequence, Set
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar  # noqa: TID251 - decoders of any record
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import (
     AssistantMessage,
@@ -41,7 +41,7 @@ HALF_CHARS_MAX = 3
 
 _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
 """Fields that count tokens. They never contain a part of the answer."""
-_UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
+_UNSAFE_ID = lazy_re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """Longest call id that OpenAI's Chat Completions API accepts."""
 

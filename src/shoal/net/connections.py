@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import socket
 import ssl
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import cast
+
+from shoal.kernel import lazy_re
 
 _REASONS = {
     errno.ECONNREFUSED: "connection refused",
@@ -21,7 +22,7 @@ _REASONS = {
     errno.ENETUNREACH: "no network",
     errno.ENOENT: "connection refused",
 }
-_NUMBER = re.compile(r"\[Errno (\d+)\]")
+_NUMBER = lazy_re.compile(r"\[Errno (\d+)\]")
 
 
 def network_reason(error: BaseException) -> str:

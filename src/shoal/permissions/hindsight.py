@@ -5,25 +5,22 @@ deny rule matches, that hide what they run, or whose content may change without 
 were raised by untrusted content, withdrawn or expired are ignored.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.permissions import NO_COVERAGE, Action, Coverage, Decision
+from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
 from shoal.kernel.records import Approval, PastCheck
 from shoal.permissions.effects import STRICTEST, Situation
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern
+from shoal.permissions.standing import PATTERN_CHARS_MAX, covers_only_git
 from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
 """Number of times the same call was asked about and allowed before a rule is suggested."""
-PATTERN_CHARS_MAX = 300
-_GIT_FILE = re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
-"""Files that control what git runs. Writing them needs approval."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
@@ -105,11 +102,6 @@ def _a_rule_would_do(asked: Approval) -> bool:
         return False
     is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")
     return asked.covers == NO_COVERAGE or (is_git and covers_only_git(asked.covers))
-
-
-def covers_only_git(covers: Coverage) -> bool:
-    """Whether the only files a call depends on are those that control what git runs."""
-    return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ nothing: "13" occurs in "June 13", and a value that the model rewrote is not fou
 whose length is bounded. The newest texts are compared first.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.events import Event, Revised, Steered, ToolFinished, UserSaid
 from shoal.kernel.permissions import ValueOrigin
 from shoal.kernel.untrusted import UNREADABLE
@@ -27,8 +27,8 @@ ORIGINS_MAX = 6
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
 """Digits in a number that may be written with spaces, as of an account."""
-_WORD = re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
-_TELLING = re.compile(r"[\d@/\\:]|\w\.\w")
+_WORD = lazy_re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
+_TELLING = lazy_re.compile(r"[\d@/\\:]|\w\.\w")
 _END = ".:!?…"
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.permissions import BY_ITSELF, PUSH
 from shoal.kernel.traits import Traits, TraitsByName
@@ -20,10 +21,10 @@ Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
 
 _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web": "the page"}
 _BELOW: dict[Subject, str] = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
-_ANYTHING_OF_A_TOOL = re.compile(r"\(\?s:tool:([A-Za-z0-9_-]+)\(:\.\*\)\?\)")
-_PLAIN = re.compile(r"\\([ \-#&~])")
+_ANYTHING_OF_A_TOOL = lazy_re.compile(r"\(\?s:tool:([A-Za-z0-9_-]+)\(:\.\*\)\?\)")
+_PLAIN = lazy_re.compile(r"\\([ \-#&~])")
 """Characters that `re.escape` escapes unnecessarily."""
-_BEGINNING = re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
+_BEGINNING = lazy_re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
 WORKSPACE = Path("/workspace")
 """Working directory of a command that is only analyzed."""
 

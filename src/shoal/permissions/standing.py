@@ -15,20 +15,23 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from shoal.kernel import lazy_re
 from shoal.kernel.permissions import NO_COVERAGE, NO_RULE, PUSH, Action, Asker, Coverage, StandingRule
 from shoal.kernel.phrases import short_line
 from shoal.kernel.records import Approval
 from shoal.kernel.settings import OverrideSettings
 from shoal.kernel.traits import TraitsByName
 from shoal.permissions.effects import Situation, effect_of
-from shoal.permissions.hindsight import PATTERN_CHARS_MAX, covers_only_git
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern, words_of
 from shoal.permissions.taint import CONFIDENTIAL, sink_of
 
+PATTERN_CHARS_MAX = 300
 WORDS_CHARS_MAX = 300
 OWNER_HERE = frozenset({"terminal:owner", "web:owner"})
 """The owner on their own surfaces: one person (decision 055). Programs call the other API, so its owner is not here."""
+_GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
+"""Files that control what git runs. Writing them needs approval."""
 
 
 def standing_rule(
@@ -54,6 +57,11 @@ def standing_rule(
     if not OWNER_HERE.isdisjoint(users):
         users = tuple(dict.fromkeys((*users, *sorted(OWNER_HERE))))
     return StandingRule(allow, short_line(words, WORDS_CHARS_MAX), agent, users, channel)
+
+
+def covers_only_git(covers: Coverage) -> bool:
+    """Whether the only files a call depends on are those that control what git runs."""
+    return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from shoal.kernel import lazy_re
 from shoal.kernel.ids import ApprovalId, ThreadId
 from shoal.kernel.markup import fenced
 from shoal.kernel.permissions import CardItem, Coverage, StandingRule, ValueOrigin
@@ -58,8 +59,8 @@ EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
 LABEL_CHARS_MAX = 70
 """Longest button label that every platform accepts."""
-_SPACES = re.compile(r" {40,}+")
-_BLANKS = re.compile(r"\n(?:[ \t]*+\n){5,}+")
+_SPACES = lazy_re.compile(r" {40,}+")
+_BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
 """Whitespace that would push the rest of a command out of view."""
 WHOLE = (
     "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."

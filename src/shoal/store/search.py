@@ -10,6 +10,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
+from shoal.kernel import lazy_re
 from shoal.kernel.events import Event
 from shoal.kernel.ids import ThreadId, channel_of
 from shoal.kernel.records import Artifact
@@ -19,7 +20,7 @@ from shoal.store.driver import Script, StorePart, first_after, query, reader, te
 WORDS_MAX = 32
 PLACES_MAX = 1024
 """Threads whose search words are cached."""
-_WORD = re.compile(r"\w+")
+_WORD = lazy_re.compile(r"\w+")
 _UNSPACED = (
     "\u0e00-\u0eff",
     "\u1000-\u109f",

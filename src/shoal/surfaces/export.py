@@ -8,6 +8,7 @@ from functools import cached_property
 from html import escape, unescape
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from shoal.kernel import lazy_re
 from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
@@ -36,7 +37,7 @@ _ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limi
 
 FORMULA_CHARS_MAX = 2000
 """A longer formula is shown as it is written."""
-_MATHML = re.compile(r"m[a-z]{1,20}")
+_MATHML = lazy_re.compile(r"m[a-z]{1,20}")
 _MATHML_ATTRIBUTES = frozenset((
     "xmlns", "display", "stretchy", "fence", "form", "mathvariant", "accent", "accentunder", "columnalign",
     "columnspacing", "rowspacing", "columnlines", "rowlines", "linethickness", "lspace", "rspace", "width", "height",

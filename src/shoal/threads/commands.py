@@ -6,7 +6,6 @@
 
 import hashlib
 import logging
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.versions import AgentVersions
+from shoal.kernel import lazy_re
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import Answer, AnswerInChannel, ChatCommand, CommandRequest, CommandSpec, CommandTable
@@ -83,8 +83,8 @@ NOT_SPOKEN = (
     "Write /{name} in its thread, or write to me here first."
 )
 STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
-_NUMBER = re.compile(r"#\d{1,6}")
-_DIGITS = re.compile(r"\d{1,6}")
+_NUMBER = lazy_re.compile(r"#\d{1,6}")
+_DIGITS = lazy_re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
 """Subcommands of /agent that anyone may use. All others are for managers."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")

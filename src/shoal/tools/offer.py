@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from shoal.kernel import lazy_re
 from shoal.kernel.errors import ToolError
 from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.kernel.ports import ToolContext, ToolOutput
@@ -42,7 +43,7 @@ DEFERRED_CHARS_MIN = 2_000
 """Tools with less text than this are defined directly: `more_tools` would take as much."""
 NAMED_CHARS_MAX = 1_200
 """Longest list of names in the description of `more_tools`. Longer lists give the number of tools for each server."""
-_WORD = re.compile(r"[^\W_]+")
+_WORD = lazy_re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
 _SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905
 

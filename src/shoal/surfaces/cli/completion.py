@@ -1,12 +1,12 @@
 """`shoal completion`: Tab completion of commands, options, agents and files for bash, zsh and fish."""
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from shoal.kernel import lazy_re
 from shoal.kernel.errors import InvalidInput
 from shoal.text.order import natural
 
@@ -20,7 +20,7 @@ SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"
 """The variable with which a shell's script asks this program for completions."""
 _ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
-_WORD = re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
+_WORD = lazy_re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 
 
 @click.command(epilog="Example: shoal completion bash")

@@ -18,7 +18,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import format_datetime
@@ -29,6 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shoal.kernel import lazy_re
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, StoreError
 from shoal.kernel.permissions import AccessToken
@@ -54,7 +54,7 @@ ADDRESSES_MAX = 4096
 UNGUESSABLE_CHARS_MIN = 32
 """A token this long cannot be guessed, so a correct one is accepted even while its address must wait."""
 
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
+_HOST = lazy_re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
 """A Host header: a name or an address, optionally with a port, and nothing else."""
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 

@@ -13,7 +13,6 @@ in the path; a confined token gets no call that neither names a thread nor narro
 """
 
 import inspect
-import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -26,6 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shoal.kernel import lazy_re
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import ThreadId, parse_thread_id
@@ -50,7 +50,7 @@ BODY_BYTES_MAX = 1_048_576
 """Largest JSON body."""
 PARSED_HERE_BYTES_MAX = 262_144
 """A larger body is parsed in a thread."""
-PATH_PART = re.compile(r"{(\w+)")
+PATH_PART = lazy_re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
 """The audit chain of changes made with tokens other than the home's."""
