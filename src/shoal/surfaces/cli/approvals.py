@@ -5,7 +5,7 @@ import click
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
-from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView, RuleTakenBack
+from shoal.surfaces.http.approval_views import ApprovalDecided, ApprovalView, RuleTakenBack
 
 approvals = click.Group(
     "approvals",

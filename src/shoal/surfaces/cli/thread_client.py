@@ -19,7 +19,7 @@ from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.client import Busy, Client, client_of, find_server, path_part, started
 from shoal.surfaces.cli.context import CommandContext
-from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView
+from shoal.surfaces.http.approval_views import ApprovalDecided, ApprovalView
 
 if TYPE_CHECKING:
     from shoal.platforms.local import TerminalAdapter
