@@ -27,7 +27,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, get, open_client, path
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
-from shoal.surfaces.http.routes_threads import ThreadSummary
+from shoal.surfaces.http.thread_views import ThreadSummary
 
 EXIT_UNREAD = 2
 EXIT_INTERRUPTED = 130

@@ -18,10 +18,14 @@ from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import event_lines, print_json, print_records, print_table, printable
 from shoal.surfaces.cli.thread_client import decode_event
 from shoal.surfaces.export import WRITERS
-from shoal.surfaces.http.routes_files import ArtifactView
-from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
-from shoal.threads.readable_files import system_texts
-from shoal.turn.context import ContextCosts
+from shoal.surfaces.http.thread_views import (
+    EVENTS_MAX,
+    THREADS_MAX,
+    Accepted,
+    ArtifactView,
+    OpenedThread,
+    ThreadSummary,
+)
 
 NEW_THREAD = "web:lobby:new"
 """Shown for a conversation without messages."""
@@ -153,6 +157,8 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
 @command(threads, example="shoal threads rebuild terminal:local:main")
 def rebuild(context: CommandContext, id: str) -> None:
     """Write log.jsonl and context.jsonl again from the journal."""
+    from shoal.threads.readable_files import system_texts  # a slow import
+
     thread = parse_thread_id(id)
     events = [*map(decode_event, _whole(context, id)[1])]
     systems = context.read(lambda store: system_texts(store.journal, events))
@@ -237,6 +243,8 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
 
     Without ID, show the first request of a new conversation.
     """
+    from shoal.turn.context import ContextCosts  # a slow import
+
     path = f"{_path(id)}/context"
     make_home(context.home)
     costs = call_app(context, "GET", path, into=ContextCosts)

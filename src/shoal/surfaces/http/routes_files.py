@@ -41,6 +41,7 @@ from shoal.permissions.profiles import Profiles, decide_all
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, bounded_body, checked_text, view
 from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.thread_views import ArtifactView
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
 from shoal.tools.attachments import media_type_of as type_of_content
@@ -120,18 +121,6 @@ class UploadedFile(msgspec.Struct, frozen=True):
     media_type: str
     size_bytes: int
     digest: str
-
-
-class ArtifactView(msgspec.Struct, frozen=True):
-    """A stored result. `name` is the tool that produced it; `artifact` identifies it in events and in the next call."""
-
-    artifact: str
-    name: str
-    size_bytes: int
-    turn: str
-    call_id: str
-    tainted_by: str
-    created_at: datetime
 
 
 # ---- calls ----

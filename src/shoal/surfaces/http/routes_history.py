@@ -23,8 +23,9 @@ from shoal.store.appends import title_of
 from shoal.store.store import Store
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, Text64, Text200, checked_text
-from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
+from shoal.surfaces.http.routes_threads import check_agent, check_model, known_thread
 from shoal.surfaces.http.streams import LiveStreams
+from shoal.surfaces.http.thread_views import ThreadSummary
 from shoal.threads.principals import Principal, may_use
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.storage import delete_thread

@@ -48,6 +48,7 @@ from shoal.surfaces.http.endpoints import (
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, LiveStreams, all_frames, thread_frames
+from shoal.surfaces.http.thread_views import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
 from shoal.text.order import natural
 from shoal.threads.commands import CommandRouter, agent_here
 from shoal.threads.forks import Forks
@@ -58,8 +59,6 @@ from shoal.turn.context import ContextBuilder, ContextCosts
 
 routes = Routes()
 
-EVENTS_MAX = 5000
-THREADS_MAX = 10_000
 SEQ_MAX = 2**62
 CHAT_EVENTS, PEOPLE_MAX = 30, 3
 """How many events of a chat's last thread are searched for names, and how many names are listed."""
@@ -84,14 +83,6 @@ class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attachments: Annotated[list[AttachmentRef], msgspec.Meta(max_length=10)] = []
     agent: str = ""
     model: Text200 = ""
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """The message is stored and will be answered."""
-
-    accepted: bool
-    message_id: str
-    duplicate: bool
 
 
 class NewSteer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,36 +146,10 @@ class ChannelMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: str = ""
 
 
-class OpenedThread(msgspec.Struct, frozen=True):
-    """The thread that was opened."""
-
-    thread: str
-
-
 class WindowCleared(msgspec.Struct, frozen=True):
     """The model's window starts again."""
 
     cleared: bool
-
-
-class ThreadSummary(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty if none is open. `queued` messages wait for a turn. `retry_at` is when a turn that
-    waits for its model retries. `model` was chosen for this thread; empty means its agent's.
-    """
-
-    thread: str
-    agent: str
-    title: str
-    last_seq: int
-    open_turn: str
-    queued: int
-    parent: str
-    created_at: datetime
-    updated_at: datetime
-    retry_at: datetime | None
-    pinned: bool
-    archived: bool
-    model: str
 
 
 class StepView(Step, frozen=True):

@@ -1,0 +1,54 @@
+"""What the API answers about threads, and the limits of its lists."""
+
+from datetime import datetime
+
+import msgspec
+
+EVENTS_MAX = 5000
+THREADS_MAX = 10_000
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is stored and will be answered."""
+
+    accepted: bool
+    message_id: str
+    duplicate: bool
+
+
+class OpenedThread(msgspec.Struct, frozen=True):
+    """The thread that was opened."""
+
+    thread: str
+
+
+class ThreadSummary(msgspec.Struct, frozen=True):
+    """A thread. `open_turn` is empty if none is open. `queued` messages wait for a turn. `retry_at` is when a turn that
+    waits for its model retries. `model` was chosen for this thread; empty means its agent's.
+    """
+
+    thread: str
+    agent: str
+    title: str
+    last_seq: int
+    open_turn: str
+    queued: int
+    parent: str
+    created_at: datetime
+    updated_at: datetime
+    retry_at: datetime | None
+    pinned: bool
+    archived: bool
+    model: str
+
+
+class ArtifactView(msgspec.Struct, frozen=True):
+    """A stored result. `name` is the tool that produced it; `artifact` identifies it in events and in the next call."""
+
+    artifact: str
+    name: str
+    size_bytes: int
+    turn: str
+    call_id: str
+    tainted_by: str
+    created_at: datetime
