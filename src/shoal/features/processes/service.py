@@ -20,7 +20,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,8 +101,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
         return self.owner.partition(" ")[0]
 
 
-@dataclass(eq=False)
-class ProcessService:
+class ProcessService(msgspec.Struct, eq=False):
     """The processes of this Shoal, and the rows of others' processes."""
 
     rows: ProcessStore
@@ -113,6 +111,13 @@ class ProcessService:
     redact: Callable[[str], str]
     table: ProcessTable
     settings: ProcessSettings
+    _live: dict[str, LiveProcess] = {}
+    _tasks: anyio.abc.TaskGroup | None = None
+    _news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _is_pending: bool = False
+    _forgets_at: float = 0.0
+    _seen: dict[str, tuple[datetime, float]] = {}
+    """Last signs of life of others, and when they last changed by the monotonic clock."""
 
     @classmethod
     def of(cls, services: "Services") -> "ProcessService":
@@ -131,15 +136,6 @@ class ProcessService:
             ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
             ProcessSettings(f"{socket.gethostname()} {owner}", services[Backend].recovers),
         )
-
-    def __post_init__(self) -> None:
-        self._live: dict[str, LiveProcess] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
-        self._news = asyncio.Event()
-        self._is_pending = False
-        self._forgets_at = 0.0
-        self._seen: dict[str, tuple[datetime, float]] = {}
-        """Last signs of life of others, and when they last changed by the monotonic clock."""
 
     # ---- for tools and people ----
 

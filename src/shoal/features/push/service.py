@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import secrets
-from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias, cast
@@ -105,8 +104,12 @@ class _Encryption(Protocol):
     ) -> bytes: ...
 
 
-@dataclass(eq=False, repr=False)
-class WebPush:
+def _open_fetcher() -> GuardedFetcher:
+    """Return a fetcher for every address, private ones included."""
+    return GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
+
+
+class WebPush(msgspec.Struct, eq=False):
     """Web Push subscriptions and delivery.
 
     Only the operator's own push services, listed in `settings.push_services`, may have addresses that are not public.
@@ -118,6 +121,8 @@ class WebPush:
     home: Home
     clock: Clock
     hub: Hub
+    _fetcher: GuardedFetcher = msgspec.field(default_factory=GuardedFetcher)
+    _nearby: GuardedFetcher = msgspec.field(default_factory=_open_fetcher)
 
     @classmethod
     def of(cls, services: "Services") -> "WebPush":
@@ -129,10 +134,6 @@ class WebPush:
             services[Clock],
             services[Hub],
         )
-
-    def __post_init__(self) -> None:
-        self._fetcher = GuardedFetcher()
-        self._nearby = GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
 
     @property
     def why_off(self) -> str:

@@ -28,12 +28,12 @@ import heapq
 import logging
 from bisect import bisect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from shoal.features.triggers.records import (
@@ -123,25 +123,25 @@ def told_by(notices: Notices) -> Tell:
     return tell
 
 
-@dataclass(eq=False, repr=False)
-class TriggerService:
+class TriggerService(msgspec.Struct, eq=False):
     """The timer loop over the stored triggers. Set `added` after adding or changing a trigger to end the current
     wait, or the next."""
 
     triggers: TriggerStore
     target: TriggerTarget
     clock: Clock
-    added: asyncio.Event = field(default_factory=asyncio.Event)
-    _: KW_ONLY
+    added: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     catch_up_seconds: float = 3600
     outage_seconds: float = 86_400
     poll_seconds: float = POLL_SECONDS
     tell: Tell = _log
-    begun: Begun = field(default_factory=Begun)
+    begun: Begun = msgspec.field(default_factory=Begun)
     restored_at: datetime | None = None
-    _wall_ahead_seconds: float = field(default=0.0, init=False)
-    _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
+    _wall_ahead_seconds: float = 0.0
+    _retries: list[tuple[float, str, int, Occurrence]] = []
     """Occurrences to retry, by the monotonic clock."""
+    _late_max: timedelta = timedelta()
+    _full_max: timedelta = timedelta()
 
     @classmethod
     def of(cls, services: "Services") -> Self:
