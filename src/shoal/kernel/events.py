@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -415,9 +416,6 @@ class _EventJson(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
-_decoders: dict[str, "msgspec.json.Decoder[EventData]"] = {
-    name: msgspec.json.Decoder(kind) for name, kind in EVENT_CLASSES.items()
-}
 
 
 def encode_data(data: EventData) -> bytes:
@@ -429,12 +427,12 @@ def decode_data(kind: str, data: bytes | str) -> EventData:
     return decoder_of(kind).decode(data)
 
 
+@cache
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
     """Return the decoder of an event type. Raises StoreNewer if unknown."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
+    if kind not in EVENT_CLASSES:
         raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
-    return decoder
+    return msgspec.json.Decoder(EVENT_CLASSES[kind])
 
 
 def encode_event(event: Event) -> bytes:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
@@ -118,11 +119,15 @@ class FunctionTool(Generic[_Result]):
         self.function = function
         self.spec = spec
         self.traits = traits
-        self._decoder = msgspec.json.Decoder(arguments, strict=False)
+        self._arguments = arguments
         self._context_name = next(
             (name for name, hint in hints.items() if hint is ToolContext and name != "return"), None
         )
         self._plans = hints.get("return") in (Invocation, Prepared, PreparedCommand)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[msgspec.Struct]:
+        return msgspec.json.Decoder(self._arguments, strict=False)
 
     def __call__(self, *positional: object, **named: object) -> _Result:
         return self.function(*positional, **named)
