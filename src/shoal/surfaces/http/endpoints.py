@@ -14,8 +14,8 @@ in the path; a confined token gets no call that neither names a thread nor narro
 
 import inspect
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Annotated, TypeVar, cast
 
 import anyio
@@ -69,6 +69,12 @@ OPEN: tuple[TokenScope, ...] = ()
 """For calls that need no token; their handler checks any other proof."""
 
 
+@cache
+def segments_of(pattern: str) -> tuple[str, ...]:
+    """Return the segments of an endpoint's path, or of a pattern."""
+    return tuple(pattern.split("/"))
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One call. `parameters` are what the handler takes of a request, with their types, but for those of the `query`;
     `services` are the classes of the services it takes; `answer` is the type of the JSON it sends, or None.
@@ -105,22 +111,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the endpoint returns a file instead of JSON."""
         return self.method == "GET" and self.media_type != JSON
 
-    def parts_of(self, path: str) -> dict[str, str] | None:
-        """Return the named parts of a path, or None if this endpoint does not serve it.
+    def parts_of(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """Return the named parts of a path, given by its segments, or None if this endpoint does not serve it.
 
         `{name}` matches one segment, which is not empty, and a final `{name:path}` the rest of the path.
         """
-        pattern, segments = self.path.split("/"), path.split("/")
-        if pattern[-1].endswith(":path}") and len(segments) > len(pattern):
-            segments[len(pattern) - 1 :] = ["/".join(segments[len(pattern) - 1 :])]
-        if len(segments) != len(pattern):
+        pattern = segments_of(self.path)
+        has_rest = pattern[-1].endswith(":path}")
+        if len(segments) != len(pattern) and not (has_rest and len(segments) > len(pattern)):
             return None
         parts: dict[str, str] = {}
-        for wanted, segment in zip(pattern, segments, strict=True):
-            if wanted.endswith(":path}"):
-                parts[wanted[1 : -len(":path}")]] = segment
-            elif wanted.startswith("{") and segment:
+        for place, wanted in enumerate(pattern):
+            segment = segments[place]
+            if wanted.startswith("{") and segment and not wanted.endswith(":path}"):
                 parts[wanted[1:-1]] = segment
+            elif wanted.endswith(":path}"):
+                parts[wanted[1 : -len(":path}")]] = "/".join(segments[place:])
             elif wanted != segment:
                 return None
         return parts

@@ -1,7 +1,7 @@
 """Finds the endpoint for a call. A module is imported when one of its paths is first called."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
@@ -11,7 +11,10 @@ from starlette.types import Receive, Scope, Send
 
 from shoal.feature import Feature, features
 from shoal.services import Services
-from shoal.surfaces.http.endpoints import BoundEndpoint, Endpoint, Routes
+from shoal.surfaces.http.endpoints import BoundEndpoint, Endpoint, Routes, segments_of
+
+PATHS_MAX = 256
+"""Paths whose modules are cached."""
 
 
 class RouteModule(NamedTuple):
@@ -37,7 +40,7 @@ class RouteModule(NamedTuple):
     def serves(self, path: str) -> bool:
         """Whether an endpoint of the module may serve this path."""
         segments = path.split("/")
-        return not self.paths or any(_is_below(segments, pattern.split("/")) for pattern in self.paths)
+        return not self.paths or any(_is_below(segments, pattern) for pattern in self.paths)
 
 
 THREADS = "/api/threads/"
@@ -92,11 +95,13 @@ def is_file(path: str) -> bool:
     """Whether a path is a file of a thread, which the browser displays or saves by its address."""
     if not path.startswith(THREADS):
         return False
+    segments = path.split("/")
     endpoints = (endpoint for module in modules_of(path) for endpoint in module.load())
     files = (endpoint for endpoint in endpoints if endpoint.is_file and endpoint.path.startswith(THREADS))
-    return any(endpoint.parts_of(path) is not None for endpoint in files)
+    return any(endpoint.parts_of(segments) is not None for endpoint in files)
 
 
+@lru_cache(PATHS_MAX)
 def modules_of(path: str) -> tuple[RouteModule, ...]:
     """Return the modules whose endpoints may serve a path, or all modules if the table does not list it."""
     return tuple(module for module in MODULES if module.serves(path)) or MODULES
@@ -104,11 +109,11 @@ def modules_of(path: str) -> tuple[RouteModule, ...]:
 
 def endpoint_for(method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
     """Return the endpoint for a call, and the named parts of its path. Raises HTTPException 404 and 405."""
-    method = "GET" if method == "HEAD" else method
+    method, segments = "GET" if method == "HEAD" else method, path.split("/")
     for modules in (modules_of(path), MODULES):
         others: list[Endpoint] = []
         for endpoint in (endpoint for module in modules for endpoint in module.load()):
-            if (parts := endpoint.parts_of(path)) is None:
+            if (parts := endpoint.parts_of(segments)) is None:
                 continue
             if endpoint.method == method:
                 return endpoint, parts
@@ -120,14 +125,11 @@ def endpoint_for(method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
     raise HTTPException(404)
 
 
-def _is_below(segments: Sequence[str], pattern: Sequence[str]) -> bool:
-    *head, last = pattern
-    if last.endswith("$") and len(segments) != len(pattern):
+def _is_below(segments: Sequence[str], pattern: str) -> bool:
+    wanted = segments_of(pattern.removesuffix("$"))
+    if len(segments) < len(wanted) or (pattern.endswith("$") and len(segments) > len(wanted)):
         return False
-    wanted = (*head, last.removesuffix("$"))
-    return len(segments) >= len(wanted) and all(
-        want in ("*", segment) for want, segment in zip(wanted, segments, strict=False)
-    )
+    return all(want in (segment, "*") for want, segment in zip(wanted, segments, strict=False))
 
 
 class LazyRoutes:
