@@ -46,7 +46,7 @@ async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, stan
         heard = await stand.fake.commands(stand.harbour, "status")
         assert "There are no messages in this channel yet" in await in_time(stand.clock, stand.fake.hears(heard))
         heard = await stand.fake.commands(stand.harbour, "stop", "all", user=stand.stranger)
-        assert "no access" in await in_time(stand.clock, stand.fake.hears(heard))
+        assert "You do not have access here." in await in_time(stand.clock, stand.fake.hears(heard))
     assert not stand.fake.said(stand.harbour)
 
 
