@@ -52,9 +52,9 @@ class Notices(msgspec.Struct, eq=False):
         """Post in the owner's most recent direct conversation, otherwise in an approver's. Does nothing if there is
         none that accepts posts."""
         id = f"{NOTICE}{self.clock.new_id()}"
-        found = await self.store.settings.get(*OWNER_IN)
-        if found and not await self._is_barred(ThreadId(found)):
-            await self.post(NewPost(id, ThreadId(found), text))
+        owner_thread = await self.store.settings.get(*OWNER_IN)
+        if owner_thread and not await self._is_barred(ThreadId(owner_thread)):
+            await self.post(NewPost(id, ThreadId(owner_thread), text))
             return
         for person in reversed(self.approvers()):  # owners come last
             platform, _, user = person.partition(":")
@@ -84,10 +84,10 @@ class Notices(msgspec.Struct, eq=False):
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
             await self.tell_owner(row.post.text)
             return
-        said = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
+        excerpt = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
         files = "".join(f"\n[file {Path(file).name}]" for file in (row.post.file, *row.post.album) if file)
         card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
-        await self.tell_owner(f"{what} {why}\n\n{said}{files}{card}".rstrip())
+        await self.tell_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:
         """Tell once that this home was restored from a backup."""
@@ -119,10 +119,12 @@ class Notices(msgspec.Struct, eq=False):
     async def past_outbox(self, text: str) -> None:
         """Notify the owner directly without the outbox, because the database is damaged or unavailable."""
         with contextlib.suppress(StoreError, PlatformError):
-            found = await self.store.settings.get(*OWNER_IN)
-            adapter = self.adapters.get(found.partition(":")[0]) if found else None
-            if found and adapter is not None:
-                await by_adapter(adapter.post(OutboundPost(ThreadId(found), f"{NOTICE}{self.clock.new_id()}", text)))
+            owner_thread = await self.store.settings.get(*OWNER_IN)
+            adapter = self.adapters.get(owner_thread.partition(":")[0]) if owner_thread else None
+            if owner_thread and adapter is not None:
+                await by_adapter(
+                    adapter.post(OutboundPost(ThreadId(owner_thread), f"{NOTICE}{self.clock.new_id()}", text))
+                )
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
         """Check once whether the bound channels still exist, and report missing ones in the log, the notes and to the

@@ -42,11 +42,11 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
     """
     draft = read_draft(home, environ, overrides)
 
-    def decode(kind: type, found: object) -> object:
+    def decode(kind: type, value: object) -> object:
         if kind is Secret:
-            return found if isinstance(found, Secret) else parse_secret(found, environ, home)
-        if isinstance(found, kind):
-            return found
+            return value if isinstance(value, Secret) else parse_secret(value, environ, home)
+        if isinstance(value, kind):
+            return value
         raise NotImplementedError(f"cannot read a {kind}")
 
     content: Table = {**draft.content, "home": home}
@@ -109,13 +109,13 @@ class Draft:
 
     def add(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set a key if it is not set."""
-        found: object = self.content
+        current: object = self.content
         for name in path:
-            table = as_table(found)
+            table = as_table(current)
             if table is None:
                 return
-            found = table.get(name)
-            if found is None:
+            current = table.get(name)
+            if current is None:
                 self.put(path, value, origin)
                 return
 

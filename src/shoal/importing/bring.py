@@ -377,9 +377,9 @@ class Bringing:
             self._tell("off", what, f"it is paused until `shoal triggers resume {identity or 'ID'}`.{destination}")
 
 
-def _titled(one: FoundAgent | FoundSkill) -> str:
+def _titled(item: FoundAgent | FoundSkill) -> str:
     """Return its name, with its original title if that differs."""
-    return one.name if one.title.isascii() else f"{one.name} ({one.title})"
+    return item.name if item.title.isascii() else f"{item.name} ({item.title})"
 
 
 def _pieces(entry: str) -> list[str]:
@@ -389,7 +389,7 @@ def _pieces(entry: str) -> list[str]:
     return [words[at : at + size] for at in range(0, len(words), size)]
 
 
-def _events(found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
+def _events(thread_found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
     """Yield the conversation as turns. Each begins with a person's message and ends with the last answer before the
     next."""
     events: list[Event] = []
@@ -403,18 +403,18 @@ def _events(found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Even
         if turn:
             note(at, TurnFinished("done" if answer else "aborted", answer, steps, tainted_by=source))
 
-    for number, message in enumerate(found.messages):
+    for number, message in enumerate(thread_found.messages):
         opens = message.role == "user" or not turn
         if opens:
-            close(found.messages[number - 1].at if number else message.at)
+            close(thread_found.messages[number - 1].at if number else message.at)
             digest = hashlib.sha256(f"{thread}\0{number}".encode()).digest()[:10]
             turn, answer, steps = TurnId(format_ulid(int(message.at.timestamp() * 1000), digest)), "", 0
             text = message.text if message.role == "user" else "(The agent wrote on its own.)"
             origin = "person" if message.role == "user" else "system"
             note(message.at, UserSaid(text, person, f"import:{number}", origin, direct=True, tainted_by=source))
-            note(message.at, TurnStarted(found.agent, ""))
+            note(message.at, TurnStarted(thread_found.agent, ""))
         if message.role == "assistant":
             note(message.at, AssistantSaid(message.text, tainted_by=source))
             answer, steps = message.text, steps + 1
-    close(found.messages[-1].at)
+    close(thread_found.messages[-1].at)
     return events

@@ -142,8 +142,10 @@ async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Jud
     """Set each file's trust to that of its author. The sender's own files follow the message."""
     return tuple(
         [
-            msgspec.structs.replace(one, author=await judge(thread, one.author)) if one.author is not None else one
-            for one in files
+            msgspec.structs.replace(attachment, author=await judge(thread, attachment.author))
+            if attachment.author is not None
+            else attachment
+            for attachment in files
         ]
     )
 

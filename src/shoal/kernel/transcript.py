@@ -91,19 +91,19 @@ class Transcript:
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
                 # events from elsewhere belong to the current turn, after the results of its running calls
-                said = _by(note.author, note.text)
+                note_text = _by(note.author, note.text)
                 if note.tainted_by and note.author.trusted:
-                    said = untrusted_block(note.tainted_by, said)
-                self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(said)))
+                    note_text = untrusted_block(note.tainted_by, note_text)
+                self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(note_text)))
                 if self._open is None:
                     self._put_notes()
             case UserSaid(origin="staged"):  # its turn shows the model only the results of its calls
                 self._context = ""
-            case UserSaid() as said:
-                if not said.backfill:
-                    self._asked_by = "" if said.author.trusted else said.author.id
+            case UserSaid() as note_text:
+                if not note_text.backfill:
+                    self._asked_by = "" if note_text.author.trusted else note_text.author.id
                 revised = [*self._revised, *self._effects.take()]
-                self._put(event, _user_message(said, self._context, revised))
+                self._put(event, _user_message(note_text, self._context, revised))
                 self._context, self._revised = "", []
             case Revised() as revised:
                 self._revised.append(revision_text(revised))
@@ -120,12 +120,12 @@ class Transcript:
                 self._effects.begin(accepted)
             case Failed() as failed:
                 self._effects.drop(failed)
-            case AssistantSaid() as said:
-                self._put(event, message := AssistantMessage(said.text, said.tool_calls, said.opaque))
-                if said.tool_calls:
+            case AssistantSaid() as note_text:
+                self._put(event, message := AssistantMessage(note_text.text, note_text.tool_calls, note_text.opaque))
+                if note_text.tool_calls:
                     self._open, self._calls_at = message, event.seq
-                elif said.stop == "max_tokens":
-                    asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
+                elif note_text.stop == "max_tokens":
+                    asked = CUT_OFF if note_text.text.strip() else CUT_OFF_BLANK
                     self.entries.append(TranscriptEntry(event.seq, event.turn, UserMessage(asked)))
             case ToolFinished() as result:
                 self._add_result(result)
@@ -269,16 +269,16 @@ _REFERS = {
 }
 
 
-def _reference(one: Reference) -> str:
+def _reference(reference: Reference) -> str:
     """Describe a referenced message, in an untrusted block if its author is not trusted."""
-    if one.own and one.author.trusted:
-        quote = one.text and f"You said: {one.text}"
-        return f"[{_REFERS[one.kind]}: {quote or 'a message of yours'}]"
-    author = one.author
-    quote = f"[{author.name}] {one.text}" if author.name else one.text
+    if reference.own and reference.author.trusted:
+        quote = reference.text and f"You said: {reference.text}"
+        return f"[{_REFERS[reference.kind]}: {quote or 'a message of yours'}]"
+    author = reference.author
+    quote = f"[{author.name}] {reference.text}" if author.name else reference.text
     if not author.trusted:
-        quote = untrusted_block(author.id or one.tainted_by, quote)
-    return f"[{_REFERS[one.kind]}:]\n{quote}"
+        quote = untrusted_block(author.id or reference.tainted_by, quote)
+    return f"[{_REFERS[reference.kind]}:]\n{quote}"
 
 
 def _restoration(restored: FilesRestored) -> str:
@@ -293,21 +293,21 @@ def _restoration(restored: FilesRestored) -> str:
     return f"{text}{names}. Read them again before you rely on what you know of them.]"
 
 
-def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
-    text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    by_caller = said.caller.tainted_by if said.caller is not None else ""
-    read = said.tainted_by or by_caller  # by the owner, or an agent for them
-    is_shown = any(item.tainted_by == read for item in (*said.refers_to, *said.attachments))
-    is_told = read and said.author.trusted and not is_shown
+def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessage:
+    text = data.text if data.said_at is None else f"({data.said_at:%Y-%m-%d %H:%M} UTC) {data.text}"
+    by_caller = data.caller.tainted_by if data.caller is not None else ""
+    read = data.tainted_by or by_caller  # by the owner, or an agent for them
+    is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
+    is_told = read and data.author.trusted and not is_shown
     before = [untrusted_block(read, "The following was written after this was read.")] if is_told else []
-    sender = Author(read, trusted=False) if is_told else said.author  # nor are the files known to be theirs
-    attached = (_describe(attachment, sender) for attachment in said.attachments)
-    parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]
+    sender = Author(read, trusted=False) if is_told else data.author  # nor are the files known to be theirs
+    attached = (_describe(attachment, sender) for attachment in data.attachments)
+    parts = [*revised, *before, *map(_reference, data.refers_to), _by(data.author, text), *attached]
     if context:
         parts.append(context)
     images = tuple(
         Image(attachment.shown or attachment.path, attachment.shown_type or attachment.media_type)
-        for attachment in said.attachments
+        for attachment in data.attachments
         if attachment.path and not attachment.error and (attachment.shown_type or attachment.media_type) in SHOWN_IMAGES
     )
     return UserMessage("\n\n".join(parts), images)

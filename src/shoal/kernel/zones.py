@@ -141,13 +141,13 @@ def _below_zoneinfo(path: str) -> str:
     return name.removeprefix("posix/").removeprefix("right/")
 
 
-def _by_content(content: bytes, said: str) -> str:
+def _by_content(content: bytes, expected: str) -> str:
     """Return the name of a copied zone file, preferring `said` if its current rule matches."""
     rule = content.rstrip(b"\n").rpartition(b"\n")[2]
     same_rule = ""
-    for name in (said, *sorted(_names())):
+    for name in (expected, *sorted(_names())):
         known = _content(name)
-        if known == content or (name == said and known.rstrip(b"\n").rpartition(b"\n")[2] == rule):
+        if known == content or (name == expected and known.rstrip(b"\n").rpartition(b"\n")[2] == rule):
             return name
         if not same_rule and known.rstrip(b"\n").endswith(b"\n" + rule):
             same_rule = name

@@ -34,9 +34,9 @@ def escaped_markdown(text: str) -> str:
     return _MARKDOWN_START.sub(_escape_start, escaped(_MARKDOWN, text))
 
 
-def _escape_start(found: re.Match[str]) -> str:
-    mark = found[2]
-    return f"{found[1]}{mark[:-1]}\\{mark[-1]}"
+def _escape_start(match: re.Match[str]) -> str:
+    mark = match[2]
+    return f"{match[1]}{mark[:-1]}\\{mark[-1]}"
 
 
 def bare_fence(content: str, info: str) -> str:

@@ -415,15 +415,15 @@ def _without_break(spans: list[Node]) -> list[Node]:
 
 
 def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
-    found: list[tuple[int, int]] = []
+    atoms: list[tuple[int, int]] = []
     for node in spans:
         size = len(node.text) if not node.children else len(plain_text(node.children))
         if node.kind in _ATOMS:
-            found.append((at, at + size))
+            atoms.append((at, at + size))
         else:
-            found += _atoms(node.children, at)
+            atoms += _atoms(node.children, at)
         at += size
-    return found
+    return atoms
 
 
 def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]) -> int:

@@ -377,8 +377,8 @@ class AnswerReader:
         if not has_content and self.unknown:
             return self._unknown_answer()
         if not self.stop and not ((self.complete or self.ended) and has_content):
-            told = f"The connection to {provider} ended before the answer was complete."
-            return ModelFailed("dropped", told, partial=text)
+            failure_text = f"The connection to {provider} ended before the answer was complete."
+            return ModelFailed("dropped", failure_text, partial=text)
         if self.stop == "refusal" and not text and not calls:
             return ModelFailed("content_filter", f"{provider} declined to answer under its content policy.")
         stop: StopReason = self.stop or "end"

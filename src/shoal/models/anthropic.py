@@ -315,9 +315,9 @@ class AnthropicReader(AnswerReader):
         if kept_block is not None:
             kept_block.chars += len(text)
 
-    def _keep(self, index: int, kept: _KeptBlock) -> None:
-        self._kept.append(kept)
-        self._kept_at[index] = kept
+    def _keep(self, index: int, block: _KeptBlock) -> None:
+        self._kept.append(block)
+        self._kept_at[index] = block
 
     def _count(self, usage: _AnthropicUsage | None) -> None:
         """Update the usage. Counts are cumulative, but a later event repeats only some of them or has zeros."""

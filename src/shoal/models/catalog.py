@@ -324,11 +324,11 @@ class Catalog:
         A new home then has models to choose from. An invalid key shows on the first query.
         """
         unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
-        found = {
+        shipped_now = {
             name: await asyncio.to_thread(shipped_models, provider.kind, provider.base_url)
             for name, provider in unknown
         }
-        shipped = {name: ModelListing(False, names) for name, names in found.items() if names}
+        shipped = {name: ModelListing(False, names) for name, names in shipped_now.items() if names}
         if shipped:
             self._listings = {**shipped, **self._listings}
             await self._write()

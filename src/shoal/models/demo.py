@@ -129,14 +129,14 @@ class DemoProvider:
             return AssistantMessage("\n".join((*lines, "", LABEL)))
         offered = (*request.tools, *request.further) if request.tool_choice == "auto" else ()
         tools = {spec.name: spec for spec in offered}
-        found = [call_for(intent, tools, self._clock.now()) for intent in intents]
+        tool_calls = [call_for(intent, tools, self._clock.now()) for intent in intents]
         calls = tuple(
             ToolCall(CallId(f"call_{self._clock.new_id()}"), name, arguments)
-            for name, arguments in (call for call in found if call is not None)
+            for name, arguments in (call for call in tool_calls if call is not None)
         )
         if not calls:
             return AssistantMessage(f"I understand, but I have no tool for that here.\n\n{LABEL}")
-        missing = [intent.kind for intent, call in zip(intents, found, strict=True) if call is None]
+        missing = [intent.kind for intent, call in zip(intents, tool_calls, strict=True) if call is None]
         return AssistantMessage(f"I have no tool to {missing[0]} here; I will do the rest." if missing else "", calls)
 
 
@@ -285,8 +285,8 @@ def understand(text: str) -> list[Intent]:
         return [Intent("run", {"command": fenced.group(1)})]
     held: list[str] = []
 
-    def hold(found: re.Match[str]) -> str:
-        held.append(next(group for group in found.groups() if group is not None))
+    def hold(match: re.Match[str]) -> str:
+        held.append(next(group for group in match.groups() if group is not None))
         return f"\x00{len(held) - 1}\x00"
 
     def released(value: str) -> str:

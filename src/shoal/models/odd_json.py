@@ -179,13 +179,15 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
         if names and isinstance(value, dict) and names.isdisjoint(cast("dict[str, object]", value)):
             return _ODD
         many = cast("list[object]", value if isinstance(value, list) else [value])
-        read = (_field(one, item, odd, path) for one in many)
+        read = (_field(element, item, odd, path) for element in many)
         return [item for item in read if item is not _ODD]
     if origin is dict:
         if not isinstance(value, dict):
             return _ODD
         item = get_args(hint)[1]
-        return {str(key): _read(one, item, odd, path) for key, one in cast("dict[object, object]", value).items()}
+        return {
+            str(key): _read(element, item, odd, path) for key, element in cast("dict[object, object]", value).items()
+        }
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _read_struct(value, hint, odd, path)
     return _read_scalar(value, hint)

@@ -520,8 +520,8 @@ class OpenAiResponses(_OpenAi):
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 items: list[bytes] = []
                 if opaque is not None and form.quirks.reasoning_items:
-                    kept = map(bytes, _items_decoder.decode(opaque.json))
-                    items.extend(item for item in kept if _encrypted_decoder.decode(item).encrypted_content)
+                    kept_items = map(bytes, _items_decoder.decode(opaque.json))
+                    items.extend(item for item in kept_items if _encrypted_decoder.decode(item).encrypted_content)
                 if text:
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")
@@ -599,10 +599,10 @@ class ResponsesReader(AnswerReader):
     def _take_item(self, raw: msgspec.Raw, index: int) -> None:
         item = self.part(raw, _OutputItem)
         match item.type:
-            case "reasoning" if (kept := bytes(raw).decode("utf-8", "replace")) not in self._reasoning:
+            case "reasoning" if (reasoning_item := bytes(raw).decode("utf-8", "replace")) not in self._reasoning:
                 if self.complete and self._reasoning:
                     return
-                self._reasoning.append(kept)
+                self._reasoning.append(reasoning_item)
                 if not self.thoughts:
                     for part in (*(item.summary or ()), *(item.content or ())):
                         self.think(part.text)

@@ -98,8 +98,8 @@ _REASONING = r"(?:reasoning_content|reasoning_details|\breasoning\b|\bthinking\b
 _TOOLS = r"(?:\btools?\b|tool[ _-](?:use|usage|call(?:s|ing)?|choice)|function[ _-]?call(?:s|ing)?|\bfunctions\b|工具)"
 
 
-def _either(one: str, other: str, gap: int = 60) -> str:
-    return rf"{one}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{one}"
+def _either(first: str, other: str, gap: int = 60) -> str:
+    return rf"{first}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{first}"
 
 
 _ABOUT_TOOL = lazy_re.compile(

@@ -144,16 +144,16 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
     return result
 
 
-def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str]:
+def _told(schema: "Mapping[str, Json]", narrowed: "Mapping[str, Json]") -> list[str]:
     words = [f"{name}: {_shown(schema[key])}." for key, name in _TOLD.items() if key in schema]
     choices, more = schema.get("enum"), schema.get("additionalProperties")
-    if isinstance(choices, list) and "enum" not in found and "anyOf" not in found:
+    if isinstance(choices, list) and "enum" not in narrowed and "anyOf" not in narrowed:
         words.append(f"One of: {', '.join(map(_shown, choices))}.")
     if isinstance(more, dict) and more:
         words.append(f"Other names with values such as {_shown(more)}.")
     words += ["No item twice."] if schema.get("uniqueItems") is True else []
     for key, label in (("minItems", "At least"), ("maxItems", "At most")):
-        if key in schema and key not in found and "anyOf" not in found:
+        if key in schema and key not in narrowed and "anyOf" not in narrowed:
             words.append(f"{label} {_shown(schema[key])} items.")
     return [word if len(word) <= WORDS_CHARS_MAX else f"{word[:WORDS_CHARS_MAX]}…" for word in words]
 

@@ -156,8 +156,8 @@ class GeminiSpeech(_EndpointSpeech):
         wanted = f"{TRANSCRIBE} It is in the language {self._language!r}." if self._language else TRANSCRIBE
         data = base64.b64encode(audio).decode()
         parts = [{"text": wanted}, {"inlineData": {"mimeType": media_type, "data": data}}]
-        said, usage = await self._generate({"contents": [{"role": "user", "parts": parts}]})
-        text = "".join(part.text for part in said if not part.thought)
+        transcript, usage = await self._generate({"contents": [{"role": "user", "parts": parts}]})
+        text = "".join(part.text for part in transcript if not part.thought)
         return Heard(text.strip(), seconds_of(audio), usage)
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
@@ -235,12 +235,12 @@ def samples_of(audio: bytes, rate: int) -> "array[float]":
     return samples
 
 
-def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:
+def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, str]:
     try:
         av = import_module("av")
     except ImportError as error:
-        if found:
-            return audio, found
+        if media_type:
+            return audio, media_type
         message = f"The speech model answered with audio of an unknown form. {how_to_add('voice')}"
         raise ProviderRefused(message) from error
     (codec, rate), target = _CODECS[form], io.BytesIO()

@@ -145,8 +145,8 @@ class GuardedFetcher:
         finally:
             await client.close()
         is_cut = len(body) > request.bytes_max
-        said = tuple(response.headers.items())
-        return Fetched(target.url, response.status, said, bytes(body[: request.bytes_max]), cut=is_cut)
+        header_items = tuple(response.headers.items())
+        return Fetched(target.url, response.status, header_items, bytes(body[: request.bytes_max]), cut=is_cut)
 
 
 def _upper(name: str) -> str:

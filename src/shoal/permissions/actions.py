@@ -234,10 +234,10 @@ class CommandPaths:
             for place in ("/",) if absolute else places or ():
                 filled = self._filled(text, place)
                 path = None if filled is None else os.path.join(place, filled)
-                found = None if path is None else self._matching(path)
-                if found is None:
+                matching = None if path is None else self._matching(path)
+                if matching is None:
                     return None
-                names += found
+                names += matching
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:

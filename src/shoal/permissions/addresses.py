@@ -102,8 +102,8 @@ class GivenAddresses(msgspec.Struct, frozen=True):
             case _:
                 return self
 
-    def _with(self, found: Iterator[str]) -> "GivenAddresses":
-        added = dict.fromkeys(found)
+    def _with(self, addresses: Iterator[str]) -> "GivenAddresses":
+        added = dict.fromkeys(addresses)
         if not added:
             return self
         words = {**{word: None for word in self.words if word not in added}, **added}

@@ -137,8 +137,12 @@ def _find(
             return place, dot if _is_git_dir(dot, _shared_dir(dot, to_host)) else None
         if os.path.lexists(dot):
             text = _text(dot).rstrip("\n")
-            found = to_host(os.path.join(place, text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
-            return place, found if found is not None and _is_git_dir(found, _shared_dir(found, to_host)) else None
+            git_folder = (
+                to_host(os.path.join(place, text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
+            )
+            return place, git_folder if git_folder is not None and _is_git_dir(
+                git_folder, _shared_dir(git_folder, to_host)
+            ) else None
         if place in ("", "/"):
             break
         place = os.path.dirname(place)

@@ -324,8 +324,8 @@ class _Compiler:
                 starts: list[Instruction] = []
                 for option in options:
                     start = onward
-                    for one in reversed(option):
-                        start = self.build(one, start)
+                    for part in reversed(option):
+                        start = self.build(part, start)
                     starts.append(start)
                 return starts[0] if len(starts) == 1 else self.step(None, *starts)
             case Repeat():

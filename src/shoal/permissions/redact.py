@@ -38,11 +38,11 @@ class Shape(msgspec.Struct, frozen=True):
     glimpse: str = ""
     spares: Callable[[str], bool] | None = None
 
-    def replaced(self, found: re.Match[str]) -> str:
+    def replaced(self, match: re.Match[str]) -> str:
         """Return the replacement of a match."""
-        keep = found["keep"] if "keep" in found.re.groupindex else ""
-        if self.spares is not None and self.spares(found[0][len(keep) :]):
-            return found[0]
+        keep = match["keep"] if "keep" in match.re.groupindex else ""
+        if self.spares is not None and self.spares(match[0][len(keep) :]):
+            return match[0]
         return f"{keep}[redacted:{self.kind}]"
 
 

@@ -385,10 +385,10 @@ async def save_attachment(
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as kept:  # next, confirm the message to the platform
-                kept.write(body)
-                kept.flush()
-                os.fsync(kept.fileno())
+            with path.open("wb") as target:  # next, confirm the message to the platform
+                target.write(body)
+                target.flush()
+                os.fsync(target.fileno())
 
         await asyncio.to_thread(write)
     except PlatformError as error:

@@ -212,9 +212,9 @@ class ModelSetup:
             if self._runtime.state != "stopped":
                 await self._models.refresh()
 
-    def _answered(self, model: str, said: str) -> ModelAnswered:
+    def _answered(self, model: str, answer: str) -> ModelAnswered:
         unpriced = lacks_price(self._config.current, self._models, model)
-        return ModelAnswered(model, said, f"{unpriced_note([model])} {PRICE_TODO}" if unpriced else "")
+        return ModelAnswered(model, answer, f"{unpriced_note([model])} {PRICE_TODO}" if unpriced else "")
 
     def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
         """What the file would say, and the secrets it would name. Raises InvalidInput."""

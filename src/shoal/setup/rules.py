@@ -100,8 +100,8 @@ def with_override(text: str, override: OverrideSettings) -> str:
 
 def without_override(text: str, override: OverrideSettings) -> str:
     """Return the text of shoal.toml without a set of rules. Raises Conflict if it does not exist, and CannotPlace."""
-    for number, one in reversed([*enumerate(_overrides(text))]):
-        if one == override:
+    for number, entry in reversed([*enumerate(_overrides(text))]):
+        if entry == override:
             return with_element(text, _OVERRIDES, number, None)
     raise Conflict(GONE)
 

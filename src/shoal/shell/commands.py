@@ -145,9 +145,9 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
 
 def unique(parts: list[Part]) -> list[Part]:
     """Remove duplicate parts."""
-    found: dict[tuple[object, ...], Part] = {}
+    by_key: dict[tuple[object, ...], Part] = {}
     for part in parts:
         target = "" if part.target is None else part.target.text
         place = part.operator, target, part.naming, part.moves, part.sure
-        found.setdefault((part.text, part.opaque, part.view, *place), part)
-    return list(found.values())
+        by_key.setdefault((part.text, part.opaque, part.view, *place), part)
+    return list(by_key.values())

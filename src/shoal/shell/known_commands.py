@@ -153,7 +153,7 @@ _CMAKE_SETTING = re.compile(
 
 
 @check("sed")
-def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _sed(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`sed`: all scripts must be plain; `-i` writes the files it reads."""
     operands = list(reading.operands)
     scripts = reading.values("-e", "--expression")
@@ -164,37 +164,37 @@ def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     if files or not scripts or not all(word.value is not None and sed_is_plain(word.value) for word in scripts):
         return opaque(words, runs=files)
     if reading.values("-i", "--in-place"):
-        return replace(found, harmless=False, reads=None)
+        return replace(effect, harmless=False, reads=None)
     if reading.has("-i", "--in-place"):
-        return replace(found, reads=tuple(operands), writes=tuple(operands))
-    return replace(found, reads=tuple(operands))
+        return replace(effect, reads=tuple(operands), writes=tuple(operands))
+    return replace(effect, reads=tuple(operands))
 
 
 @check("awk")
-def _awk(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _awk(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     files = reading.values("-f", "--file")
     program = reading.operands[0].value if reading.operands and not files else None
     if program is None or not awk_is_plain(program):
         return opaque(words, runs=files)
     data = tuple(word for word in reading.operands[1:] if not _AWK_ASSIGNMENT.match(word.begins))
-    return replace(found, reads=data)
+    return replace(effect, reads=data)
 
 
 @check("jq")
-def _jq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _jq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     script = reading.operands[0].value if reading.operands else ""
     is_plain = script is not None and not _JQ_READS_MORE.search(script) and not reading.has("-f", "--from-file")
-    return found if is_plain else replace(found, reads=None)
+    return effect if is_plain else replace(effect, reads=None)
 
 
 @check("yq")
-def _yq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _yq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     is_plain = all(word.value is not None and not _YQ_HIDES.search(word.value) for word in reading.operands[:2])
-    return found if is_plain else opaque(words)
+    return effect if is_plain else opaque(words)
 
 
 @check("git")
-def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`git`: settings on the command line must be inert, and a format must not verify signatures."""
     for name, _, word in reading.options:
         value = "" if word is None else word.value
@@ -209,13 +209,13 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     for place, word in zip(reading.places, reading.operands, strict=True):
         if _HELPER.match(word.begins):
             return opaque(words, place + 1)
-    reads = None if found.reads is None else (*found.reads, literal("."))
+    reads = None if effect.reads is None else (*effect.reads, literal("."))
     name = next((word.value or "" for word in words[1:] if word.value in PROGRAMS["git"].subs), "git")
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
-        found, reads = replace(found, harmless=False), None
+        effect, reads = replace(effect, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        found = replace(found, harmless=False)  # an editor reads its own settings
-    return replace(found, git=name, reads=reads)
+        effect = replace(effect, harmless=False)  # an editor reads its own settings
+    return replace(effect, git=name, reads=reads)
 
 
 _CHANGES_BRANCHES = frozenset(
@@ -227,72 +227,72 @@ _CHANGES_BRANCHES = frozenset(
 
 
 @check("git-config")
-def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`git config`: reading is harmless; writing is known for settings that run nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
-        return _git(words, reading, replace(found, harmless=True, reads=()))
+        return _git(words, reading, replace(effect, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
     if name is None or not INERT_GIT_KEYS.fullmatch(name.lower()):
         return opaque(words, 2)
-    return _git(words, reading, found)
+    return _git(words, reading, effect)
 
 
 @check("grep")
-def _grep(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _grep(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`grep -r` without a file searches the working directory."""
     recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
-    if recursive and found.reads is not None and len(reading.operands) < 2:
-        return replace(found, reads=(*found.reads, literal(".")))
-    return found
+    if recursive and effect.reads is not None and len(reading.operands) < 2:
+        return replace(effect, reads=(*effect.reads, literal(".")))
+    return effect
 
 
 @check("rg")
-def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _rg(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`rg --files` takes no pattern."""
-    if not reading.has("--files") or found.reads is None:
-        return found
-    return replace(found, reads=(*found.reads, *reading.operands))
+    if not reading.has("--files") or effect.reads is None:
+        return effect
+    return replace(effect, reads=(*effect.reads, *reading.operands))
 
 
 @check("strings")
-def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _strings(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`strings @FILE` reads options from the file, even in place of an option's value."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
-    return found if named else replace(found, reads=None)
+    return effect if named else replace(effect, reads=None)
 
 
 @check("tee")
-def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _tee(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`tee -a FILE` keeps the file's content and appends."""
-    return replace(found, reads=found.writes) if reading.has("-a", "--append") else found
+    return replace(effect, reads=effect.writes) if reading.has("-a", "--append") else effect
 
 
 @check("xxd")
-def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _xxd(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
     if reading.places and reading.places != list(range(reading.places[0], len(words))):
         return opaque(words)
-    return found if found.reads is None else replace(found, reads=(*found.reads, *found.writes))
+    return effect if effect.reads is None else replace(effect, reads=(*effect.reads, *effect.writes))
 
 
 @check("zcat")
-def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _zcat(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`zcat NAME` reads `NAME.gz` if NAME does not exist and has no such ending."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
-    return found if named else replace(found, reads=None)
+    return effect if named else replace(effect, reads=None)
 
 
 @check("unzip")
-def _unzip(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`unzip -l NAME` only lists. It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and expands patterns."""
     name = words[2].value if len(words) == 3 and words[1].value == "-l" else None
     if name is None or not re.fullmatch(r"(?!-)[\w ./-]+", name):
-        return found
+        return effect
     return replace(HARMLESS, reads=tuple(literal(f"{name}{ending}") for ending in ("", ".zip", ".ZIP")))
 
 
 @check("tar")
-def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _tar(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""
     first = words[1] if len(words) > 1 else literal("")
     for place, word in enumerate(words):
@@ -300,11 +300,11 @@ def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
             return opaque(words, place + 1)
     if not first.begins.startswith("-") and not (first.value and _TAR_LETTERS.fullmatch(first.value)):
         return opaque(words, 2)
-    return found
+    return effect
 
 
 @check("reading-call")
-def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _reading_call(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`gh api` and `curl`: known only with a method that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
@@ -314,39 +314,39 @@ def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Eff
     addresses = [*reading.operands, *reading.values("--url")]
     if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
         return opaque(words)
-    return found
+    return effect
 
 
 @check("go-run")
-def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _go_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`go run NAME@VERSION` downloads the program."""
-    return opaque(words) if any("@" in word.text for word in reading.operands) else found
+    return opaque(words) if any("@" in word.text for word in reading.operands) else effect
 
 
 @check("gs")
-def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _ghostscript(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`gs %pipe%COMMAND` runs the command."""
     named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
-    return found if named else opaque(words)
+    return effect if named else opaque(words)
 
 
 @check("cmake")
-def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`cmake -D NAME=VALUE`: known unless it names a program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
         return opaque(words)
-    return replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
+    return replace(effect, runs=(*effect.runs, literal("CMakeLists.txt")))
 
 
 @check("make")
-def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _make(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`make`: an assignment among its arguments could replace its shell."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or "=" in word.value:
             return opaque(words, place + 1)
-    if not found.runs:
-        return replace(found, runs=tuple(literal(name) for name in ("GNUmakefile", "makefile", "Makefile")))
-    return found
+    if not effect.runs:
+        return replace(effect, runs=tuple(literal(name) for name in ("GNUmakefile", "makefile", "Makefile")))
+    return effect
 
 
 _SCRIPTS = {
@@ -363,46 +363,46 @@ _SCRIPTS = {
 }
 
 
-def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """A program that runs commands from these files in the working directory."""
-    return replace(found, runs=(*found.runs, *map(literal, files)))
+    return replace(effect, runs=(*effect.runs, *map(literal, files)))
 
 
 CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.items()})
 
 
 @check("tox")
-def _tox(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _tox(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`tox exec` runs its arguments as a command, and `tox devenv` installs its arguments."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value in (None, "exec", "e", "devenv", "d"):
             return opaque(words, place + 1)
         if words[place - 1].value == "--":
             break
-    return _runs_files(("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg"), words, reading, found)
+    return _runs_files(("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg"), words, reading, effect)
 
 
 @check("npm-run")
-def _npm_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _npm_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`npm run env COMMAND` runs a command; other names are scripts of `package.json`."""
     if reading.operands and reading.operands[0].value in (None, "env"):
         return opaque(words, reading.places[0] + 1)
-    return _runs_files(_SCRIPTS["package.json"], words, reading, found)
+    return _runs_files(_SCRIPTS["package.json"], words, reading, effect)
 
 
 @check("dotnet")
-def _dotnet(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _dotnet(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`dotnet build /p:PreBuildEvent=COMMAND` sets a build property, which may be a command."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or (word.value.startswith("/") and ":" in word.value):
             return opaque(words, place + 1)
-    return found
+    return effect
 
 
 @check("uniq")
-def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+def _uniq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     """`uniq +N` is an old option, so the next file is read and not written."""
-    return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else found
+    return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else effect
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

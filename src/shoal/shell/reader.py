@@ -450,7 +450,7 @@ class ShellReader:
         taken = self._script(script)
         if taken is None:
             hidden = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
-            return [hidden if one is part else one for one in parts]
+            return [hidden if piece is part else piece for piece in parts]
         # It starts in the command's directory and has its own variables. Later commands are not affected by its
         # directory changes, but assuming so is safe.
         self.variables.update(dict.fromkeys(taken.variables))

@@ -307,10 +307,10 @@ class WordReader:
         return stop
 
 
-def _ansi_char(found: re.Match[str]) -> str:
+def _ansi_char(match: re.Match[str]) -> str:
     """Decode an escape in `$'…'`."""
-    letter, itself, byte, short, long, octal = found.groups()
-    if not any(found.groups()):
+    letter, itself, byte, short, long, octal = match.groups()
+    if not any(match.groups()):
         raise Unreadable("an unknown escape")
     if letter:
         return _ANSI[letter]
@@ -507,20 +507,20 @@ def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
     """Expand the braces of words, which the shell does first. Returns None without braces, or if unknown."""
     if not any(piece.kind == "brace" for word in words for piece in word.pieces):
         return None
-    found: list[Word] = []
+    expanded: list[Word] = []
     for word in words:
         for alternative in _braces(word.pieces, bare=word.bare) if word.pieces else [[Piece("text", word.text)]]:
-            if alternative is None or len(found) > ALTERNATIVES_MAX:
+            if alternative is None or len(expanded) > ALTERNATIVES_MAX:
                 return None
             if not word.pieces:
-                found.append(word)
+                expanded.append(word)
             elif all(piece.kind == "text" for piece in alternative):
                 text = "".join(piece.text for piece in alternative)
-                found.append(Word(quote(text), text, text))
+                expanded.append(Word(quote(text), text, text))
             else:
                 shown = "".join(f"${piece.text}" if piece.kind == "variable" else piece.text for piece in alternative)
-                found.append(Word(shown, None, word.begins, word.splits))
-    return found
+                expanded.append(Word(shown, None, word.begins, word.splits))
+    return expanded
 
 
 def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:

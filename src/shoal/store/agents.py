@@ -112,10 +112,10 @@ def _work(row: Row) -> Work:
     )
 
 
-def user_said(said: Value) -> UserSaid | None:
+def user_said(value: Value) -> UserSaid | None:
     """Return the message that began a turn, if it was a readable message."""
     try:
-        data = decode_data(UserSaid.type, text(said)) if said is not None else None
+        data = decode_data(UserSaid.type, text(value)) if value is not None else None
     except (*UNREADABLE, StoreNewer):
         return None
     return data if isinstance(data, UserSaid) else None

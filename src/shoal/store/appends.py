@@ -28,9 +28,9 @@ SEQ_END = 2**62
 """Higher than every event number."""
 
 
-def title_of(said: str) -> str:
+def title_of(text_said: str) -> str:
     """Return the title that lists show for a thread that began with this text."""
-    return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
+    return " ".join(text_said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
 def event(thread: ThreadId, row: Row) -> Event:
@@ -64,8 +64,8 @@ def append(
     for data in events:
         if isinstance(data, ToolFinished) and data.artifact:
             row = {"thread": thread, "turn": turn, "call_id": data.call_id, "tool": data.name}
-            kept = {"digest": data.artifact, "size_bytes": data.artifact_bytes, "tainted_by": data.tainted_by}
-            yield from query("artifact_insert", **row, **kept, now=now)
+            artifact_row = {"digest": data.artifact, "size_bytes": data.artifact_bytes, "tainted_by": data.tainted_by}
+            yield from query("artifact_insert", **row, **artifact_row, now=now)
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
     windows = any(isinstance(data, Cleared | Compacted) for data in events)
     asked = Query(reserve, {**params, "types": [data.type for data in events]})

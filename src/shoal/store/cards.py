@@ -85,8 +85,8 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
     return f"{fenced(cut, '')}\n\n{WHOLE.format(id=approval, place=place)}"
 
 
-def _empty_lines(found: re.Match[str]) -> str:
-    lines = found[0].count("\n") - 1
+def _empty_lines(match: re.Match[str]) -> str:
+    lines = match[0].count("\n") - 1
     return f"\n⟨{lines} empty lines⟩\n"
 
 

@@ -68,7 +68,7 @@ class Outbox(StorePart):
         until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
             yield from query("outbox_extend", id=post, claimed_until=until)
-        found: list[OutboxRow] = []
+        claimed: list[OutboxRow] = []
         for platform in platforms:
             rows = yield from query(
                 "outbox_claim", platform=platform, now=at, claimed_until=until, latest=latest, limit=limit
@@ -76,10 +76,10 @@ class Outbox(StorePart):
             posts = readable(_outbox_row, [row[1:] for row in sorted(rows, key=lambda row: number(row[0]))])
             for id, claims in {(row[1], row[-1]) for row in rows} - {(post.id, post.claims) for post in posts}:
                 yield from query("outbox_fail", id=id, claims=claims, error=CANNOT_BE_READ)
-            found += posts
-        for row in found:
+            claimed += posts
+        for row in claimed:
             yield from _overtake(row)
-        return found
+        return claimed
 
     async def release(self, platform: str) -> None:
         """Make the claims of a platform's former sender due at once. They are returned with `maybe_sent`.

@@ -193,5 +193,5 @@ def download(store: S3Store, name: str, path: Path) -> None:
             file.write(chunk)
 
 
-def _age_seconds(found: "ObjectMeta") -> float:
-    return (datetime.now(UTC) - found["last_modified"]).total_seconds()
+def _age_seconds(meta: "ObjectMeta") -> float:
+    return (datetime.now(UTC) - meta["last_modified"]).total_seconds()

@@ -106,11 +106,11 @@ def _place(within: str) -> str:
     return f"x{blake2b(within.encode(), digest_size=8).hexdigest()}"
 
 
-def spread(said: str | None) -> str:
+def spread(spoken: str | None) -> str:
     """Return the text with spaces around each character of a script without spaces."""
-    if said is None or said.isascii() or not any(map(_is_unspaced, set(said))):
-        return said or ""
-    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", said)  # compiling takes 3 ms, so it happens on first use
+    if spoken is None or spoken.isascii() or not any(map(_is_unspaced, set(spoken))):
+        return spoken or ""
+    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", spoken)  # compiling takes 3 ms, so it happens on first use
 
 
 def _is_unspaced(character: str) -> bool:

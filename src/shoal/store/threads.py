@@ -129,26 +129,26 @@ class ThreadStore(StorePart):
         """Delete a thread and its subagents' threads. Raises NotFound, and Conflict while one is active."""
         tree = yield from _at_rest(thread)
         digest, events = hashlib.sha256(), 0
-        for one in tree:
-            found = yield from query("search_of_thread", thread=one, places=f"places : {places(one).split()[1]}")
+        for member in tree:
+            found = yield from query("search_of_thread", thread=member, places=f"places : {places(member).split()[1]}")
             indexed = {number(row[1]): number(row[0]) for row in found}
             after = 0
             while rows := (
-                yield from query("events_range", thread=one, after=after, before=SEQ_END, limit=EVENTS_AT_ONCE)
+                yield from query("events_range", thread=member, after=after, before=SEQ_END, limit=EVENTS_AT_ONCE)
             ):
                 for row in rows:
                     after, events = number(row[0]), events + 1
                     seq, turn, kind, moment, body = row
-                    digest.update(f"{one}\t{seq}\t{turn}\t{kind}\t{moment}\t{body}\n".encode())
+                    digest.update(f"{member}\t{seq}\t{turn}\t{kind}\t{moment}\t{body}\n".encode())
                     if after in indexed:
-                        data = event(one, row).data
+                        data = event(member, row).data
                         assert isinstance(data, UserSaid | Steered | AssistantSaid)
                         row_id, words = indexed[after], data.text.replace("\0", " ")
-                        yield from query("search_delete", id=row_id, said=words, places=one, thread=one)
+                        yield from query("search_delete", id=row_id, said=words, places=member, thread=member)
             for name in queries():
                 if name.endswith(_DELETES_THREAD):
-                    yield from query(name, thread=one)
-            yield from query("thread_delete", thread=one)
+                    yield from query(name, thread=member)
+            yield from query("thread_delete", thread=member)
         deleted = DeletedThread(len(tree), events, digest.hexdigest())
         detail = f"threads: {len(tree)}, events: {events}, sha256 {deleted.digest}"
         entry = AuditEntry("thread", "thread:delete", "allow", user=by, detail=detail, token=token)

@@ -121,8 +121,8 @@ class FakeChat:
         assert self.inbox is not None
         key = self._clock.new_id()
         place = make_thread_id(self.platform, channel, key)
-        found = await self.inbox.thread_of(f"{place.rpartition(':')[0]}:", answers) if answers else None
-        thread = found or place
+        thread_id = await self.inbox.thread_of(f"{place.rpartition(':')[0]}:", answers) if answers else None
+        thread = thread_id or place
         prompt = Prompt(
             thread,
             key,
@@ -131,7 +131,7 @@ class FakeChat:
             self._clock.now(),
             reply_to=answers,
             message_id=key,
-            joins=found is not None,
+            joins=thread_id is not None,
         )
         receipt = await submit(prompt, self.inbox)
         if receipt:

@@ -248,23 +248,25 @@ class AccessGate:
             await self._store.settings.drop(ONCE, once, at)
             raise
 
-    async def _judged(self, thread: ThreadId, one: Reference) -> Reference:
+    async def _judged(self, thread: ThreadId, reference: Reference) -> Reference:
         """Return the quoted content of a message, trusted as its author is. An answer of the agent is taken from the
         journal: trusted if it was given without untrusted content, untrusted if not, and left out otherwise."""
-        if not one.own:
-            return msgspec.structs.replace(one, author=await self._admissions.judge(thread, one.author))
+        if not reference.own:
+            return msgspec.structs.replace(reference, author=await self._admissions.judge(thread, reference.author))
         text, trusted = "", True
-        thread_found = await self.thread_of(channel_of(thread), one.message_id) if one.message_id else None
-        post = await self._store.outbox.post_of(thread_found, one.message_id) if thread_found is not None else ""
+        thread_found = await self.thread_of(channel_of(thread), reference.message_id) if reference.message_id else None
+        post = await self._store.outbox.post_of(thread_found, reference.message_id) if thread_found is not None else ""
         turn = turn_of_reply(post) or turn_of_preview(post)
         info = await self._store.journal.thread(thread_found) if thread_found is not None and turn else None
         if thread_found is not None and info is not None:
             events = await self._store.journal.events(thread_found, max(0, info.last_seq - OWN_EVENTS_MAX))
             for event in reversed(events):
                 if event.turn == turn and isinstance(event.data, AssistantSaid) and event.data.text:
-                    text, trusted = one.text or event.data.text, not event.data.tainted_by
+                    text, trusted = reference.text or event.data.text, not event.data.tainted_by
                     break
-        return msgspec.structs.replace(one, text=text, author=msgspec.structs.replace(one.author, trusted=trusted))
+        return msgspec.structs.replace(
+            reference, text=text, author=msgspec.structs.replace(reference.author, trusted=trusted)
+        )
 
     def _may_go_on(self, user: str) -> bool:
         now = self._clock.monotonic()

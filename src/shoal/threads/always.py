@@ -133,5 +133,5 @@ class AlwaysAllow:
         return self.rules
 
 
-def _is_same(one: StandingRule, other: StandingRule) -> bool:
-    return (one.allow, one.agent, one.users, one.channel) == (other.allow, other.agent, other.users, other.channel)
+def _is_same(rule: StandingRule, other: StandingRule) -> bool:
+    return (rule.allow, rule.agent, rule.users, rule.channel) == (other.allow, other.agent, other.users, other.channel)

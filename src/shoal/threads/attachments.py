@@ -245,18 +245,18 @@ class Attachments:
         )
 
 
-def specific_media_type(claimed: str, found: str) -> str:
+def specific_media_type(claimed: str, detected: str) -> str:
     """Use the sender's media type only within the family that the bytes show. A video container may hold sound."""
     family = claimed.partition("/")[0]
-    if found == "text/plain":
+    if detected == "text/plain":
         fits = family == "text" or (family == "application" and claimed not in _BINARY)
-    elif found == "application/octet-stream":
+    elif detected == "application/octet-stream":
         fits = family in ("application", "audio", "video", "font")
-    elif found.startswith("video/"):
-        fits = claimed == found.replace("video/", "audio/")
+    elif detected.startswith("video/"):
+        fits = claimed == detected.replace("video/", "audio/")
     else:
-        fits = found == "application/zip" and claimed.startswith("application/vnd.")
-    return claimed if fits else found
+        fits = detected == "application/zip" and claimed.startswith("application/vnd.")
+    return claimed if fits else detected
 
 
 def _failed(attachment: Attachment, why: str) -> Attachment:

@@ -60,14 +60,16 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # the platform knows the author; only the rules say whether to trust them
             judged: list[Prompt] = []  # the agent's own quoted text is left out
-            for one in missed:
-                author = await self.judge(thread, one.author)
-                others = [other for other in bounded(one.refers_to) if not other.own]
+            for missed_message in missed:
+                author = await self.judge(thread, missed_message.author)
+                others = [other for other in bounded(missed_message.refers_to) if not other.own]
                 refers_to = [
                     msgspec.structs.replace(other, author=await self.judge(thread, other.author)) for other in others
                 ]
-                files = await judged_files(thread, one.attachments, self.judge)
+                files = await judged_files(thread, missed_message.attachments, self.judge)
                 judged.append(
-                    msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to), attachments=files)
+                    msgspec.structs.replace(
+                        missed_message, author=author, refers_to=tuple(refers_to), attachments=files
+                    )
                 )
             await view.backfill(judged)

@@ -415,22 +415,22 @@ class CommandRouter:
         answer = _answer(asked)
         return await self._decide_among(asked, answer, await self._store.approvals.meant(asked.thread, answer.approval))
 
-    async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, meant: Sequence[Approval]) -> str:
-        if not meant:
+    async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, approvals: Sequence[Approval]) -> str:
+        if not approvals:
             named = f" {asked.argument[:40]}" if asked.argument else ""
             return f"No request{named} is waiting here. `shoal approvals list` shows those of all conversations."
-        if len({approval.item.card or approval.id for approval in meant}) > 1:
+        if len({approval.item.card or approval.id for approval in approvals}) > 1:
             lines = [
                 f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
-                for card, approval in {approval.item.card or approval.id: approval for approval in meant}.items()
+                for card, approval in {approval.item.card or approval.id: approval for approval in approvals}.items()
             ]
             return _listed(["Several requests are waiting here. Choose one:", *lines], "")
         if answer.scope == "always":
-            named = meant[0].item.card or meant[0].id
+            named = approvals[0].item.card or approvals[0].id
             return await self._always.always(named, asked.asker, answer.numbers, or_thread=True)
-        if (card := meant[0].item.card) and (len(meant) > 1 or answer.numbers or meant[0].item.total == 1):
+        if (card := approvals[0].item.card) and (len(approvals) > 1 or answer.numbers or approvals[0].item.total == 1):
             return await self._orchestrator.decide_card(card, answer.allow, asked.asker, answer.numbers)
-        await self._orchestrator.decide(meant[0].id, answer.allow, asked.asker)
+        await self._orchestrator.decide(approvals[0].id, answer.allow, asked.asker)
         return "Allowed." if answer.allow else "Denied."
 
     async def context(self, asked: CommandRequest) -> str:

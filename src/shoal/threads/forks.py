@@ -67,7 +67,9 @@ class Forks(msgspec.Struct, eq=False):
                 data = relocated(event.data, copied)
                 if isinstance(data, UserSaid) and data is not event.data:
                     known = [(attachment, attachment.inside.replace(theirs, ours)) for attachment in data.attachments]
-                    files_told = tuple(msgspec.structs.replace(one, inside=inside) for one, inside in known)
+                    files_told = tuple(
+                        msgspec.structs.replace(known_file, inside=inside) for known_file, inside in known
+                    )
                     data = msgspec.structs.replace(data, attachments=files_told)
                 if data is not event.data:
                     moved[event.seq] = data

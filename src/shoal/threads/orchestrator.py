@@ -153,7 +153,10 @@ class Orchestrator:
                 if refers_to or prompt.attachments:  # an untrusted person's words taint as if they had been fetched
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
                     if prompt.tainted_by:  # the authors of these words and files are not known separately
-                        files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
+                        files = tuple(
+                            msgspec.structs.replace(attachment, author=attachment.author or unknown)
+                            for attachment in files
+                        )
                     read = next((item.tainted_by for item in (*refers_to, *files) if item.tainted_by), "")
                     prompt = msgspec.structs.replace(
                         prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
@@ -283,7 +286,9 @@ class Orchestrator:
         of_turn = [event for event in events if turn and event.turn == turn]
         for event in of_turn:
             if isinstance(event.data, UserSaid):
-                if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
+                if not seq and any(
+                    later_event.seq > event.seq and isinstance(later_event.data, Cleared) for later_event in events
+                ):
                     raise InvalidInput("Nothing has been answered since the conversation was cleared.")
                 data, ids = event.data, (event.data.message_id, *event.data.joined)
                 since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
@@ -536,11 +541,13 @@ class Orchestrator:
         self.services.senders.poke(place)
         return CHOOSING
 
-    async def _refused(self, found: Approval, by: Asker, why: str) -> None:
+    async def _refused(self, approval: Approval, by: Asker, why: str) -> None:
         """Record in the thread's audit chain a decision that does not count."""
-        action = f"{found.tool} {found.digest}"
-        entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why, token=by.token)
-        await self._store.audit.record(found.thread, [entry])
+        action = f"{approval.tool} {approval.digest}"
+        entry = AuditEntry(
+            "approval", action, "refused", user=by.identity, turn=approval.turn, detail=why, token=by.token
+        )
+        await self._store.audit.record(approval.thread, [entry])
 
     async def expire_approvals(self) -> None:
         for settlement in await self._store.approvals.expire():

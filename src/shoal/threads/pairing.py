@@ -98,10 +98,10 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
 
-        def wait(found: PairingList) -> PairingList | None:
-            if len(found.waiting) >= WAITING_MAX or any(request.user == author.id for request in found.waiting):
+        def wait(roster: PairingList) -> PairingList | None:
+            if len(roster.waiting) >= WAITING_MAX or any(request.user == author.id for request in roster.waiting):
                 return None
-            return PairingList(found.paired, (*found.waiting, request))
+            return PairingList(roster.paired, (*roster.waiting, request))
 
         try:
             return code if await self._change(platform, wait) else ""
@@ -118,19 +118,19 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
         user = ""
 
-        def let_in(found: PairingList) -> PairingList | None:
+        def let_in(roster: PairingList) -> PairingList | None:
             nonlocal user
             request = next(
-                (request_waiting for request_waiting in found.waiting if is_code(code, request_waiting.digest)), None
+                (request_waiting for request_waiting in roster.waiting if is_code(code, request_waiting.digest)), None
             )
             if request is None:
                 return None
             user = request.user
-            others = tuple(person_paired for person_paired in found.paired if person_paired.user != user)
+            others = tuple(person_paired for person_paired in roster.paired if person_paired.user != user)
             if len(others) >= PAIRED_MAX:
                 raise Conflict(f"{PAIRED_MAX} people already have access by code. Add a role to `allow` instead.")
             person = PairedPerson(user, request.name, by, self.clock.now())
-            return PairingList((*others, person), tuple(request for request in found.waiting if request.user != user))
+            return PairingList((*others, person), tuple(request for request in roster.waiting if request.user != user))
 
         for platform in platforms:
             if await self._change(platform, let_in):
@@ -141,9 +141,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     async def remove(self, platform: str, user: str, by: str) -> None:
         """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
 
-        def shut_out(found: PairingList) -> PairingList | None:
-            left = tuple(person for person in found.paired if person.user != user)
-            return PairingList(left, found.waiting) if len(left) < len(found.paired) else None
+        def shut_out(roster: PairingList) -> PairingList | None:
+            left = tuple(person for person in roster.paired if person.user != user)
+            return PairingList(left, roster.waiting) if len(left) < len(roster.paired) else None
 
         if not await self._change(platform, shut_out):
             raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows who has.")

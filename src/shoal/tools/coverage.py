@@ -162,27 +162,27 @@ class ContentReader:
         more = len(uncovered) - CHANGES_SHOWN_MAX
         return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
-    def digest(self, file: int, found: os.stat_result) -> str:
+    def digest(self, file: int, status: os.stat_result) -> str:
         """Return the SHA-256 (hex) of an open file, cached by what `stat` reports. Raises OSError."""
-        key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         with self._lock:
             if known := self._digests.get(key, ""):
                 self._digests.move_to_end(key)
                 return known
         with open(file, "rb", buffering=0, closefd=False) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        if os.stat(file).st_ctime_ns == found.st_ctime_ns < time.time_ns() - SETTLED_NS:
+        if os.stat(file).st_ctime_ns == status.st_ctime_ns < time.time_ns() - SETTLED_NS:
             with self._lock:
                 _keep(self._digests, key, digest, DIGESTS_KEPT_MAX)
         return digest
 
 
-def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
+def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
     """Store it as the most recently used, and drop the least recently used."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > entries_max:
-        kept.popitem(last=False)
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > entries_max:
+        cache.popitem(last=False)
 
 
 class _Look:
@@ -322,7 +322,7 @@ class _Look:
                 yield (below, *self._value(folder, entry, below))
 
     def _add_code(
-        self, folder: int, path: str, named: Collection[str], found: dict[str, str], *, in_git: bool, whole: bool
+        self, folder: int, path: str, named: Collection[str], folders: dict[str, str], *, in_git: bool, whole: bool
     ) -> None:
         for entry, below in _entries(folder, f"{path}/"):
             if below in named or (in_git and entry.name in _GIT_DATA):
@@ -330,7 +330,7 @@ class _Look:
             if entry.is_dir(follow_symlinks=False):
                 within_git, is_said = entry.name == ".git" or in_git, whole or entry.name in self._said
                 with _entered(folder, entry.name, below) as inner:
-                    self._add_code(inner, below, named, found, in_git=within_git, whole=is_said)
+                    self._add_code(inner, below, named, folders, in_git=within_git, whole=is_said)
             elif (  # a part that does not name all that it runs may run these
                 whole
                 or entry.is_symlink()
@@ -339,8 +339,8 @@ class _Look:
                 or entry.name in self._said
                 or entry.stat(follow_symlinks=False).st_mode & 0o111
             ):
-                _, found[below] = self._value(folder, entry, below)
-                if len(found) > self._reader.files_max:
+                _, folders[below] = self._value(folder, entry, below)
+                if len(folders) > self._reader.files_max:
                     raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:

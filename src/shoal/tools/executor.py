@@ -459,12 +459,12 @@ class Executor:
             stack.callback(live.close)
             await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
-                kept = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
+                kept_files = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
                 audience_person = context.purpose.audience.person
-                person = audience_person if kept.person is None and traits.for_person else kept.person
+                person = audience_person if kept_files.person is None and traits.for_person else kept_files.person
                 # Names that others' prompts may contain reveal nothing of a private conversation.
                 source = PRIVATE if steered_by and audience_person and person is None else steered_by
-                amending = self._prompt_files.amending(kept.files, source, CALL_SECONDS_MAX, person or "")
+                amending = self._prompt_files.amending(kept_files.files, source, CALL_SECONDS_MAX, person or "")
                 await stack.enter_async_context(amending)
             try:
                 async with asyncio.timeout(CALL_SECONDS_MAX):
@@ -494,14 +494,14 @@ class Executor:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
         return replace(output, tainted_by=output.tainted_by or read)
 
-    async def _behind(self, said: ToolOutput | ToolError, context: CallContext) -> str:
+    async def _behind(self, outcome: ToolOutput | ToolError, context: CallContext) -> str:
         """Return the taint of a text: its own source, or the mark of a file that it quotes. Raises StoreError."""
-        if said.tainted_by or not said.quotes:
-            return said.tainted_by
+        if outcome.tainted_by or not outcome.quotes:
+            return outcome.tainted_by
         person = context.purpose.audience.person
         in_mounts = await self._marked.sources([mount.host for mount in context.mounts], person)
         in_home = await self._prompt_files.sources(person)
-        quotes = ((path.name, in_mounts(path) or in_home(path)) for path in said.quotes)
+        quotes = ((path.name, in_mounts(path) or in_home(path)) for path in outcome.quotes)
         return next((written_after(name, source) for name, source in quotes if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:

@@ -140,8 +140,10 @@ class Jail:
             same = [name]
             if not os.path.lexists(place.mount.host.joinpath(*parts, name)):
                 names = self._names(place, tuple(parts))
-                same = [one for one in names if _plain(one) == _plain(name)]
-                same = same or [one for one in names if _plain(one).casefold() == _plain(name).casefold()]
+                same = [candidate for candidate in names if _plain(candidate) == _plain(name)]
+                same = same or [
+                    candidate for candidate in names if _plain(candidate).casefold() == _plain(name).casefold()
+                ]
             if len(same) != 1:
                 return None
             parts += same
@@ -310,13 +312,13 @@ def _plain(name: str) -> str:
     return " ".join(plain_text(name.replace("\\ ", " ")).split())
 
 
-def _require_file(found: os.stat_result, place: MountedPath) -> int:
+def _require_file(status: os.stat_result, place: MountedPath) -> int:
     """Return the size of a regular file. Raises ToolError for anything else."""
-    if stat.S_ISREG(found.st_mode):
-        return found.st_size
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    raise ToolError(f"{place.shown} is {_kind(found.st_mode)}, not a file.")
+    raise ToolError(f"{place.shown} is {_kind(status.st_mode)}, not a file.")
 
 
 _KINDS = {

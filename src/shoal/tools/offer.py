@@ -121,12 +121,12 @@ def more_tools(
     specs = context.tools()
 
     async def work() -> ToolOutput:
-        found: list[ToolSpec] = []
+        matching: list[ToolSpec] = []
         for spec in fitting(query, specs)[:FOUND_MAX]:
-            if not found or size_of([*found, spec]) <= FOUND_CHARS_MAX:
-                found.append(spec)
-        if found:
-            return ToolOutput(f"Found: {', '.join(spec.name for spec in found)}.", found=tuple(found))
+            if not matching or size_of([*matching, spec]) <= FOUND_CHARS_MAX:
+                matching.append(spec)
+        if matching:
+            return ToolOutput(f"Found: {', '.join(spec.name for spec in matching)}.", found=tuple(matching))
         return ToolOutput(f"No tool matches. {_named(specs)}")
 
     return planned(MORE_TOOLS, query, work, f"look for tools: {query}", find=query)

@@ -56,8 +56,8 @@ def visible(text: str) -> str:
     if _CONTROL.search(text) is None:
         return text
 
-    def escaped(found: re.Match[str]) -> str:
-        code = ord(found.group())
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match.group())
         return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
 
     return _CONTROL.sub(escaped, text.replace("\r\n", "\n"))

@@ -58,7 +58,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
     def ended(self, span: Span, at: int) -> "Marks":
         """Shorten a span that ended early. Unchanged if it was merged with others in the meantime."""
         sooner = msgspec.structs.replace(span, ended=at)
-        return Marks(tuple([sooner if one == span else one for one in self.spans]))
+        return Marks(tuple([sooner if each == span else each for each in self.spans]))
 
     def within(self, changed: Iterable[int], settled: int) -> "Marks":
         """Return only the spans that contain one of these changes, and those that ended after `settled`."""

@@ -181,19 +181,19 @@ def plan_compaction(
 def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     """Return the request for the summary, without tools. If it is too long, only the newest part is sent."""
     earlier = _BLOCK.sub("", plan.earlier).strip()
-    told: list[str] = []
+    texts: list[str] = []
     for message in plan.messages:
         match message:
             case UserMessage(text=text):
-                told.append(f"[person] {text}")
+                texts.append(f"[person] {text}")
             case AssistantMessage(text=text, tool_calls=calls):
                 lines = [f"[agent] {text}"] if text else []
                 lines += [f"[agent calls {call.name}] {cut_middle(call.arguments, RESULT_CHARS_MAX)}" for call in calls]
-                told.append("\n".join(lines))
+                texts.append("\n".join(lines))
             case ToolMessage(name=name, text=text, is_error=is_error):
                 what = "failed" if is_error else "returned"
-                told.append(f"[{name} {what}] {cut_middle(text, RESULT_CHARS_MAX)}")
-    conversation = "\n\n".join(told).replace("</conversation", "‹/conversation")
+                texts.append(f"[{name} {what}] {cut_middle(text, RESULT_CHARS_MAX)}")
+    conversation = "\n\n".join(texts).replace("</conversation", "‹/conversation")
     bytes_max = max(1000, int(room.total * REQUEST_BYTES_A_UNIT) - len(earlier.encode()) - len(_SYSTEM))
     data = conversation.encode("utf-8", "replace")
     if len(data) > bytes_max:
@@ -231,10 +231,10 @@ def files_touched(plan: Plan, traits: TraitsByName) -> tuple[tuple[str, ...], tu
             continue
         target = read if use == "read" else changed
         try:
-            found = msgspec.json.decode(call.arguments, type=_Path)
+            named = msgspec.json.decode(call.arguments, type=_Path)
         except UNREADABLE:
             continue
-        path = found.path or found.file_path
+        path = named.path or named.file_path
         if path and "\n" not in path and "<" not in path:
             target.pop(path, None)
             target[path] = None

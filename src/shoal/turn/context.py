@@ -132,7 +132,7 @@ class TurnOpening(msgspec.Struct, frozen=True):
     @property
     def prompts(self) -> tuple[tuple[str, bytes], ...]:
         """Return the new prompts, to be stored by their digests."""
-        return (*((one.digest, encode_prompt(one)) for one in self.new), *self.described)
+        return (*((prompt.digest, encode_prompt(prompt)) for prompt in self.new), *self.described)
 
 
 class ContextBuilder:
@@ -199,12 +199,17 @@ class ContextBuilder:
                 for work in works
                 if work.thread != view.thread
             ],
-            activities=[(one.title, await one.for_prompt(agent.name, within, ACTIVITY_MAX)) for one in self.activities],
+            activities=[
+                (activity.title, await activity.for_prompt(agent.name, within, ACTIVITY_MAX))
+                for activity in self.activities
+            ],
             spend_left=await self._spend_left(view.thread, agent.name, scope.asker, scope.audience),
             changes=chosen.changes,
         )
-        new = {one.digest: one for one in (chosen.system, chosen.announced) if one.digest not in self._known}
-        described = tuple(one for one in (self._stored_tools(tools),) if one[0] not in self._described)
+        new = {
+            prompt.digest: prompt for prompt in (chosen.system, chosen.announced) if prompt.digest not in self._known
+        }
+        described = tuple(row for row in (self._stored_tools(tools),) if row[0] not in self._described)
         started = TurnStarted(
             agent=agent.name,
             model=prompt.model or agent.model,
@@ -226,18 +231,18 @@ class ContextBuilder:
 
     def note_opened(self, opening: TurnOpening) -> None:
         """Note that an opening is durable, together with its prompts and tools."""
-        self._known.update({one.digest: one for one in opening.new})
+        self._known.update({prompt.digest: prompt for prompt in opening.new})
         self._described.update(digest for digest, _ in opening.described)
 
     def _stored_tools(self, tools: Offer) -> tuple[str, bytes]:
         """Return the tools as the journal stores them. The registry returns the same offer while no tool changes."""
-        found = self._tools_stored.get(id(tools))
-        if found is None or found[0] is not tools:
+        stored = self._tools_stored.get(id(tools))
+        if stored is None or stored[0] is not tools:
             if len(self._tools_stored) >= TOOLS_KNOWN_MAX:
                 self._tools_stored.clear()
                 self._described.clear()
-            found = self._tools_stored[id(tools)] = tools, *stored_tools(tools.all)
-        return found[1:]
+            stored = self._tools_stored[id(tools)] = tools, *stored_tools(tools.all)
+        return stored[1:]
 
     async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, Offer]:
         """Return the system text of a turn opened before, perhaps by another process, and its present tools."""
@@ -324,12 +329,14 @@ class ContextBuilder:
         gauge = shares.gauge
         tally = Tally(self.meter)
         fitted = fit(tally, transcript.entries, shares.room)
-        sections = shares.prefix.sections or tuple((one.part, one.text) for one in system.sections)
+        sections = shares.prefix.sections or tuple((section.part, section.text) for section in system.sections)
         texts: dict[str, list[str]] = {name: [] for name in self._parts}
         for part, text in sections:
             texts.setdefault(part, []).append(text)
         texts["system"].append(THREAD_LINE.format(thread))
-        texts["tools"] = [text for one in shares.prefix.tools for text in (one.name, one.description, one.parameters)]
+        texts["tools"] = [
+            text for tool in shares.prefix.tools for text in (tool.name, tool.description, tool.parameters)
+        ]
         for message in fitted.messages:
             is_summary = isinstance(message, UserMessage) and message.text.startswith(SUMMARY_HEAD)
             calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
@@ -501,13 +508,13 @@ class ContextBuilder:
     async def _stored(self, journal: Journal, digest: str) -> SystemPrompt | None:
         if not digest:
             return None
-        found = self._known.get(digest)
-        if found is None:
+        prompt = self._known.get(digest)
+        if prompt is None:
             body = await journal.prompt(digest)
             if body is None:
                 return None
-            found = self._known[digest] = decode_prompt(body)
-        return found
+            prompt = self._known[digest] = decode_prompt(body)
+        return prompt
 
 
 def _readers(route: Route, visible: str) -> str:

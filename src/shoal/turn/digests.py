@@ -72,10 +72,10 @@ class RequestDigests:
         self._head = ("", "", "")
         self._system = ("", "")
 
-    def note(self, said: AssistantSaid) -> None:
+    def note(self, data: AssistantSaid) -> None:
         """Record that an answer is in the journal, with the request that led to it."""
-        if said.asked is not None:
-            asked, (system, tools, options) = said.asked, self._head
+        if data.asked is not None:
+            asked, (system, tools, options) = data.asked, self._head
             self._after = asked.after
             self._head = (asked.system or system, asked.tools or tools, asked.options or options)
 

@@ -66,7 +66,7 @@ def is_address(word: str) -> bool:
 
 def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
     """Return a function that tells whether an address appears word for word in people's messages or in read content."""
-    said = [
+    spoken = [
         message.text
         for message in messages
         if isinstance(message, UserMessage) and not message.text.startswith(SUMMARY_HEAD)
@@ -88,7 +88,7 @@ def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
         body = _body(address)
         if not body:
             return False
-        if any(_stands_in(body, text) for text in said):
+        if any(_stands_in(body, text) for text in spoken):
             return True
         return next((is_read for is_read, text in texts if _stands_in(body, text)), False)
 
@@ -291,8 +291,8 @@ def _unstyled(nodes: Iterable[Node]) -> list[Node]:
     return flat
 
 
-def _is_same(one: Node, other: Node) -> bool:
-    return one is other
+def _is_same(node: Node, other: Node) -> bool:
+    return node is other
 
 
 def _spans(nodes: Iterable[Node], is_safe: Knows) -> Iterable[Node]:

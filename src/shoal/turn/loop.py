@@ -234,7 +234,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         self,
         run: TurnRun,
         move: Finish,
-        said: AssistantSaid | None = None,
+        message: AssistantSaid | None = None,
         *,
         spend: Spend | None = None,
         steps: tuple[Step, ...] = (),
@@ -248,9 +248,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         if reply.strip() == SILENT or has_answered:
             reply = ""
         reply = view.with_known_links(reply)
-        usage = state.usage + said.usage if said is not None else state.usage
-        finished = TurnFinished(move.outcome, reply, state.steps + (said is not None), usage)
-        events, posts = (said,) if said is not None else (), view.answer(reply, move.outcome)
+        usage = state.usage + message.usage if message is not None else state.usage
+        finished = TurnFinished(move.outcome, reply, state.steps + (message is not None), usage)
+        events, posts = (message,) if message is not None else (), view.answer(reply, move.outcome)
         await self._end(run, Commit(view.turn, events, posts, spend=spend, steps=steps), finished)
 
     async def _end(self, run: TurnRun, commit: Commit, finished: TurnFinished) -> None:
@@ -460,7 +460,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     # ---- the tool step ----
 
     async def _begin_calls(
-        self, run: TurnRun, said: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]
+        self, run: TurnRun, message: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]
     ) -> None:
         """Journal a message with the start of those of its calls that may run at once, and run them."""
         view = run.view
@@ -468,8 +468,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         try:
             context = self.context.calls(run)
             # A message that changes the taint changes what its own calls may do. One that waits starts as usual.
-            if said.tainted_by == view.tainted_by and not self._comes_later(said.tool_calls[0]):
-                for call in self._together(view.open, said.tool_calls):
+            if message.tainted_by == view.tainted_by and not self._comes_later(message.tool_calls[0]):
+                for call in self._together(view.open, message.tool_calls):
                     admission = await self.executor.admit(call, context, None)
                     if not isinstance(admission, Admitted):
                         admitted = []
@@ -478,7 +478,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 begun = (*await self._checkpoint(run, admitted), *(call.started for call in admitted))
         finally:  # text that was paid for is kept, even if the turn was stopped meanwhile
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
-            await view.write(Commit(view.turn, (said,), spend=spend, steps=steps, starts=starts))
+            await view.write(Commit(view.turn, (message,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
 

@@ -34,29 +34,29 @@ class Prefix(NamedTuple):
 def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int, traits: TraitsByName) -> Prefix:
     """Reduce instructions and tools to `units_max`."""
     tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
-    told, names = tools, set[str]()
+    offered, names = tools, set[str]()
     if _units(tools.listed, meter) > tools_max:  # as many as fit, by their rank
-        told = offer((), tools.all, may_find=tools.may_find)
-        listed = [one.name for one in tools.all if one not in tools.deferred]
+        offered = offer((), tools.all, may_find=tools.may_find)
+        listed = [tool.name for tool in tools.all if tool not in tools.deferred]
         for name in sorted(listed, key=lambda name: (traits.of(name).rank, name)):
-            kept = [one for one in tools.all if one.name in names or one.name == name]
-            tried = offer(kept, [one for one in tools.all if one not in kept], may_find=tools.may_find)
+            filled = [tool for tool in tools.all if tool.name in names or tool.name == name]
+            tried = offer(filled, [tool for tool in tools.all if tool not in filled], may_find=tools.may_find)
             if _units(tried.listed, meter) <= tools_max:
-                told, names = tried, names | {name}
-    room = units_max - MESSAGE_UNITS - _units(told.listed, meter)
-    kept = [section for section in prompt.sections if section.text]
-    first = [meter.count(section.text) + 1 for section in kept if section.name in _FIRST]
-    others = [meter.count(section.text) + 1 for section in kept if section.name not in _FIRST]
+                offered, names = tried, names | {name}
+    room = units_max - MESSAGE_UNITS - _units(offered.listed, meter)
+    filled = [section for section in prompt.sections if section.text]
+    first = [meter.count(section.text) + 1 for section in filled if section.name in _FIRST]
+    others = [meter.count(section.text) + 1 for section in filled if section.name not in _FIRST]
     least = level_of(first, max(room, 0))
-    level = level_of(others, max(0, room - sum(min(one, least) for one in first)))
+    level = level_of(others, max(0, room - sum(min(section, least) for section in first)))
     texts = tuple(
-        cut_to(section.text, (least if section.name in _FIRST else level) - 1, meter.count) for section in kept
+        cut_to(section.text, (least if section.name in _FIRST else level) - 1, meter.count) for section in filled
     )
     system = "\n\n".join(text for text in texts if text)
-    sections = tuple((section.part, text) for section, text in zip(kept, texts, strict=True))
-    return Prefix(system, told.listed, told.deferred, meter.prefix(system, told.listed), sections)
+    sections = tuple((section.part, text) for section, text in zip(filled, texts, strict=True))
+    return Prefix(system, offered.listed, offered.deferred, meter.prefix(system, offered.listed), sections)
 
 
 def _units(specs: Sequence[ToolSpec], meter: Meter) -> int:
-    texts = (text for one in specs for text in (one.name, one.description, one.parameters))
+    texts = (text for spec in specs for text in (spec.name, spec.description, spec.parameters))
     return CALL_UNITS * len(specs) + sum(map(meter.count, texts))

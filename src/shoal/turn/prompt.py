@@ -93,9 +93,9 @@ SystemChange: TypeAlias = Callable[[SystemPrompt], SystemPrompt]
 
 
 def assemble(sections: Iterable[PromptSection]) -> SystemPrompt:
-    kept = tuple(sections)
-    digest = hashlib.blake2b(_encoder.encode(kept), digest_size=16).hexdigest()
-    return SystemPrompt("\n\n".join(section.text for section in kept if section.text), digest, kept)
+    stored = tuple(sections)
+    digest = hashlib.blake2b(_encoder.encode(stored), digest_size=16).hexdigest()
+    return SystemPrompt("\n\n".join(section.text for section in stored if section.text), digest, stored)
 
 
 def encode_prompt(prompt: SystemPrompt) -> bytes:
@@ -349,12 +349,18 @@ class PromptBuilder:
         docs = tuple(islice(self._documents(f"{agent.home}/docs", DOCS_DEPTH_MAX), DOCS_MAX))
         skills = self._skills.read(place.roots)
         files = (place.own, *place.files, *(file for _, part_files in place.parts for file in part_files))
-        paths = (*(one.path for one in files), *(path for path, _ in docs), *(str(one.path) for one in skills.found))
+        paths = (
+            *(entry.path for entry in files),
+            *(path for path, _ in docs),
+            *(str(entry.path) for entry in skills.found),
+        )
         inputs = _PromptInputs(
             agent,
             tools,
-            tuple([self._files.read(one.path, one.bytes_max) for one in place.files]),
-            tuple([tuple([self._files.read(one.path, part.bytes_max) for one in own]) for part, own in place.parts]),
+            tuple([self._files.read(entry.path, entry.bytes_max) for entry in place.files]),
+            tuple(
+                [tuple([self._files.read(entry.path, part.bytes_max) for entry in own]) for part, own in place.parts]
+            ),
             docs,
             skills,
             {path: source for path in paths if (source := source_of(path))},

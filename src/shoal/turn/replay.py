@@ -96,9 +96,9 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
         entries = transcript.entries
         if not started.history:
             entries = [entry for entry in entries if entry.turn == answer.turn]
-        system, told = started.system, mark.tools or tools
+        system, tools_told = started.system, mark.tools or tools
         yield RecordedStep(
-            answer.turn, answer.seq, number, started.agent, asked, began[0].at, message, entries, system, told
+            answer.turn, answer.seq, number, started.agent, asked, began[0].at, message, entries, system, tools_told
         )
 
 

@@ -99,16 +99,16 @@ def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
     return tuple(place for place in skill_places(roots) if place.host.is_dir())
 
 
-def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
+def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
     """Merge scopes: the later (narrower) skill of a name wins. Sorted by name. A broken skill does not hide a broader
     valid one."""
     by_name, shadowed = dict[str, Skill](), list[Skill]()
-    for item in found:
+    for item in items:
         if isinstance(item, Skill):
             if item.name in by_name:
                 shadowed.append(by_name[item.name])
             by_name[item.name] = item
-    problems = tuple(item for item in found if isinstance(item, SkillProblem))
+    problems = tuple(item for item in items if isinstance(item, SkillProblem))
     return Skills(tuple(by_name[name] for name in sorted(by_name, key=natural)), problems, tuple(shadowed))
 
 

@@ -323,9 +323,9 @@ def may_know(audience: Audience, scope: str) -> bool:
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 
 
-def _stricter(one: Bound, other: Bound) -> Bound:
+def _stricter(bound: Bound, other: Bound) -> Bound:
     """Return the stricter of two limits, where 0 means none."""
-    return min(one, other) if one and other else one or other
+    return min(bound, other) if bound and other else bound or other
 
 
 def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:

@@ -132,8 +132,8 @@ def read_thread(
 
 def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
     """Read the schedules, in their own time zone, that of config.json, or local time."""
-    for one in jobs:
-        job = Options(as_dict(one))
+    for entry in jobs:
+        job = Options(as_dict(entry))
         found.add_schedule(
             job.text("name") or job.text("id") or "without a name",
             job.text("payload", "message"),

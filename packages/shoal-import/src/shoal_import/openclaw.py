@@ -205,12 +205,12 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         title = text_of(node.get("label")) or text_of(node.get("display_name")) or text_of(window.get("display_name"))
         entries = [entry for _, entry in sorted(numbered, key=lambda item: item[0])]
         since = time_of(window.get("created_at")) or changed_at(tree.root)
-        told = _title(as_dict(parsed(node.get("entry_json"))))
+        named = _title(as_dict(parsed(node.get("entry_json"))))
         if session in closed:
             why = f"parts of it are compressed with zstd. {how_to_add('import')}, then import again"
-            found.leave(f"{agent}: conversation {title or told or key}", why)
+            found.leave(f"{agent}: conversation {title or named or key}", why)
             continue
-        results += read_thread(found, agent, session, key, title or told, entries, text_of(leaves.get(session)), since)
+        results += read_thread(found, agent, session, key, title or named, entries, text_of(leaves.get(session)), since)
     if old := sum(1 for _ in database("session_transcript_archives")):
         what = counted(old, "conversation that was reset", "conversations that were reset")
         found.leave(f"{agent}: {what}", "they were reset or deleted in OpenClaw, which keeps them in archives")

@@ -48,8 +48,8 @@ def read(path: Path) -> Found:
     tree = Tree(found, root)
     main = found.add_agent(FoundAgent("openwebui"), "openwebui")
     if path.suffix == ".json":
-        for one in as_list(tree.json(path)):
-            row = as_dict(one)
+        for entry in as_list(tree.json(path)):
+            row = as_dict(entry)
             read_chat(found, {**row, "chat": row.get("chat") or row}, {}, changed_at(path))
         if not found.threads:
             raise InvalidInput(f"{path} contains no chats of Open WebUI. Export them under Settings, Data Controls.")

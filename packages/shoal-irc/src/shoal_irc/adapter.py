@@ -60,24 +60,32 @@ class IrcAdapter(ChatAccount[IrcSettings]):
     async def close(self) -> None:
         """Do nothing. A connection is closed with its block."""
 
-    async def _take(self, line: Line, said: Spoken, inbox: InboxPort) -> None:
+    async def _take(self, line: Line, spoken_line: Spoken, inbox: InboxPort) -> None:
         masks = (mask.removeprefix("role:") for mask in self._settings.allow if mask.startswith("role:"))
         roles = tuple(mask for mask in masks if fnmatchcase(line.source.lower(), mask.lower()))
-        person = line.tags.get("account") or said.mask
-        author = Author(person, said.nick, roles, is_bot="bot" in line.tags, trusted=False)
+        person = line.tags.get("account") or spoken_line.mask
+        author = Author(person, spoken_line.nick, roles, is_bot="bot" in line.tags, trusted=False)
         key = line.tags.get("msgid") or self._clock.new_id()
         if author.is_bot:
             self._left_out("message of a bot")
         async with self._in_order:
             try:
-                thread = make_thread_id(self.platform, person if said.direct else said.target.lower(), WHOLE)
+                thread = make_thread_id(
+                    self.platform, person if spoken_line.direct else spoken_line.target.lower(), WHOLE
+                )
                 at = time_of(line.tags.get("time", ""), self._clock.now())
                 prompt = Prompt(
-                    thread, key, inbox.commands.with_slash(said.text), author, at, direct=said.direct, message_id=key
+                    thread,
+                    key,
+                    inbox.commands.with_slash(spoken_line.text),
+                    author,
+                    at,
+                    direct=spoken_line.direct,
+                    message_id=key,
                 )
-                if said.direct:
-                    await self._store.put(f"nicks:{self.platform}", person, said.nick)
-                elif not await self._is_meant(prompt, inbox, is_named=said.named, opens=False, follows=False):
+                if spoken_line.direct:
+                    await self._store.put(f"nicks:{self.platform}", person, spoken_line.nick)
+                elif not await self._is_meant(prompt, inbox, is_named=spoken_line.named, opens=False, follows=False):
                     return
                 if not author.is_bot:
                     await self._take_in(prompt, inbox)

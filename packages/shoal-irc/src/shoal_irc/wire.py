@@ -64,16 +64,16 @@ class Spoken(NamedTuple):
 
 def spoken(line: Line, me: str) -> Spoken | None:
     """Parse a PRIVMSG for the bot with nick `me`. Return None for own messages, CTCP queries and messages to others."""
-    (nick, _, mask), target, said = line.source.partition("!"), line.param(0), line.param(1)
-    if said.startswith("\x01ACTION "):
-        said = f"({nick} {said[8:]})"
-    if said.startswith("\x01DCC "):  # DCC offers of files and chats are ignored
-        said = ""
+    (nick, _, mask), target, words = line.source.partition("!"), line.param(0), line.param(1)
+    if words.startswith("\x01ACTION "):
+        words = f"({nick} {words[8:]})"
+    if words.startswith("\x01DCC "):  # DCC offers of files and chats are ignored
+        words = ""
     direct = target.lower() == me.lower()
-    if not mask or nick.lower() == me.lower() or said.startswith("\x01") or not (direct or is_channel(target)):
+    if not mask or nick.lower() == me.lower() or words.startswith("\x01") or not (direct or is_channel(target)):
         return None
-    named = re.search(rf"(?<![\w-])@?{re.escape(me)}(?![\w-])", said, re.I) is not None
-    text = re.sub(rf"^\s*@?{re.escape(me)}\s*[:,]\s*", "", plain(said), flags=re.I).strip()
+    named = re.search(rf"(?<![\w-])@?{re.escape(me)}(?![\w-])", words, re.I) is not None
+    text = re.sub(rf"^\s*@?{re.escape(me)}\s*[:,]\s*", "", plain(words), flags=re.I).strip()
     return Spoken(target, nick, mask, text, direct, named)
 
 

@@ -88,8 +88,8 @@ def _configured_place(context: CommandContext) -> BackupPlace:
     return where
 
 
-def _line(kept: Backup) -> str:
-    return f"{kept.name}  {kept.at:%Y-%m-%d %H:%M} UTC  {kept.size_bytes:,} bytes"
+def _line(backup: Backup) -> str:
+    return f"{backup.name}  {backup.at:%Y-%m-%d %H:%M} UTC  {backup.size_bytes:,} bytes"
 
 
 @command(example="shoal restore ~/shoal.tar.gz --into ~/.shoal.restored")

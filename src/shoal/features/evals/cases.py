@@ -145,16 +145,18 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return next(results, None)
 
 
-def same_value(one: object, other: object) -> bool:
-    return plain(json.dumps(one, default=str)) == plain(json.dumps(other, default=str))
+def same_value(left: object, other: object) -> bool:
+    return plain(json.dumps(left, default=str)) == plain(json.dumps(other, default=str))
 
 
-def model_message(one: CaseMessage) -> ModelMessage:
-    if one.role == "user":
-        return UserMessage(one.text)
-    if one.role == "tool":
-        return ToolMessage(CallId(one.id), one.tool, one.text, one.is_error)
-    return AssistantMessage(one.text, tuple(ToolCall(CallId(call.id), call.tool, call.arguments) for call in one.calls))
+def model_message(message: CaseMessage) -> ModelMessage:
+    if message.role == "user":
+        return UserMessage(message.text)
+    if message.role == "tool":
+        return ToolMessage(CallId(message.id), message.tool, message.text, message.is_error)
+    return AssistantMessage(
+        message.text, tuple(ToolCall(CallId(call.id), call.tool, call.arguments) for call in message.calls)
+    )
 
 
 # ---- reading ----

@@ -231,10 +231,10 @@ def plan_lines(state: ComparisonState) -> list[str]:
     return lines
 
 
-def print_comparison(found: ComparisonView) -> None:
+def print_comparison(view: ComparisonView) -> None:
     """Print one line per turn, then the totals."""
     turns: dict[tuple[str, str], list[ComparedStep]] = {}
-    for step in found.steps:
+    for step in view.steps:
         turns.setdefault((step.thread, step.turn), []).append(step)
     rows: list[tuple[str, ...]] = []
     for (thread, _), steps in turns.items():
@@ -258,8 +258,8 @@ def print_comparison(found: ComparisonView) -> None:
         )
     head = ("thread", "answers", "diverged", "tokens out", "usd", "seconds", "asked")
     print_table(head, rows, "Nothing is left to compare.")
-    counts = Counter(answer.difference for step in found.steps for answer in step.answers)
-    state = found.state
+    counts = Counter(answer.difference for step in view.steps for answer in step.answers)
+    state = view.state
     parts = ", ".join(f"{counts[name]} {WORDS[name]}" for name in DIFFERENCES if counts[name])
     cost = "an unknown price" if state.usd is None else f"${state.usd:.4f}"
     print(f"{state.done} of {state.calls} answered by {printable(state.model)} for {cost}: {parts or 'nothing yet'}.")

@@ -246,31 +246,33 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         done, usd, failed_rounds = state.done, state.usd, 0
         for at in range(0, len(open_calls), AT_ONCE):
             batch = open_calls[at : at + AT_ONCE]
-            found: dict[int, ModelAnswer] = {}
+            answers_so_far: dict[int, ModelAnswer] = {}
             stopped: list[str] = []
 
             async def ask(
-                number: int, step: AskedStep, run: int, found: dict[int, ModelAnswer], stopped: list[str]
+                number: int, step: AskedStep, run: int, answers: dict[int, ModelAnswer], stopped: list[str]
             ) -> None:
                 answer, refused = await self._ask(comparison, route, step, run, asker)
                 if refused:
                     stopped.append(refused)
                 else:
-                    found[number] = answer
+                    answers[number] = answer
 
             async with anyio.create_task_group() as group:
                 for number, (step, run) in enumerate(batch):
-                    group.start_soon(ask, number, step, run, found, stopped)
-            for number, answer in sorted(found.items()):
+                    group.start_soon(ask, number, step, run, answers_so_far, stopped)
+            for number, answer in sorted(answers_so_far.items()):
                 step, run = batch[number]
                 if not answer.failed:
                     done += 1
                     usd = None if usd is None or answer.usd is None else usd + answer.usd
                 place, differs = step.place, difference(step.recorded, answer)
                 yield ComparisonProgress(done, state.calls, usd, place.thread, place.seq, run, differs)
-            failed_rounds = failed_rounds + 1 if found and all(answer.failed for answer in found.values()) else 0
+            failed_rounds = (
+                failed_rounds + 1 if answers_so_far and all(answer.failed for answer in answers_so_far.values()) else 0
+            )
             if failed_rounds >= FAILED_MAX:
-                last = next(answer.failed for answer in found.values())
+                last = next(answer.failed for answer in answers_so_far.values())
                 stopped.append(f"{route.model} keeps failing: {last} Run the same command to continue.")
             if stopped:
                 yield ComparisonProgress(done, state.calls, usd, stopped=stopped[0])
@@ -336,11 +338,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         """Add the turns of a thread that called a model. A turn copied by a fork counts once, in its original
         thread."""
         info, events = await read_branch(self.store.journal, thread)
-        found: dict[TurnId, RecordedTurn] = {}
+        turns_read: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
             place = StepPlace(thread, step.turn, step.seq, step.agent)
-            found.setdefault(step.turn, RecordedTurn(step.started_at, info.created_at, [])).calls.append(place)
-        for id, turn in found.items():
+            turns_read.setdefault(step.turn, RecordedTurn(step.started_at, info.created_at, [])).calls.append(place)
+        for id, turn in turns_read.items():
             if id not in turns or turn.thread_began_at < turns[id].thread_began_at:
                 turns[id] = turn
 

@@ -76,7 +76,7 @@ def confirm_mcp(
     yes: bool,
 ) -> None:
     """Confirm which tools of SERVER read and which write. Tools that read then run without asking."""
-    known = next((one for one in _servers(context) if one.server == server), None)
+    known = next((server_view for server_view in _servers(context) if server_view.server == server), None)
     if known is None:
         raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
     chosen: dict[str, Kind] = {}

@@ -326,8 +326,8 @@ class Pins:
                 f"The list of allowed tools of the MCP server {server} is damaged: {refusal(error, ServerPins)}."
             ) from error
 
-    async def _swap(self, server: str, raw: str | None, found: ServerPins) -> bool:
-        return await self._settings.swap(SCOPE, self._key(server), raw, msgspec.json.encode(found).decode())
+    async def _swap(self, server: str, raw: str | None, pins: ServerPins) -> bool:
+        return await self._settings.swap(SCOPE, self._key(server), raw, msgspec.json.encode(pins).decode())
 
     def _key(self, server: str) -> str:
         return f"{server} {hashlib.sha256(self._servers[server].identity.encode()).hexdigest()[:16]}"

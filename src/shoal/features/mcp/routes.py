@@ -81,9 +81,9 @@ def _tool_view(pin: Pin) -> McpToolView:
     return McpToolView(pin.name, pin.state, digest, change, text, pin.kind, pin.proposed)
 
 
-def _server_view(one: ServerPins, servers: McpServers) -> McpServerView:
-    tools, in_use = [*map(_tool_view, one.tools.values())], one.server in servers.up
-    return McpServerView(one.server, one.since, tools, one.offer, len(one.unconfirmed), one.digest, in_use)
+def _server_view(pins: ServerPins, servers: McpServers) -> McpServerView:
+    tools, in_use = [*map(_tool_view, pins.tools.values())], pins.server in servers.up
+    return McpServerView(pins.server, pins.since, tools, pins.offer, len(pins.unconfirmed), pins.digest, in_use)
 
 
 @routes("GET /api/mcp", READERS)

@@ -92,8 +92,8 @@ def portable(schema: object) -> Portable:
     properties = cast("Schema", whole["properties"])
     names: Schema = {"type": "object", "properties": {name: {} for name in properties}}
     nothing: Schema = {"type": "object", "properties": {}}
-    for one in (whole, bare, names, nothing):
-        text = json.dumps(one, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for part in (whole, bare, names, nothing):
+        text = json.dumps(part, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         if len(text.encode()) <= SCHEMA_BYTES_MAX:
             break
     return Portable(text, {new: own for own, new in reader.names.items() if new != own})
@@ -192,12 +192,12 @@ class _SchemaRewriter:
         within = followed if not arms else tuple(dict.fromkeys((*followed, *(ref for _, refs in arms for ref in refs))))
         required = _required(flat, properties)
         sets = [_required(arm, properties) for arm, _ in arms]
-        required += [name for name in (sets[0] if sets else []) if all(name in one for one in sets)]
+        required += [name for name in (sets[0] if sets else []) if all(name in names for names in sets)]
         required = [name for name in dict.fromkeys(required) if name in properties and properties[name] is not False]
         first = [*required, *(name for name in properties if name not in required)][:ENTRIES_MAX]
-        kept = [name for name in properties if name in first and properties[name] is not False]
+        in_all = [name for name in properties if name in first and properties[name] is not False]
         described: Schema = {}
-        for name in kept:
+        for name in in_all:
             new = self._name(name)
             described[new] = self.read(properties[name], within, depth + 1)
             if new != name:
@@ -206,13 +206,13 @@ class _SchemaRewriter:
                 cast("Schema", described[new])["description"] = f"{words} {note}".strip()
         read: Schema = {"type": "object", "properties": described}
         if required:
-            read["required"] = [self._name(name) for name in required if name in kept]
+            read["required"] = [self._name(name) for name in required if name in in_all]
         more = flat.get("additionalProperties")
         if more is False and not arms:
             read["additionalProperties"] = False
         elif isinstance(more, dict) and (shape := self.read(more, followed, depth + 1)):
             read["additionalProperties"] = shape
-        choices = [", ".join(self._name(name) for name in one if name in kept) for one in sets]
+        choices = [", ".join(self._name(name) for name in names if name in in_all) for names in sets]
         if len(set(choices)) > 1 and all(choices):
             flat["description"] = f"{_description(flat)} Give one of these: {' | '.join(choices)}.".strip()
         return read
@@ -294,27 +294,27 @@ class _SchemaRewriter:
         return target
 
 
-def _merged(one: Schema, two: Schema) -> Schema:
+def _merged(first: Schema, two: Schema) -> Schema:
     """Combine two schemas that both apply. If one schema cannot express that, the first wins."""
-    merged = {**two, **one}
+    merged = {**two, **first}
     properties = {**_properties(two)}
-    for name, value in _properties(one).items():
+    for name, value in _properties(first).items():
         before = properties.get(name)
         properties[name] = value
         if isinstance(before, dict) and isinstance(value, dict) and before != value and "allOf" not in value:
             properties[name] = {**value, "allOf": [before]}
     if properties:
         merged["properties"] = properties
-    required = [*_listed(one.get("required")), *_listed(two.get("required"))]
+    required = [*_listed(first.get("required")), *_listed(two.get("required"))]
     if required:
         merged["required"] = list(dict.fromkeys(required))
-    is_closed = one.get("additionalProperties") is False or two.get("additionalProperties") is False
-    if is_closed and _properties(one) and _properties(two):
+    is_closed = first.get("additionalProperties") is False or two.get("additionalProperties") is False
+    if is_closed and _properties(first) and _properties(two):
         merged.pop("additionalProperties", None)  # set by one part, it would reject the other's properties
-    parts = [part for each in (one, two) for part in _list(each.get("allOf"))]
+    parts = [part for each in (first, two) for part in _list(each.get("allOf"))]
     if parts:
         merged["allOf"] = parts
-    if "$ref" in two and "$ref" not in one:
+    if "$ref" in two and "$ref" not in first:
         merged["$ref"] = two["$ref"]
     return merged
 

@@ -97,7 +97,7 @@ class McpSetup:
     def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Return every configured MCP server with its status. Arguments are masked, and only for the owner."""
         states = {connection.server.name: connection.state for connection in self._servers.connections}
-        found = list[McpServerState]()
+        last_states = list[McpServerState]()
         for name, server in sorted(servers_of(self._config.current).items(), key=lambda item: natural(item[0])):
             state = states.get(name, McpState(name))
             status = state.status if name in states else "off"
@@ -106,8 +106,8 @@ class McpSetup:
             status_parts = (status, state.tools, self._redactor.redact(state.why), state.waiting)
             private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
             left_out = tuple(map(self._redactor.redact, state.left_out))
-            found.append(McpServerState(name, where, *private, server.enabled, *status_parts, left_out))
-        return tuple(found)
+            last_states.append(McpServerState(name, where, *private, server.enabled, *status_parts, left_out))
+        return tuple(last_states)
 
     async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
         """Add an MCP server after a successful connection. Raises InvalidInput with the reason if it fails,

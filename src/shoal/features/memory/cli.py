@@ -35,9 +35,9 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     if as_json:
         print_json(files)
         return
-    for one in files:
-        title = f"notes of {one.day}" if one.day else one.scope
-        print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
+    for memory_file in files:
+        title = f"notes of {memory_file.day}" if memory_file.day else memory_file.scope
+        print(f"# {title} ({memory_file.path})\n{printable(memory_file.text).strip() or '(no memory yet)'}\n")
 
 
 @command(memory, example='shoal memory forget "I am allergic to nuts"')

@@ -100,12 +100,12 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             case _:
                 return _listed(known, asked.argument)
 
-    async def _change(self, asked: CommandRequest, found: Sequence[MemoryEntry], new: str) -> str:
+    async def _change(self, asked: CommandRequest, entries: Sequence[MemoryEntry], new: str) -> str:
         """Replace these entries with `new`, or remove them if it is empty."""
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
-        actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
+        actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in entries))
         decision, rulings = decide_all(self.profile_of(agent, asker), actions)
         checks = [
             AuditEntry("check", ruling.action, ruling.decision, ruling.rule, asker.user, agent.name, detail="/memory")
@@ -114,12 +114,12 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         await self.store.audit.record(asked.thread, checks)
         if decision == "deny":  # a rule that asks is satisfied, because a person gave the command
             raise Forbidden(f"The permissions of {agent.name} do not allow that: {rulings[0].action}")
-        for edit in edits_of(found, new):
+        for edit in edits_of(entries, new):
             await self.book.amend(
                 msgspec.structs.replace(edit, changed_by=asker.identity, agent=agent.name, thread=asked.thread)
             )
-        where = ", ".join(dict.fromkeys(entry.label for entry in found))
-        old = _shown(found[0].words)
+        where = ", ".join(dict.fromkeys(entry.label for entry in entries))
+        old = _shown(entries[0].words)
         reply = f"Corrected ({where}): {old}\nNew text: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
         return f"{reply}\n`/memory undo` restores it."
 

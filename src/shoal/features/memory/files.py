@@ -114,14 +114,14 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
     """Return the entries with exactly these words, ignoring case, or otherwise those that contain them."""
     wanted, part = entry_key(words), " ".join(words.split()).casefold()
-    said: list[MemoryEntry] = []
+    matching: list[MemoryEntry] = []
     holding: list[MemoryEntry] = []
     for entry in entries:
         if wanted in (entry_key(entry.words), entry_key(_untimed(entry.words))):
-            said.append(entry)
+            matching.append(entry)
         elif part in entry.words.casefold():
             holding.append(entry)
-    return said or holding
+    return matching or holding
 
 
 def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:

@@ -115,10 +115,10 @@ async def forget(
             await book.change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
         return await _shown(scope, path, day)
     wanted = entry_key(entry)
-    found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
-    if not found:
+    numbered = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
+    if not numbered:
         raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows its entries.")
-    for at, line in reversed(found):
+    for at, line in reversed(numbered):
         await book.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
     return await _shown(scope, path, day)
 

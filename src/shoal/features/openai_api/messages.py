@@ -194,8 +194,8 @@ def _file(part: FilePart, place: str) -> InlineFile:
 
 def _recording(part: AudioPart, place: str) -> InlineFile:
     media_type = _AUDIO_TYPES.get((part.format or "").lower(), "")
-    found, data = _data_of(part.data, place, plain=True)
-    media_type = media_type or (found if found.startswith("audio/") else "")
+    given_type, data = _data_of(part.data, place, plain=True)
+    media_type = media_type or (given_type if given_type.startswith("audio/") else "")
     if not media_type:
         raise InvalidInput(f"{place}: `format` must be wav or mp3.")
     return InlineFile(f"audio.{media_type.rpartition('/')[2].replace('mpeg', 'mp3')}", media_type, data)

@@ -439,7 +439,7 @@ def _conversation(
     lines: list[Line] = []
     files: list[list[InlineFile]] = []
     for number, item in enumerate(messages):
-        found = [*item.files(f"messages[{number}]", hears=api.attachments.hear is not None)]
+        item_files = [*item.files(f"messages[{number}]", hears=api.attachments.hear is not None)]
         if item.role in ("system", "developer"):
             continue
         line = item.line
@@ -447,10 +447,10 @@ def _conversation(
             lines and line.role == lines[-1].role == "user"
         ):  # consecutive user messages are joined, so that none is lost
             lines[-1] = Line("user", f"{lines[-1].text}\n\n{line.text}".strip())
-            files[-1] += found
+            files[-1] += item_files
         else:
             lines.append(line)
-            files.append(found)
+            files.append(item_files)
     if sum(map(len, files)) > FILES_MAX:
         raise InvalidInput(f"The conversation has more than {FILES_MAX} files.")
     return ClientConversation(

@@ -25,12 +25,12 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
     """List processes, newest first."""
     processes = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
 
-    def state(one: ProcessView) -> str:
-        if one.state == "exited":
-            return f"exited {one.exit_code}"
-        if one.state == "running":
-            return f"running {int((datetime.now(UTC) - one.started_at).total_seconds())} s"
-        return one.state
+    def state(process: ProcessView) -> str:
+        if process.state == "exited":
+            return f"exited {process.exit_code}"
+        if process.state == "running":
+            return f"running {int((datetime.now(UTC) - process.started_at).total_seconds())} s"
+        return process.state
 
     rows = [
         (process.id, process.agent, state(process), process.started_at, process.ended_at, process.name)

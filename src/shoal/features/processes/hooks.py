@@ -53,11 +53,14 @@ class LineMatcher:
 COMMAND_CHARS_MAX = 500
 
 
-def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str, clock: Clock) -> Prompt:
+def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: str, clock: Clock) -> Prompt:
     """Build the message that a hook sends. `what` forms its key, so a firing that is sent again is still one
     message. `said` describes the event. `output` is wrapped as untrusted."""
     spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
-    lines = [f"[The process {spec.title!r} ({process.id}) {said}.]", f"Its command: {spec.command[:COMMAND_CHARS_MAX]}"]
+    lines = [
+        f"[The process {spec.title!r} ({process.id}) {reason}.]",
+        f"Its command: {spec.command[:COMMAND_CHARS_MAX]}",
+    ]
     if hook.note:
         lines.append(f"Your note for this: {hook.note}")
     if output:

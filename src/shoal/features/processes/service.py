@@ -385,12 +385,12 @@ class ProcessService(msgspec.Struct, eq=False):
             await self.rows.taint(live.process)
         return live.process
 
-    async def _fire(self, live: LiveProcess, hook: Hook, what: str, said: str, output: str) -> None:
+    async def _fire(self, live: LiveProcess, hook: Hook, what: str, reason: str, output: str) -> None:
         """Send prompts while a process runs. Waits for a full mailbox or an unavailable database."""
         while True:
             with suppress(StoreUnavailable):
                 process = await self._as_tainted(live)
-                if await self._sent(hook_prompt(process, hook, what, said, output, self.clock)):
+                if await self._sent(hook_prompt(process, hook, what, reason, output, self.clock)):
                     return
             await self.clock.sleep(RETRY_SECONDS)
 

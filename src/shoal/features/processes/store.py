@@ -73,8 +73,8 @@ class ProcessStore(StorePart):
     @reads
     def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
         """Return the number of hooks that led to a turn; 0 unless a process started it."""
-        found = yield from query("process_cause", thread=thread, turn=turn)
-        cause = user_said(found[0][0]) if found else None
+        causes = yield from query("process_cause", thread=thread, turn=turn)
+        cause = user_said(causes[0][0]) if causes else None
         if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):
             return 0
         rows = yield from query("process_one", id=cause.message_id.split(":")[1])

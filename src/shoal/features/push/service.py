@@ -176,8 +176,8 @@ class WebPush(msgspec.Struct, eq=False):
         if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
             raise Conflict(f"{BROWSERS_MAX} browsers are already subscribed. Switch notifications off in one of them.")
         given, digest = msgspec.structs.asdict(browser), await self._digest(by)
-        told = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
-        await self.store.settings.put(SCOPE, key, msgspec.json.encode(told).decode())
+        notified = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
+        await self.store.settings.put(SCOPE, key, msgspec.json.encode(notified).decode())
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
         """Unsubscribe one of this person's browsers. Raises NotFound."""
@@ -209,37 +209,37 @@ class WebPush(msgspec.Struct, eq=False):
                 browsers.append((stored, msgspec.json.decode(stored, type=NotifiedBrowser)))
         return browsers
 
-    async def _tell_one(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
+    async def _tell_one(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
         try:
-            await self._send(kept, one, note)
+            await self._send(stored, browser, note)
         except (FetchError, InvalidInput) as error:
-            fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
+            fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
             log.info("a notification could not be sent", extra=fields | {"why": str(error)})
 
-    async def _send(self, kept: str, one: NotifiedBrowser, note: Notification) -> None:
+    async def _send(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
         """Send a notification, or drop the subscription if its token is no longer valid.
 
         Raises FetchError, and InvalidInput if the keys of this installation or of the browser cannot be used.
         """
         bearer = None  # until we know that the browser's token is still valid
-        if not one.token:
-            bearer = OWNER if one.digest == await self._digest(OWNER) else None
-        elif (token := await self.tokens.named(one.token)) and token.digest == one.digest:
+        if not browser.token:
+            bearer = OWNER if browser.digest == await self._digest(OWNER) else None
+        elif (token := await self.tokens.named(browser.token)) and token.digest == browser.digest:
             if self.tokens.has_expired(token):  # keep the subscription: our clock may be wrong
                 return
             bearer = await bearer_of(self.tokens, token)
         if bearer is None:
-            await self.store.settings.drop(SCOPE, _name(one.endpoint), kept)
+            await self.store.settings.drop(SCOPE, _name(browser.endpoint), stored)
             return
         if not concerns(bearer, note) or not await may_use(bearer, self.store.journal, note.thread):
             return
-        request = await asyncio.to_thread(self._request, one, note)
-        fetcher = self._nearby if self._is_own(one.endpoint) else self._fetcher
+        request = await asyncio.to_thread(self._request, browser, note)
+        fetcher = self._nearby if self._is_own(browser.endpoint) else self._fetcher
         status = (await fetcher.fetch(request)).status
         if status in (404, 410):
-            await self.store.settings.drop(SCOPE, _name(one.endpoint), kept)
+            await self.store.settings.drop(SCOPE, _name(browser.endpoint), stored)
         elif status >= 400:
-            fields = {"service": urlsplit(one.endpoint).hostname, "person": one.person}
+            fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
             log.warning("a push service refused a notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
@@ -256,7 +256,7 @@ class WebPush(msgspec.Struct, eq=False):
         parts = urlsplit(endpoint)
         return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
-    def _request(self, one: NotifiedBrowser, note: Notification) -> FetchRequest:
+    def _request(self, browser: NotifiedBrowser, note: Notification) -> FetchRequest:
         """Build the request to the push service. Blocking. Raises InvalidInput if the keys cannot be used."""
         import http_ece
         import jwt
@@ -265,19 +265,19 @@ class WebPush(msgspec.Struct, eq=False):
         pem, now = _key(self.home), self.clock.now()
         expires = msgspec.convert(note.expires_at, type=type(now)) if note.expires_at else None
         keep_seconds = max(0, int((expires - now).total_seconds())) if expires else ANSWER_SECONDS
-        parts = urlsplit(one.endpoint)
+        parts = urlsplit(browser.endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",
             "exp": int(now.timestamp()) + SIGNED_SECONDS,
-            "sub": one.origin if one.origin.startswith("https://") else "mailto:owner@localhost",
+            "sub": browser.origin if browser.origin.startswith("https://") else "mailto:owner@localhost",
         }
         signed = jwt.encode(claims, pem, algorithm="ES256")
         try:
             body = cast("_Encryption", http_ece).encrypt(
                 msgspec.json.encode(note),
                 private_key=ec.generate_private_key(ec.SECP256R1()),
-                dh=_bytes(one.p256dh),
-                auth_secret=_bytes(one.auth),
+                dh=_bytes(browser.p256dh),
+                auth_secret=_bytes(browser.auth),
                 version="aes128gcm",
             )
         except ValueError as error:
@@ -289,7 +289,7 @@ class WebPush(msgspec.Struct, eq=False):
             ("TTL", str(keep_seconds)),
             ("Urgency", "high" if note.kind == "approval" else "normal"),
         )
-        return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
+        return FetchRequest(browser.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
 
 
 def attach(services: "Services") -> None:

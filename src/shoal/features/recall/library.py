@@ -394,7 +394,7 @@ def _source(path: Path, root: Path) -> str:
 
 def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
     """List the files, with a stamp that changes with each."""
-    found: dict[str, tuple[Path, str]] = {}
+    readable: dict[str, tuple[Path, str]] = {}
     for beginning in beginnings:
         path = home.root / beginning
         if not beginning.endswith("/"):
@@ -413,5 +413,5 @@ def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]
             racy = time.time_ns() - status.st_mtime_ns < RACY_NS
             stamp = f"{status.st_mtime_ns}.{status.st_size}.{status.st_ino}{'?' if racy else ''}"
             if is_text(source := _source(file, home.root)):
-                found[source] = file, stamp
-    return found
+                readable[source] = file, stamp
+    return readable

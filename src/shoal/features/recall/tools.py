@@ -143,11 +143,11 @@ def recall_tool(
     return recall
 
 
-def _together(near: Sequence[Passage], exact: Sequence[Passage], said: Sequence[Passage]) -> list[Passage]:
+def _together(near: Sequence[Passage], exact: Sequence[Passage], spoken: Sequence[Passage]) -> list[Passage]:
     """Merge lists by rank (Cormack and others, 2009). A passage in two lists ranks before others."""
     scores: dict[tuple[str, ...], float] = {}
     pieces: dict[tuple[str, ...], Passage] = {}
-    for ranking in (near, exact, said):
+    for ranking in (near, exact, spoken):
         for rank, piece in enumerate({_key(piece): piece for piece in ranking}.values()):
             key = _key(piece)
             pieces.setdefault(key, piece)

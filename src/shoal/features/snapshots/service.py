@@ -165,8 +165,8 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         if len(fitting) != 1:
             which = "several snapshots" if fitting else "no snapshot"
             raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists them.")
-        (found,) = fitting
-        path = _path(await self.agents.resolve(found.agent, thread), found)
+        (chosen,) = fitting
+        path = _path(await self.agents.resolve(chosen.agent, thread), chosen)
 
         def load() -> list[EventData]:
             try:
@@ -184,9 +184,9 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         if source:  # untrusted content may have changed the file
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
-        last_seq, title = (window.last_seq, "") if window is not None else (0, found.description)
+        last_seq, title = (window.last_seq, "") if window is not None else (0, chosen.description)
         self.publish(await self.rows.begin(thread, last_seq, [Cleared(by=by), *events], title))
-        return found
+        return chosen
 
     async def _find(self, thread: ThreadId) -> ContextWindow:
         window = await self.store.windows.window(thread)
@@ -256,7 +256,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
     """Convert the events of a window into events that can be appended again."""
-    kept: list[tuple[int, EventData]] = []
+    kept_events: list[tuple[int, EventData]] = []
     taint = TaintState()
     for event in events:
         summarised = taint.summarised(event.data.upto_seq) if isinstance(event.data, Compacted) else ""
@@ -271,7 +271,7 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
             case ToolFinished() as result:
                 again = msgspec.structs.replace(result, duration_ms=0)
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
-                kept = [item for item in kept if item[0] > upto]
+                kept_events = [item for item in kept_events if item[0] > upto]
                 if summary:
                     stands = UserSaid(
                         f"{SUMMARY_HEAD}\n{summary}",
@@ -280,12 +280,12 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
                         backfill=True,
                         tainted_by=tainted_by or summarised,
                     )
-                    kept.insert(0, (upto, stands))
+                    kept_events.insert(0, (upto, stands))
                 continue
             case _:
                 continue
-        kept.append((event.seq, again))
-    return [data for _, data in kept]
+        kept_events.append((event.seq, again))
+    return [data for _, data in kept_events]
 
 
 def plain_description(events: Sequence[EventData]) -> str:

@@ -216,13 +216,13 @@ class Journalist:
         about = {"gen_ai.conversation.id": event.thread, **about}
         return self._tracer.start_span(name, trace.set_span_in_context(parent), kind, about, start_time=at)
 
-    def _chat(self, event: Event, turn: _OpenTurn, said: AssistantSaid, at: int) -> None:
-        usage, model = said.usage, said.model or turn.model
+    def _chat(self, event: Event, turn: _OpenTurn, message: AssistantSaid, at: int) -> None:
+        usage, model = message.usage, message.model or turn.model
         attributes: dict[str, _Value] = {
             **self._about(turn, "chat"),
             "gen_ai.agent.name": turn.agent,
             "gen_ai.response.model": model,
-            "gen_ai.response.finish_reasons": [said.stop],
+            "gen_ai.response.finish_reasons": [message.stop],
             "gen_ai.usage.input_tokens": usage.input_tokens,
             "gen_ai.usage.output_tokens": usage.output_tokens,
             "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
@@ -230,7 +230,7 @@ class Journalist:
         }
         if self._with_content:
             attributes["gen_ai.input.messages"] = self._messages(turn.asked)
-            attributes["gen_ai.output.messages"] = self._messages([{"role": "assistant", "content": said.text}])
+            attributes["gen_ai.output.messages"] = self._messages([{"role": "assistant", "content": message.text}])
             turn.asked = []
         self._begin(event, f"chat {model}", turn.span, attributes, turn.last_ns, str(event.seq)).end(at)
         about = {"gen_ai.response.model": model}
@@ -281,11 +281,11 @@ class Journalist:
 
     def _messages(self, messages: list[dict[str, str]]) -> str:
         """Convert messages to the conventions' form: roles with parts."""
-        said = [
+        outputs = [
             {"role": message["role"], "parts": [{"type": "text", "content": self._text(message["content"])}]}
             for message in messages
         ]
-        return msgspec.json.encode(said).decode()
+        return msgspec.json.encode(outputs).decode()
 
 
 class _LogHandler(logging.Handler):

@@ -247,8 +247,8 @@ class TriggerService(msgspec.Struct, eq=False):
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
         while due := await self.triggers.due(BATCH):
-            for found in due:
-                trigger = found
+            for due_trigger in due:
+                trigger = due_trigger
                 now = self.clock.now()
                 if trigger.spec.thread is None and trigger.last_at is not None:
                     kept_by = await self.target.withdraw(key_of(trigger, trigger.last_at))

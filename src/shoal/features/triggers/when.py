@@ -882,8 +882,8 @@ def _weekday_field(days: Iterable[int]) -> str:
     return ",".join(map(str, numbers)) if len(numbers) < 7 else "*"
 
 
-def _not_an_interval(said: str) -> str:
+def _not_an_interval(written: str) -> str:
     return (
-        f"{said!r} does not divide an hour or a day evenly; write for example "
+        f"{written!r} does not divide an hour or a day evenly; write for example "
         '"every 15 minutes", "every 2 hours" or "every day at 9".'
     )

@@ -49,7 +49,11 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         print("\n".join(_changes_lines(turn_changes)))
         click.confirm("Restore these files?", abort=True)
     if turn_changes.differ and not since:
-        named = [printable(one.path) for one in turn_changes.files if one.since in ("changed", "shared")]
+        named = [
+            printable(changed_file.path)
+            for changed_file in turn_changes.files
+            if changed_file.since in ("changed", "shared")
+        ]
         named += ["…"] if turn_changes.differ > len(named) else []
         are, them = ("file is", "it") if turn_changes.differ == 1 else ("files are", "them")
         differ = f"{turn_changes.differ} {are} different from how this turn left {them}: {', '.join(named)}."
@@ -67,15 +71,15 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
     tell(f"`shoal threads undo {id} back` reverses this.")
 
 
-def _changes_lines(found: TurnChanges) -> Iterator[str]:
-    yield f"Turn {found.turn}, {found.state}{f' by {found.undone_by}' if found.undone_by else ''}:"
-    for one in found.files:
-        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
-        yield f"\n{one.change:<8} {printable(one.path)}{counts}{f' ({SINCE[one.since]})' if one.since else ''}"
-        yield from (f"  {printable(line)}" for line in (*([one.note] if one.note else []), *one.diff.splitlines()))
-    if found.changed > len(found.files):
-        yield f"\nand {found.changed - len(found.files)} more files"
-    yield from found.notes
-    if found.beyond:
+def _changes_lines(turn: TurnChanges) -> Iterator[str]:
+    yield f"Turn {turn.turn}, {turn.state}{f' by {turn.undone_by}' if turn.undone_by else ''}:"
+    for file in turn.files:
+        counts = f" +{file.added} -{file.removed}" if file.added or file.removed else ""
+        yield f"\n{file.change:<8} {printable(file.path)}{counts}{f' ({SINCE[file.since]})' if file.since else ''}"
+        yield from (f"  {printable(line)}" for line in (*([file.note] if file.note else []), *file.diff.splitlines()))
+    if turn.changed > len(turn.files):
+        yield f"\nand {turn.changed - len(turn.files)} more files"
+    yield from turn.notes
+    if turn.beyond:
         yield "\nWhat cannot be undone:"
-        yield from (f"  {printable(line)}" for line in found.beyond)
+        yield from (f"  {printable(line)}" for line in turn.beyond)

@@ -439,26 +439,26 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
         raise Forbidden("Only the person who asked, or the owner, can undo this.")
 
 
-def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
+def _covers(row: CheckpointRow, other: CheckpointRow) -> bool:
     """Whether the changes of a turn include those of a subagent's turn."""
-    if one.thread == other.thread or one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
+    if row.thread == other.thread or row.ended_at is None or other.ended_at is None or row.workspace != other.workspace:
         return False
-    return one.began_at <= other.began_at and other.ended_at <= one.ended_at
+    return row.began_at <= other.began_at and other.ended_at <= row.ended_at
 
 
-def _why_left(one: PlannedChange) -> str:
-    return one.why_not or (f"It was {SINCE[one.since]}." if one.since else "It has other content by now.")
+def _why_left(planned: PlannedChange) -> str:
+    return planned.why_not or (f"It was {SINCE[planned.since]}." if planned.since else "It has other content by now.")
 
 
-def _since(trees: Trees, change: TreeChange, found: TreeEntry | None, shared: set[Parts]) -> Since:
+def _since(trees: Trees, change: TreeChange, entry: TreeEntry | None, shared: set[Parts]) -> Since:
     """Return how a path that a turn changed differs from its entry `found` now."""
     path, before, after = change
-    if alike(found, before):
+    if alike(entry, before):
         return "restored"
-    if not alike(found, after):
+    if not alike(entry, after):
         return "changed"
-    if before is not None and after is not None and found is not None and found.kind == "folder" != before.kind:
-        is_new = any(trees.changes(after.value.decode(), found.value.decode()))  # removed with it
+    if before is not None and after is not None and entry is not None and entry.kind == "folder" != before.kind:
+        is_new = any(trees.changes(after.value.decode(), entry.value.decode()))  # removed with it
         return "changed" if is_new else "shared" if path in shared else ""
     return "shared" if path in shared else ""
 

@@ -137,9 +137,9 @@ def text_of(message: RepliedMessage, me: str) -> str:
     if leading is not None and leading[1] == me:
         content = _MENTION.sub("", content, count=1)
 
-    def name(found: re.Match[str]) -> str:
-        known = names.get(found[1]) or ("you" if found[1] == me else "")
-        return f"@{known}" if known else found[0]
+    def name(match: re.Match[str]) -> str:
+        known = names.get(match[1]) or ("you" if match[1] == me else "")
+        return f"@{known}" if known else match[0]
 
     return "\n".join(filter(None, (_MENTION.sub(name, content).strip(), poll_of(message))))
 

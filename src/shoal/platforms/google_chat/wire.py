@@ -196,8 +196,8 @@ class SpaceChanges(msgspec.Struct, frozen=True):
     def found(self) -> tuple[Sequence[SpaceMessage], Sequence[_ReactionEvent]]:
         ones = (_BatchEntry(self.message, self.reaction), *self.messages, *self.reactions)
         return (
-            [one.message for one in ones if one.message is not None],
-            [one.reaction for one in ones if one.reaction is not None],
+            [item.message for item in ones if item.message is not None],
+            [item.reaction for item in ones if item.reaction is not None],
         )
 
 

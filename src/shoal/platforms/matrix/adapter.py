@@ -243,16 +243,16 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
             # Messages after `since` and before this one, no further back than the bot's invitation.
-            found: list[MatrixEvent] = []
+            history: list[MatrixEvent] = []
             start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
-            while start and len(found) < MISSED_A_ROOM_MAX:
+            while start and len(history) < MISSED_A_ROOM_MAX:
                 query = {"dir": "b", "from": start, "limit": str(PAGE), **until}
                 page = await self._api.call("GET", path_of("rooms", room, "messages"), _EventPage, query=query)
-                found += page.chunk
+                history += page.chunk
                 if not page.chunk or len(unseen(page.chunk[::-1], me)) < len(page.chunk):
                     break
                 start = page.end
-            events = (*found[::-1], *events)
+            events = (*history[::-1], *events)
         for event in events:
             self._note(room, event)
         for event in unseen(events, me):
@@ -465,10 +465,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """Process an edited message that mentions the bot for the first time."""
         if (await self._place(room)).direct or await inbox.thread_of(self._prefix(room), "", changed) is not None:
             return False
-        found = await self._event(room, changed)
-        if found is None or found[0].sender == self._me.user_id:
+        current = await self._event(room, changed)
+        if current is None or current[0].sender == self._me.user_id:
             return False
-        event, before = found
+        event, before = current
         author, thread = Author(event.sender, trusted=False), self._thread_in(room)
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
@@ -508,9 +508,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         prompt = msgspec.structs.replace(prompt, direct=place.direct, joins=joins)
         if answered and not await inbox.admits(prompt):
             return
-        found = await self._event(room, answered) if answered else None
-        if found is not None:
-            quoted, quoted_text = found
+        answered_event = await self._event(room, answered) if answered else None
+        if answered_event is not None:
+            quoted, quoted_text = answered_event
             own = quoted.sender == self._me.user_id
             foreign, author = foreign_in(quoted, quoted_text, self._me), await self._author(room, quoted.sender)
             if foreign:

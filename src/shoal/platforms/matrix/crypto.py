@@ -221,10 +221,10 @@ def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
     return event_read
 
 
-def _read(found: Response, kind: type[R]) -> R:
-    if not isinstance(found, kind):
+def _read(response: Response, kind: type[R]) -> R:
+    if not isinstance(response, kind):
         raise PlatformError("The homeserver answered about keys in an unknown form.")
-    return found
+    return response
 
 
 def _object(encoded: bytes | msgspec.Raw) -> JsonObject:

@@ -521,7 +521,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if file_id and (ts := await self._shared_at(file_id, channel)):
             return ts
         files = (path, *post.album)
-        file_ids = [await self._api.upload(one) for one in files]
+        file_ids = [await self._api.upload(upload) for upload in files]
         file_id = file_ids[0]
         await self._store.put(scope, post.thread, f"{post.key} {file_id}")
         given = sharing_of(post, dict(zip(file_ids, files, strict=True)))

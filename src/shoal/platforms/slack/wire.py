@@ -765,8 +765,8 @@ def text_of(text: str, me: SlackBot) -> str:
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 
-    def read(found: re.Match[str]) -> str:
-        target, _, label = found[1].partition("|")
+    def read(match: re.Match[str]) -> str:
+        target, _, label = match[1].partition("|")
         if target.startswith("@"):
             return f"<{target}>"
         if target.startswith("#"):

@@ -437,10 +437,10 @@ def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, 
         return {"type": "message", "attachments": [card]}
     entities: list[Json] = []
 
-    def mention(found: re.Match[str]) -> str:
-        shown = found[1].replace("\\", "")
+    def mention(match: re.Match[str]) -> str:
+        shown = match[1].replace("\\", "")
         if shown not in people:
-            return found[0]
+            return match[0]
         entities.append(
             {"type": "mention", "text": f"<at>{shown}</at>", "mentioned": {"id": people[shown], "name": shown}}
         )

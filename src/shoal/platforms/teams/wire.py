@@ -353,9 +353,9 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
     page = _page_of(activity)
     quotes = [*page.quotes] if page is not None and page.is_plain else []
     for entity in activity.entities or ():
-        if entity.type == "quotedReply" and (told := entity.quoted_reply) is not None:
-            name, preview = told.sender_name or "", told.preview or ""
-            quotes.append(_Quote(told.message_id, told.sender_id or "", [name], [preview]))
+        if entity.type == "quotedReply" and (reply := entity.quoted_reply) is not None:
+            name, preview = reply.sender_name or "", reply.preview or ""
+            quotes.append(_Quote(reply.message_id, reply.sender_id or "", [name], [preview]))
     references: list[Reference] = []
     for quoted in quotes:
         own = bool(quoted.message_id) and quoted.author == activity.recipient.id

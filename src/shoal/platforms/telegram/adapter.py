@@ -219,10 +219,10 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
             message_id = id_in(reaction.chat, reaction.message_id)  # Telegram does not provide its topic
-            found = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
-            if found is not None:
+            thread_id = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
+            if thread_id is not None:
                 emoji = reaction.new_reaction[-1].emoji
-                await self._take_reaction(Reaction(found, emoji, author_of(reaction.user), message_id), inbox)
+                await self._take_reaction(Reaction(thread_id, emoji, author_of(reaction.user), message_id), inbox)
         elif member is not None:
             if member.is_added:
                 thread = make_thread_id(self.platform, member.chat.known_as, NO_TOPIC)

@@ -641,12 +641,12 @@ def file_of(message: _Content) -> TelegramFile | None:
     if message.photo:
         photo = message.photo[-1]
         return TelegramFile(photo.file_id, photo.file_unique_id, "photo.jpg", "image/jpeg", photo.file_size)
-    for kind, found in (
+    for kind, media in (
         ("animation.mp4", message.animation), ("file", message.document), ("audio", message.audio),
         ("video", message.video), ("video note.mp4", message.video_note), ("voice.ogg", message.voice),
     ):  # fmt: skip
-        if found is not None:
-            return msgspec.structs.replace(found, file_name=found.file_name or kind)
+        if media is not None:
+            return msgspec.structs.replace(media, file_name=media.file_name or kind)
     return None
 
 

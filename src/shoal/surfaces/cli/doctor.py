@@ -83,13 +83,13 @@ def doctor(context: CommandContext, as_json: bool) -> int:
 
 def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
     """Return one sentence that names the most urgent command."""
-    failed = next((one for one in findings if one.status == "fail"), None)
+    failed = next((finding for finding in findings if finding.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"
     if not context.root.is_dir():
         return "Next: `shoal setup` connects a model and a chat."
-    if any(one.check == "models" and one.status == "warn" for one in findings):
-        has_chat = not any(one.check == "platforms" for one in findings)
+    if any(finding.check == "models" and finding.status == "warn" for finding in findings):
+        has_chat = not any(finding.check == "platforms" for finding in findings)
         return (
             "Next: `shoal setup model` connects a model."
             if has_chat
@@ -188,7 +188,7 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
                 files.admit()
             finally:
                 files.release()
-        found = check_file(file, "integrity_check").problem
+        problem = check_file(file, "integrity_check").problem
     except StoreUnreleased as error:
         yield fail("database", str(error), START_OVER)
         return
@@ -199,8 +199,8 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
     except sqlite3.Error as error:
         yield fail("database", f"{file} cannot be read: {error}.", "Check its disk and its permissions.")
         return
-    if found:
-        yield fail("database", f"{file} is damaged: {found}.", WHAT_TO_DO)
+    if problem:
+        yield fail("database", f"{file} is damaged: {problem}.", WHAT_TO_DO)
     elif version < newest:
         yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, upgrades it.")
     else:
@@ -231,10 +231,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
                 yield ok(f"provider {name}", f"{key}; {counted(len(listing.models), 'model')}.")
         chosen, troubled = default_model(config), False
         for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
-            found = _model(catalog, model, "models", f"Set model.{key}.")
-            if found is not None:
+            trouble = _model(catalog, model, "models", f"Set model.{key}.")
+            if trouble is not None:
                 troubled = True
-                yield found
+                yield trouble
         named = [chosen, *config.model.fallback, *_models_of_agents(context, config)]
         unpriced = [model for model in dict.fromkeys(named) if lacks_price(config, catalog, model)]
         if unpriced:
@@ -254,12 +254,12 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
 def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
     """Return the models that agents choose themselves."""
     agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
-    found = list[str]()
+    names = list[str]()
     for name in agents.names():
         with suppress(InvalidInput):  # the agents' check reports it
             spec = agents.known(name)
-            found += [spec.model, *spec.fallback] if spec is not None else []
-    return found
+            names += [spec.model, *spec.fallback] if spec is not None else []
+    return names
 
 
 def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
@@ -290,12 +290,12 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
 
 
 async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    found = False
+    is_connected = False
     for platform, name, account in every_account(config):
-        found = found or account.enabled
+        is_connected = is_connected or account.enabled
         named = msgspec.structs.replace(account, account=name) if platform == "webhook" else account
         yield await asyncio.to_thread(_account, platform, named, context, config)
-    if not found:
+    if not is_connected:
         yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
 
 
@@ -360,11 +360,13 @@ async def _tools(context: CommandContext, config: Config) -> AsyncGenerator[Doct
 
 
 async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    found = SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(config.agents.default_agent)))
-    for problem in found.problems:
+    skill_list = SkillReader(FileCache()).read(
+        skill_roots(context.home, context.home.agent(config.agents.default_agent))
+    )
+    for problem in skill_list.problems:
         yield warn("skills", problem.text, f"Correct {problem.path}.")
-    if not found.problems:
-        yield ok("skills", f"{len(found.found)} can be used.")
+    if not skill_list.problems:
+        yield ok("skills", f"{len(skill_list.found)} can be used.")
 
 
 async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -388,8 +390,8 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
                 yield fail(check, str(error), todo)
                 continue
             named = [model for model in (agent.model, *agent.fallback) if model not in defaults]
-            found = next(filter(None, (_model(catalog, model, check, todo) for model in named)), None)
-            yield found or ok(check, f"model {agent.model}, profile {agent.profile}.")
+            trouble = next(filter(None, (_model(catalog, model, check, todo) for model in named)), None)
+            yield trouble or ok(check, f"model {agent.model}, profile {agent.profile}.")
     finally:
         await catalog.close()
 

@@ -43,7 +43,7 @@ audit = click.Group(
 @click.option("--chain", default="", help="Only this chain: a thread's id, or system.")
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
     """Print the latest entries, newest last."""
-    found = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
+    audit_rows = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
     rows = [
         (
             row.at,
@@ -53,10 +53,10 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
             row.entry.rule,
             row.entry.action,
         )
-        for row in found
+        for row in audit_rows
     ]
     head = ("time (UTC)", "kind", "decision", "user (token)", "rule", "action")
-    print_records(found, as_json, head, rows, "The audit log is empty.")
+    print_records(audit_rows, as_json, head, rows, "The audit log is empty.")
 
 
 @command(audit, example="shoal audit verify")

@@ -120,7 +120,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
     errors: list[Json] = [{"$ref": _REF.format(name="CompatBody" if endpoint.path.startswith("/v1/") else "ErrorBody")}]
     if endpoint.path == "/readyz":
         errors.append({"$ref": _REF.format(name="Readiness")})
-    found: Schema = {
+    operation: Schema = {
         "operationId": endpoint.handler.__name__,
         "summary": summary,
         "parameters": parameters,
@@ -130,16 +130,16 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         },
     }
     if endpoint.is_open:
-        found["security"] = []
+        operation["security"] = []
     else:
         *most, last = endpoint.scopes
         listed = f"{', '.join(most)} or {last}" if most else last
-        found["description"] = f"For tokens of scope {listed}."
-        found["x-shoal-scopes"] = [*endpoint.scopes]
+        operation["description"] = f"For tokens of scope {listed}."
+        operation["x-shoal-scopes"] = [*endpoint.scopes]
     if body := endpoint.parameters.get("body"):
         taken: Schema = {"schema": schemas[repr(body)]}
-        found["requestBody"] = {"required": not endpoint.body_optional, "content": {JSON: taken}}
+        operation["requestBody"] = {"required": not endpoint.body_optional, "content": {JSON: taken}}
     elif endpoint.raw_body:
         taken = {"schema": schemas[repr(AnyObject)]} if endpoint.raw_body == JSON else {}
-        found["requestBody"] = {"required": endpoint.raw_body == JSON, "content": {endpoint.raw_body: taken}}
-    return found
+        operation["requestBody"] = {"required": endpoint.raw_body == JSON, "content": {endpoint.raw_body: taken}}
+    return operation

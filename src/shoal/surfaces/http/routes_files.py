@@ -232,7 +232,7 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)
 async def artifacts(store: Store, thread: ThreadId) -> list[ArtifactView]:
     """List the stored results of the thread, newest first."""
-    return [view(ArtifactView, one, artifact=one.digest) for one in await store.artifacts.of_thread(thread)]
+    return [view(ArtifactView, row, artifact=row.digest) for row in await store.artifacts.of_thread(thread)]
 
 
 @routes("GET /api/threads/{thread}/artifacts/{artifact}", EVERYONE, media_type="text/plain")

@@ -39,9 +39,11 @@ def post(identity: str, thread: ThreadId = THREAD, text: str = "reply") -> NewPo
     return NewPost(identity, thread, text)
 
 
-def opening(turn: str, said: Prompt) -> Commit:
+def opening(turn: str, prompt_said: Prompt) -> Commit:
     """The opening of a turn that answers `said`."""
-    return Commit(TurnId(turn), (TurnStarted("main", "demo"), UserSaid(said.text, said.author, said.key)))
+    return Commit(
+        TurnId(turn), (TurnStarted("main", "demo"), UserSaid(prompt_said.text, prompt_said.author, prompt_said.key))
+    )
 
 
 def answer(turn: str, text: str = "hi") -> Commit:

@@ -15,10 +15,10 @@ from shoal.testing.contracts.store_bookkeeping import forgotten, months, reserve
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
     """A commit of this turn that asks for approval, with this many days to answer."""
-    found = question(clock, name)
-    (approval,) = found.approvals
+    new_question = question(clock, name)
+    (approval,) = new_question.approvals
     return replace(
-        found, turn=TurnId(turn), approvals=(replace(approval, expires_at=clock.now() + timedelta(days=days)),)
+        new_question, turn=TurnId(turn), approvals=(replace(approval, expires_at=clock.now() + timedelta(days=days)),)
     )
 
 

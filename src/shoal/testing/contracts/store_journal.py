@@ -172,11 +172,11 @@ class JournalRules:
                 commit = Commit(TurnId("T1"), (AssistantSaid("no"),), use_approval=ApprovalId("unknown"))
                 await store.journal.commit(lease, commit)
 
-        said = [UserSaid("beside", PERSON, backfill=True), UserSaid("it", PERSON, backfill=True)]
+        past = [UserSaid("beside", PERSON, backfill=True), UserSaid("it", PERSON, backfill=True)]
         await asyncio.gather(
             *(store.journal.commit(lease, answer("T1")) for _ in range(RACERS)),
             *(refused() for _ in range(RACERS)),
-            *(store.journal.append(THREAD, said) for _ in range(RACERS)),
+            *(store.journal.append(THREAD, past) for _ in range(RACERS)),
         )
         events = await store.journal.events(THREAD)
         assert [event.seq for event in events] == list(range(1, 2 + 3 * RACERS + 1))

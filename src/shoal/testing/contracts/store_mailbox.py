@@ -84,8 +84,8 @@ class MailboxRules:
         """Other people's messages are never among them. All are taken at once."""
         other = Author("u2", "Other", trusted=True)
         lines = [line("a1"), line("b1", other), line("a2"), line("b2", other), line("a3")]
-        for said in lines:
-            assert (await store.inbox.accept(said, 2)).status == "accepted"
+        for prompt_line in lines:
+            assert (await store.inbox.accept(prompt_line, 2)).status == "accepted"
             await clock.advance(1)
         assert (await store.inbox.accept(prompt("by the API"), 2)).status == "busy"
         lease = await leased(store)

@@ -33,9 +33,9 @@ class TokenRules:
         await store.tokens.add(forever)
         assert await store.tokens.all() == [made, forever]
         await store.tokens.note_use(made, "2026-01-31")
-        found = await store.tokens.by_name("ben")
-        assert found is not None
-        assert found.used_on == "2026-01-31"
+        stored = await store.tokens.by_name("ben")
+        assert stored is not None
+        assert stored.used_on == "2026-01-31"
 
     async def test_a_name_is_taken_once(self, store: Store, clock: ManualClock) -> None:
         """The existing token stays. A revoked token frees its name."""
@@ -83,9 +83,9 @@ class TokenRules:
         begun = Prompt(child, "c", "do", caller.author, clock.now(), caller=caller, origin="agent")
         assert (await store.children.begin(begun, 5)).status == "accepted"
         channels = ("web:@ben:", "openai:@ben:")
-        found = await store.journal.threads(channels=channels)
-        assert [info.thread for info in found] == [child, "web:@ben:2", "openai:@ben:1", "web:@ben:1"]
+        visible = await store.journal.threads(channels=channels)
+        assert [info.thread for info in visible] == [child, "web:@ben:2", "openai:@ben:1", "web:@ben:1"]
         assert [info.thread for info in await store.journal.threads(2, channels=channels)] == [child, "web:@ben:2"]
-        until = found[2].updated_at
+        until = visible[2].updated_at
         assert [info.thread for info in await store.journal.threads(before=until, channels=channels)] == ["web:@ben:1"]
         assert await store.journal.threads(agent="nobody", channels=channels) == []

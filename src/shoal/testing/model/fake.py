@@ -167,8 +167,8 @@ class FakeModel:
         if reply.gate is not None and reply.gate_at >= len(deltas):
             await reply.gate.wait()
         if reply.drop_after is not None:
-            told = f"The connection to {self._name} broke before the answer was complete."
-            yield ModelFailed("dropped", told, partial="".join(answer.pieces[: reply.drop_after]))
+            failure_text = f"The connection to {self._name} broke before the answer was complete."
+            yield ModelFailed("dropped", failure_text, partial="".join(answer.pieces[: reply.drop_after]))
             return
         calls = tuple(ToolCall(CallId(call.id), call.name, call.arguments) for call in answer.calls)
         message = AssistantMessage(answer.text, calls)

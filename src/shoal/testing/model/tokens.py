@@ -9,12 +9,12 @@ THREADS_MAX = 4096
 MARK = b',"cache_control":{"type":"ephemeral"}'
 
 
-def shared_prefix_bytes(one: bytes, other: bytes) -> int:
+def shared_prefix_bytes(left: bytes, other: bytes) -> int:
     """Return the length of the common prefix."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(left), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if left[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

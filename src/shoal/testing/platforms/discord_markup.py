@@ -58,18 +58,18 @@ def shown_text(source: str) -> str:
     return "".join(out)
 
 
-def _shown(kind: str, found: re.Match[str]) -> str:
+def _shown(kind: str, match: re.Match[str]) -> str:
     match kind:
         case "fence" | "autolink" | "escape":
-            return found[1]
+            return match[1]
         case "code":
-            inner = found[2]
+            inner = match[2]
             return inner[1:-1] if inner.startswith(" ") and inner.endswith(" ") and "`" in inner else inner
         case "url" | "native":
-            return found[0]
+            return match[0]
         case "lines":
-            return shown_text(_QUOTED.sub("", found[0]))
+            return shown_text(_QUOTED.sub("", match[0]))
         case "item":
             return "• "
         case _:
-            return shown_text(found[1])
+            return shown_text(match[1])

@@ -371,7 +371,7 @@ class FakeGoogleChat(FakePlatform):
         if message.changed_at:
             data["lastUpdateTime"] = message.changed_at
         if message.quoted:
-            quoted = next((one for one in self.messages if one.name == message.quoted), None)
+            quoted = next((candidate for candidate in self.messages if candidate.name == message.quoted), None)
             snapshot: Json = {"sender": f"Person {quoted.sender}", "text": quoted.text} if quoted is not None else None
             source: Json = {"space": "spaces/elsewhere", "spaceDisplayName": "Elsewhere"}
             data["quotedMessageMetadata"] = {

@@ -130,10 +130,10 @@ class Routes:
         ]
         return self._page(events, min(PAGE_MAX, int(query.get("limit", "5"))), "next_batch")
 
-    def _page(self, found: list[Happened], limit: int, more: str) -> Given:
-        page = found[-limit:][::-1]
+    def _page(self, events: list[Happened], limit: int, more: str) -> Given:
+        page = events[-limit:][::-1]
         chunk: list[Json] = [event.told() for event in page]
-        return {"chunk": chunk, **({more: f"p{page[-1].position}"} if len(page) < len(found) else {})}
+        return {"chunk": chunk, **({more: f"p{page[-1].position}"} if len(page) < len(events) else {})}
 
     def _event(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         return self._world.event(self._world.room(parts[0]), parts[1]).told()

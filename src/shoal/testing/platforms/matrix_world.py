@@ -133,7 +133,7 @@ class MatrixWorld:
     def latest(self, event: Happened) -> tuple[Given, int]:
         """Return a message's current content, and its number of edits."""
         changes = [
-            one.content for one in self.rooms[event.room].events
-            if one.relation.get("rel_type") == "m.replace" and one.relation.get("event_id") == event.event_id
+            past.content for past in self.rooms[event.room].events
+            if past.relation.get("rel_type") == "m.replace" and past.relation.get("event_id") == event.event_id
         ]  # fmt: skip
         return (part_of(changes[-1], "m.new_content") if changes else event.content), len(changes)

@@ -284,13 +284,15 @@ class Workspace:
             raise refused("thread_not_found")
         return self._page(given, replies)
 
-    def _page(self, given: Given, found: list[Sent]) -> Mapping[str, Json]:
+    def _page(self, given: Given, messages: list[Sent]) -> Mapping[str, Json]:
         """Return at most 999 messages, those after `oldest`, as Slack does."""
         oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
         if not 1 <= limit <= 999:
             raise refused("invalid_limit")
         seen = [
-            message for message in found if not message.only_for and (not oldest or float(message.ts) > float(oldest))
+            message
+            for message in messages
+            if not message.only_for and (not oldest or float(message.ts) > float(oldest))
         ]
         at = int(text_in(given, "cursor") or 0)
         page: list[Json] = []
@@ -398,7 +400,7 @@ class Workspace:
     def _complete_upload(self, given: Given) -> Mapping[str, Json]:
         room, thread_ts = self._place({**given, "channel": given.get("channel_id")})
         asked = given.get("files")
-        ids = [text_in(one, "id") for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+        ids = [text_in(given, "id") for given in asked if isinstance(given, dict)] if isinstance(asked, list) else []
         for file in ids:
             if file not in self.contents:
                 raise refused("file_not_found")

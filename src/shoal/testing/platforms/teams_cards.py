@@ -9,10 +9,10 @@ Attached = Mapping[str, object]
 BUTTONS_MAX = 6
 
 
-def _of(found: object) -> Mapping[str, object]:
-    if not isinstance(found, Mapping):
+def _of(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
         raise TypeError("no object")
-    return found  # pyright: ignore[reportUnknownVariableType]
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:

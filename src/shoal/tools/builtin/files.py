@@ -61,7 +61,7 @@ class _UnifiedText(NamedTuple):
 
 
 def _unified(content: str) -> _UnifiedText:
-    pairs = [found.start() - count for count, found in enumerate(re.finditer("\r\n", content))]
+    pairs = [match.start() - count for count, match in enumerate(re.finditer("\r\n", content))]
     plain = content.replace("\r\n", "\n")
     if "\n" not in plain:  # line ends of old Macs
         plain = plain.replace("\r", "\n")
@@ -79,7 +79,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         raise ToolError("old_string and new_string are the same, so there is nothing to change.")
-    places = [found.start() for found in re.finditer(re.escape(old), text.plain)]
+    places = [match.start() for match in re.finditer(re.escape(old), text.plain)]
     if not places:
         raise ToolError(f"old_string is not in {shown}.{_nearest(text.plain, old)}")
     if len(places) > 1 and not replace_all:
@@ -96,12 +96,12 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
     edits = [
         _Edit(text.at(place + same), text.at(place + same + len(old)), new, usual).in_style(content) for place in places
     ]
-    changed, kept = list[str](), 0
+    changed, copied_to = list[str](), 0
     for edit in edits:
-        changed += content[kept : edit.start], edit.new
-        kept = edit.end
+        changed += content[copied_to : edit.start], edit.new
+        copied_to = edit.end
     diff, body = _diff(content, edits)
-    whole = "".join((*changed, content[kept:]))
+    whole = "".join((*changed, content[copied_to:]))
     return Change(whole, len(places), f"--- {shown}\n+++ {shown}\n{diff}", body)
 
 
@@ -126,9 +126,9 @@ def _line_end(text: str, usual: str) -> str:
     return "\r\n" if pairs * 2 > all_ends else "\n"
 
 
-def _shared(one: str, other: str) -> int:
-    differing = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
-    return next(differing, min(len(one), len(other)))
+def _shared(left: str, other: str) -> int:
+    differing = (at for at, (left, right) in enumerate(zip(left, other, strict=False)) if left != right)
+    return next(differing, min(len(left), len(other)))
 
 
 def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
@@ -147,12 +147,12 @@ def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
     shift = 0
     for first, last, here in runs:
         before = lines[first : last + 1]
-        pieces, kept = list[str](), starts[first]
+        pieces, copied_to = list[str](), starts[first]
         for edit in here:
-            pieces += content[kept : edit.start], edit.new
-            kept = edit.end
-        after = _split("".join((*pieces, content[kept : starts[last + 1]])))
-        same = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
+            pieces += content[copied_to : edit.start], edit.new
+            copied_to = edit.end
+        after = _split("".join((*pieces, content[copied_to : starts[last + 1]])))
+        same = next((at for at, (line, other) in enumerate(zip(before, after, strict=False)) if line != other), None)
         same = min(len(before), len(after)) if same is None else same
         begin, before, after = first + same, before[same:], after[same:]
         while before and after and before[-1] == after[-1]:
@@ -295,9 +295,9 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
                     image, image_type = fit_image(content)
                 except InvalidInput as problem:
                     raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
-                kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
+                copy = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
                 text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
-                return ToolOutput(text, images=(Image(str(kept), image_type),))
+                return ToolOutput(text, images=(Image(str(copy), image_type),))
             encoding = find_encoding(content)
             if encoding is None:
                 size = f"{len(content):,} bytes"
@@ -372,8 +372,9 @@ def list_directory(
         entries, is_cut = await in_thread(lambda: jail.entries(place))
         marks = {"directory": "/", "link": "@"}
         lines = [
-            one.name + (f"\t{counted(one.size_bytes, 'byte')}" if one.kind == "file" else marks.get(one.kind, "="))
-            for one in entries
+            entry.name
+            + (f"\t{counted(entry.size_bytes, 'byte')}" if entry.kind == "file" else marks.get(entry.kind, "="))
+            for entry in entries
         ]
         if is_cut:
             lines.append(f"[There is more; only {len(entries)} entries are shown.]")
@@ -418,10 +419,10 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 def refuse_placeholders(written: str, before: str, shown: str) -> None:
     """Reject text that would write a redaction placeholder into a file that does not have it. Raises ToolError."""
-    for found in PLACEHOLDER.finditer(written):
-        if found[0] not in before:
+    for match in PLACEHOLDER.finditer(written):
+        if match[0] not in before:
             raise ToolError(
-                f"{found[0]} is a placeholder for a hidden secret, so writing it would destroy the secret. "
+                f"{match[0]} is a placeholder for a hidden secret, so writing it would destroy the secret. "
                 f"Nothing was changed. Edit the other lines of {shown}, or copy the file with a command."
             )
 

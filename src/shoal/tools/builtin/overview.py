@@ -165,24 +165,24 @@ async def look(
     )
 
 
-async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
+async def _question(store: Store, taint_of: TaintOf, approval: Approval) -> OpenQuestion:
     """Convert a pending approval. In a conversation of READ_MAX events or more its cause counts as untrusted."""
-    events = await store.journal.events(one.thread, limit=READ_MAX)
-    is_known = len(events) < READ_MAX and not one.needs_trust
-    info = await store.journal.thread(one.asked_in)
+    events = await store.journal.events(approval.thread, limit=READ_MAX)
+    is_known = len(events) < READ_MAX and not approval.needs_trust
+    info = await store.journal.thread(approval.asked_in)
     title, agent = (info.title, info.agent) if info else ("", "")
     return OpenQuestion(
-        id=one.id,
-        thread=one.thread,
-        asked_in=one.asked_in,
+        id=approval.id,
+        thread=approval.thread,
+        asked_in=approval.asked_in,
         title=title,
         agent=agent,
-        asked_by=one.asked_by,
-        reason=one.reason,
-        tool=one.tool,
-        action=short("; ".join(one.actions)),
-        shown=short(one.shown),
-        expires_at=one.expires_at,
+        asked_by=approval.asked_by,
+        reason=approval.reason,
+        tool=approval.tool,
+        action=short("; ".join(approval.actions)),
+        shown=short(approval.shown),
+        expires_at=approval.expires_at,
         tainted_by=taint_of(events) or ("" if is_known else "untrusted content read earlier"),
     )
 
@@ -297,9 +297,11 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
     return overview
 
 
-def _line(one: DoneTurn, zone: "ZoneInfo") -> str:
-    ended = "" if one.outcome == "done" else f" [{one.outcome}]"
-    return f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}{ended}"
+def _line(done: DoneTurn, zone: "ZoneInfo") -> str:
+    ended = "" if done.outcome == "done" else f" [{done.outcome}]"
+    return (
+        f"- {_at(done.at, zone)} {done.thread}: {done.asked or '(no message)'} → {done.reply or '(no answer)'}{ended}"
+    )
 
 
 def _at(moment: datetime, zone: "ZoneInfo") -> str:
