@@ -11,6 +11,7 @@ from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.messages import Author
+from shoal.permissions.access import AccessRules
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
@@ -130,9 +131,10 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
 async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and_its_owner_told(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(script=lambda seen: "here" if "are you there" in seen.user_text else "looked")
-    async with scenario(tmp_path, model, clock=clock) as world:
-        await world.ada.says("are you there?")
-        await world.ada.sees("here")
+    async with scenario(tmp_path, model, clock=clock, access=AccessRules(owners=("ada",))) as world:
+        ada = world.person("ada", "1", "dm-ada", direct=True)
+        await ada.says("are you there?")
+        await ada.sees("here")
         await clock.advance(30)  # past what looks once after the start
         spec = NewTrigger(
             "periodic",
@@ -153,7 +155,7 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
             failed_at.append(clock.monotonic() / 60)
         pauses = [after - before for before, after in itertools.pairwise(failed_at)]
         assert pauses == [1, 3, 5, 9], "the next minute, and then not before 2, 4 and 8 more have passed"
-        told = await world.ada.sees("switched off")
+        told = await ada.sees("switched off")
         assert told.markdown.startswith("The trigger lookout was switched off because it failed: ")
 
 
@@ -192,9 +194,10 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
 
 async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owner_is_told(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with scenario(tmp_path, FakeModel("here"), clock=clock) as world:
-        await world.ada.says("are you there?")
-        await world.ada.sees("here")
+    async with scenario(tmp_path, FakeModel("here"), clock=clock, access=AccessRules(owners=("ada",))) as world:
+        ada = world.person("ada", "1", "dm-ada", direct=True)
+        await ada.says("are you there?")
+        await ada.sees("here")
         world.chat.troubles.append(PlatformError("No such channel.", permanent=True))
         at = (clock.now() + timedelta(minutes=5)).isoformat()
         spec = NewTrigger(
@@ -209,7 +212,7 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
         )
         await world.app[TriggerService].add(spec)
         await clock.advance(360)
-        await world.ada.sees("The trigger storm was switched off because it failed: No such channel.")
+        await ada.sees("The trigger storm was switched off because it failed: No such channel.")
         (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
         assert world.model.calls == 1
