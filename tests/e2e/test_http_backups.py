@@ -30,7 +30,7 @@ async def test_a_failure_says_what_to_do(shoal: Served) -> None:
     (shoal.home.root / "kept").write_text("not a directory")
     failed = await shoal.client.post("/api/backups", json={})
     assert (failed.status_code, failed.json()["error"]) == (503, "store")
-    assert "Check backup.to" in failed.json()["message"]
+    assert "permissions of backup.to" in failed.json()["message"]
 
 
 async def test_why_the_last_one_failed_is_told_until_one_succeeds(shoal: Served) -> None:

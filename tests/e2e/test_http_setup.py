@@ -143,7 +143,7 @@ async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
         ("server", {"key": "wrong-key"}, "refused the key"),
         ("server", {"model": "fake-3"}, "does not offer the model 'fake-3'"),
         ("server", {"address": "http://127.0.0.1:9/v1"}, "cannot be reached"),
-        ("server", {"address": "ftp://there"}, "begins with http:// or https://"),
+        ("server", {"address": "ftp://there"}, "must begin with http:// or https://"),
         ("anthropic", {"key": BOT}, "That is a Telegram bot token, not an Anthropic key."),
         ("anthropic", {"key": ""}, "The key is missing."),
         ("nobody", {}, "There is no provider 'nobody'"),
@@ -163,7 +163,7 @@ async def test_a_variable_that_goes_before_the_file_is_named(stand: Stand, monke
     monkeypatch.setenv("SHOAL_MODEL__NAME", "demo")
     before = stand.written()
     said = await stand.put("/api/setup/providers/server", server(stand, model="fake-1"), 400)
-    assert "SHOAL_MODEL__NAME goes before model.name" in said
+    assert "SHOAL_MODEL__NAME overrides model.name" in said
     assert stand.written() == before
 
 

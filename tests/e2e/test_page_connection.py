@@ -130,7 +130,7 @@ async def test_a_message_that_was_taken_back_is_not_lost(browser: Browser, api: 
         await page.keyboard.press("Enter")
         await expect(page.locator(".outgoing")).to_contain_text("Queued")
         answer(api, "done")
-        await expect(page.locator(".outgoing")).to_contain_text("taken out of the queue")
+        await expect(page.locator(".outgoing")).to_contain_text("removed from the queue")
         await page.get_by_role("button", name="Discard").click()
         await expect(page.locator(".outgoing")).to_have_count(0)
 

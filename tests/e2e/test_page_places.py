@@ -210,7 +210,7 @@ async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser,
             await expect(server.get_by_role("alert")).to_contain_text("now offers another mcp_odd_echo")
             await page.reload()
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
-            await expect(server).to_contain_text("1 tool as allowed")
+            await expect(server).to_contain_text("1 tool allowed")
             assert await violations(page) == []
 
 

@@ -171,7 +171,7 @@ class TestW6:
         shoal.loop.do(telegram.says(ADA, "words=1 id=w6-kept"))
         shoal.loop.do(telegram.sees(ADA, "DONE 0 w6-kept"))
         shoal.loop.do(telegram.says(ADA, "/new"))
-        kept = re.compile(r"restore (\w+) brings it back")
+        kept = re.compile(r"restore (\w+) restores it")
         shoal.loop.do(telegram.until(lambda: kept.search(telegram.said(ADA)[-1].text)))
         (id,) = kept.findall(telegram.said(ADA)[-1].text)
         shoal.loop.do(telegram.says(ADA, "/context history"))

@@ -319,7 +319,11 @@ class TestG17:
         shoal.plays("g17-walk", Reply("never said", gate=gate))
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, f"<@{BOT}> g17-walk"))
         until(gate.reached.is_set)
-        for command, answer in (("steer to the left", "gets it"), ("stop", "Stopping"), ("steer again", "Nothing is")):
+        for command, answer in (
+            ("steer to the left", "Sent to the running"),
+            ("stop", "Stopping"),
+            ("steer again", "Nothing is"),
+        ):
             shoal.loop.do(slack.slashes(SLACK_CHANNEL, "/shoal", command))
             shoal.loop.do(slack.until(lambda part=answer: any(part in str(one["text"]) for one in slack.answers)))
             if command == "stop":

@@ -199,7 +199,7 @@ async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:
         (kept,) = await sent(world, Shelf(photo=profiled(4)), at("photo"))
-        assert kept.error == "not shown: an image may have 2,000 bytes"
+        assert kept.error == "not shown: an image may have at most 2,000 bytes"
 
 
 class SlowShelf(Shelf):

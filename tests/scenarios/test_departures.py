@@ -74,14 +74,14 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
         asked = [request.messages[-1].text for request in model.requests]
         assert not [text for text in asked if "second" in text]
         assert [trigger.spec.text for trigger in await triggers.all()] == ["stretch, carl"]
-        (notice,) = [text for text in world.chat.texts(owner.thread) if "has no access" in text]
+        (notice,) = [text for text in world.chat.texts(owner.thread) if "no longer has access" in text]
         for part in ("stretch, ben", "“second”", "the answer to “first”"):
             assert part in notice
         await world.app[Departures].sweep()
         shut_out(world, WITH_BEN)
         await world.app[Departures].sweep()
         await world.is_quiet()
-        assert len([text for text in world.chat.texts(owner.thread) if "has no access" in text]) == 1
+        assert len([text for text in world.chat.texts(owner.thread) if "no longer has access" in text]) == 1
         assert len(await triggers.all()) == 1
 
 

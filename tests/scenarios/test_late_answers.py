@@ -169,7 +169,7 @@ async def test_a_card_of_staged_calls_that_is_over(tmp_path: Path, surface: str,
             await world.app[Orchestrator].decide_card(card, allow, world.ada.asker)
         await world.rests()
         assert await allows(approval) == (EXPIRED if end == "expired" else DECIDED.replace("denied", end))
-        await world.rests()
+        await world.is_quiet()
         assert outside.sent == (["bob"] if end == "allowed" else [])
 
 

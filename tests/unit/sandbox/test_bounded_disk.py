@@ -100,7 +100,7 @@ def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> No
     ("limits", "told"),
     [
         (disk_limits(2 * MEBIBYTE, 0, 0), r"/workspace holds 3 MiB; at most 2 MiB are allowed"),
-        (disk_limits(0, 2, 0), r"/workspace holds 3 files and folders; at most 2 are allowed"),
+        (disk_limits(0, 2, 0), r"/workspace contains 3 files and folders; at most 2 are allowed"),
         (disk_limits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB must stay free"),
         (disk_limits(0, 0, 0), ""),
         (disk_limits(4 * MEBIBYTE, 3, 0), ""),

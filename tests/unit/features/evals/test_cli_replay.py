@@ -155,7 +155,7 @@ def test_files_of_a_turn_are_restored_while_no_shoal_runs(shoal: Shoal, home: Pa
     assert "+one" in shoal("threads", "changes", THREAD).out
     done = shoal("threads", "undo", THREAD, "--yes")
     assert (done.code, done.out.splitlines()[0], file.exists()) == (0, "Restored 1 file.", False)
-    assert shoal("threads", "undo", THREAD, done.out.split()[-4].rstrip("'"), "--yes").code == 0
+    assert shoal("threads", "undo", THREAD, "back", "--yes").code == 0
     assert file.read_text() == "one"
     file.write_text("mine")
     ran = shoal("threads", "undo", THREAD, "--yes")

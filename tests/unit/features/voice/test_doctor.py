@@ -25,7 +25,11 @@ async def test_models_of_providers_are_named(tmp_path: Path) -> None:
         ("speech.speaking", "ok", "one/tts-1."),
     ]
     assert await findings(tmp_path, speaking="two/tts-1") == [
-        ("speech.speaking", "fail", "speech.speaking is 'two/tts-1'; write PROVIDER/MODEL, of these providers: one.")
+        (
+            "speech.speaking",
+            "fail",
+            "speech.speaking is 'two/tts-1'; write PROVIDER/MODEL with one of these providers: one.",
+        )
     ]
 
 
