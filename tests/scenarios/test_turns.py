@@ -288,7 +288,7 @@ async def test_a_wait_within_the_bound_is_kept_to_and_a_longer_one_fails_at_once
         await clock.advance(
             62 if tries == 2 else 1
         )  # a turn that waits for its model asks it again when the wait is over
-        await world.ada.sees("here I am" if tries == 2 else "try again")
+        await world.ada.sees("here I am" if tries == 2 else "I will retry")
         assert model.calls == tries
 
 
