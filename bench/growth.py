@@ -108,11 +108,11 @@ def _fill_thread(
         (thread, thread, TURNS * 4, BEGAN, turns[-1][4]),
     )
     connection.executemany(
-        "insert into spend values (?1, ?2, ?1, ?3, 'main', 'ada', ?4, 100, 20, 0, 0, 0, 0.001, ?5)",
+        "insert into spend values (?1, ?2, ?1, ?3, 'main', 'ada', ?4, 100, 20, 0, 0, 0, 0, 0.001, ?5)",
         [turn[:5] for turn in turns],
     )
     connection.executemany(
-        "insert into spend_days values (?, 'main', ?, 1, 100, 20, 0, 0, 0, 0.001, 1) on conflict do update"
+        "insert into spend_days values (?, 'main', ?, 1, 100, 20, 0, 0, 0, 0, 0.001, 1) on conflict do update"
         " set calls = calls + 1, input_tokens = input_tokens + 100, output_tokens = output_tokens + 20",
         [turn[2:4] for turn in turns],
     )
