@@ -1,13 +1,13 @@
-"""Writes docs/configuration.md from the records: `python -m tests.tidy.configuration_page > docs/configuration.md`."""
+"""Writes docs/configuration.md from the records: `python -m tests.tidy.configuration_page`."""
 
 import ast
 import inspect
 import json
-import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 
@@ -55,6 +55,8 @@ token = { file = "telegram.token" }
 allow = ["4711"]
 ```
 """
+
+PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 
 
 LIVE = " **Live.**"
@@ -189,4 +191,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    PAGE.write_text(reference(), encoding="utf-8")

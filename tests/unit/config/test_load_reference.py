@@ -32,7 +32,7 @@ def test_a_description_names_its_unit_or_says_what_is_counted() -> None:
 
 def test_the_page_is_current() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == reference(), "run: python -m tests.tidy.configuration_page > docs/configuration.md"
+    assert page == reference(), "run: python -m tests.tidy.configuration_page"
 
 
 def test_a_live_key_is_a_key_and_marked() -> None:
