@@ -367,6 +367,7 @@ async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path,
         await page.get_by_label("Token").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_contain_text("The token is wrong")
+        await page.wait_for_load_state()  # the style sheet of the new page may still be loading
         assert (await page.evaluate(CONTRAST))[1] == []
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")

@@ -158,6 +158,7 @@ async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path:
         assert [one.outcome for one in await finished(world)] == ["failed"]
         events = await world.journal()
         assert (events[-1].at - events[0].at).total_seconds() >= 300
+        await world.is_quiet()
         assert "was not available" in world.chat.texts(world.ada.thread)[0]
 
 
