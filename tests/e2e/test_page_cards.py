@@ -86,7 +86,7 @@ async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -
     api.decision_status = 410
     async with opened(browser, api.address, place="approvals") as page:
         await page.get_by_role("button", name="Allow all").click()
-        await expect(page.get_by_text("It has expired.")).to_be_visible()
+        await expect(page.get_by_text("It has expired.").first).to_be_visible()
         await expect(page.locator(".approval")).to_have_count(0)
 
 
@@ -108,7 +108,7 @@ async def test_the_reason_of_a_late_answer_stays_when_its_card_has_gone(browser:
     api.decision_status = 410
     async with opened(browser, api.address) as page:
         await page.get_by_role("button", name="Allow all").click()
-        await expect(page.get_by_text("It has expired.").first).to_be_visible()
+        await expect(page.get_by_text("It has expired.").first.first).to_be_visible()
         await expect(page.locator(".approval")).to_have_count(0)
 
 
