@@ -74,8 +74,8 @@ def _follows(
 
 
 def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
-    """Whether the approval of a call can wait for the end of the turn. A subagent's caller needs its result, and a
-    call that was already asked about is asked about again."""
+    """Whether the approval of a call can wait for the end of the turn. It cannot if a subagent's caller needs the
+    result, or if an approval was already requested for the call."""
     return asks.can_stage and state.caller is None and not state.effects and call.id not in state.approvals
 
 

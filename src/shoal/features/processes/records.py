@@ -16,8 +16,8 @@ PROCESS_KEY = "process:"
 
 
 class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a process starts a turn: at its end (with one of `codes`, empty: any), at a line that matches `pattern`,
-    or if it still runs after `after_seconds`. `note` tells the agent what to do then."""
+    """When a process starts a turn: when it exits (with one of `codes`, or any if empty), when it writes a line that
+    matches `pattern`, or when it still runs after `after_seconds`. `note` tells the agent what to do."""
 
     on: Literal["exit", "output", "timeout"]
     note: str = ""

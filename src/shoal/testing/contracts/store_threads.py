@@ -74,7 +74,7 @@ class ThreadRules:
         assert info.title == "Mine"
 
     async def test_a_deleted_thread_leaves_its_digest_and_nothing_else(self, store: Store) -> None:
-        """No table with content has rows of it. Other threads keep theirs."""
+        """No table with content keeps rows of the deleted thread. Other threads keep their rows."""
         await conversation(store)
         await conversation(store, OTHER, "T2")
         events = await store.journal.events(THREAD)

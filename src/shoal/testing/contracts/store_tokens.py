@@ -1,4 +1,4 @@
-"""Rules of access tokens' rows, and of the threads of a person's channels."""
+"""Contract for stored access tokens, and for listing the threads of a person's channels."""
 
 from datetime import timedelta
 
