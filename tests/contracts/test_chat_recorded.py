@@ -275,7 +275,7 @@ async def until_some(came: Callable[[], Sequence[object]]) -> None:
 
 
 @pytest.mark.parametrize(("platform", "one"), EVENTS, ids=[f"{platform}: {one.name}" for platform, one in EVENTS])
-async def test_nothing_is_met_with_silence(
+async def test_every_kind_of_message_is_delivered_or_answered(
     platform: str, one: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -1,6 +1,8 @@
-"""Fakes, wire-level test servers and contract suites for the tests of Shoal and of extensions.
+"""Fakes, wire-level test servers and contract suites, for Shoal's own tests and for extensions.
 
-Import the fakes from here. The contract suites are modules of `shoal.testing.contracts`, one per port.
+Import the fakes from this module. `FakeModel` and `FakeChat` replace a provider and a platform in memory.
+`FakeTelegram`, `FakeDiscord` and the other platform fakes are HTTP servers that speak a platform's wire protocol. To
+test your own adapter, provider, store, tool or sandbox, subclass a suite in `shoal.testing.contracts`.
 """
 
 from importlib import import_module
@@ -43,7 +45,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Load a fake on first use, because a platform's fake needs the packages of that platform's extra."""
+    """Import a fake on first use, because some fakes need the packages of a platform's extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'shoal.testing' has no attribute {name!r}")
     return getattr(import_module(f"shoal.testing.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""FakeChat: an in-memory chat platform that can fail like a real one."""
+"""An in-memory chat platform that can fail like a real one."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ from shoal.permissions.access import AccessRules
 from shoal.platforms.inbox import submit
 
 OPEN = AccessRules(allow=("*",), trust_everybody=True)
-"""Access for everyone, with trust."""
+"""Access rules that allow and trust everyone."""
 LIMITS = ChatLimits(
     text_chars_max=2000,
     idempotent_posts=True,
@@ -31,7 +31,7 @@ LIMITS = ChatLimits(
 
 
 class Posted(msgspec.Struct):
-    """A message on the platform; edits change it in place."""
+    """A message on the platform. Edits change `markdown` and `buttons`; `post` keeps the original request."""
 
     id: str
     post: OutboundPost
@@ -40,11 +40,20 @@ class Posted(msgspec.Struct):
 
 
 class FakeChat:
-    """Implements `ChatAdapter` and `ChannelHost`. `channels` lists the created channels, `gone` the removed ones.
+    """An in-memory chat platform. Implements `ChatAdapter` and `ChannelHost`.
 
-    The next posts raise `troubles`, one each. With `lost_answer`, the post is still made, as if the connection broke
-    after the platform accepted it. With `limits.idempotent_posts`, a key is posted once. `shut` contains the errors for
-    posts to a thread, or to all of a channel by the prefix of its thread ids.
+    `says`, `writes`, `asks` and `reacts` act as a person. `posted`, `typed`, `texts` and `sees` show what the agent
+    did. Set these attributes to simulate failures and history:
+
+    - `troubles`: errors that the next posts raise, one error per post. With `outcome_unknown`, the platform accepts the
+      post before the error, as if the connection broke too late.
+    - `shut`: errors for all posts to a thread or a channel, by thread id or by the channel's prefix of thread ids.
+    - `history_trouble`, `channel_trouble`: errors that `history` and the channel methods raise.
+    - `past`: messages that `history` returns.
+    - `channels`, `gone`: channels that the agent created, and ids of channels that no longer exist.
+    - `told`: answers to commands sent with `writes`.
+
+    If `limits.idempotent_posts` is set, posting a key again returns the first message.
     """
 
     def __init__(
@@ -76,7 +85,6 @@ class FakeChat:
         self._connected = asyncio.Event()
 
     async def run(self, inbox: InboxPort) -> None:
-        """Stay connected until cancelled."""
         self.inbox = inbox
         self._connected.set()
         try:
@@ -96,9 +104,9 @@ class FakeChat:
         direct: bool = False,
         attachments: tuple[Attachment, ...] = (),
     ) -> Receipt:
-        """Deliver a person's message, with `direct` in a private chat.
+        """Deliver a person's message to a thread. Set `direct` for a private chat.
 
-        The same `message_id` again simulates a duplicate delivery.
+        Send the same `message_id` again to simulate a duplicate delivery.
         """
         await self._connected.wait()
         assert self.inbox is not None
@@ -114,8 +122,8 @@ class FakeChat:
     ) -> ThreadId:
         """Deliver a person's message in a channel and return its thread.
 
-        A plain message opens a thread. A reply to one of our messages goes to that message's thread. Answers to
-        commands are appended to `told`.
+        A plain message opens a thread. With `answers`, a reply to the agent's message of that id, it goes to that
+        message's thread.
         """
         await self._connected.wait()
         assert self.inbox is not None
@@ -148,7 +156,7 @@ class FakeChat:
         roles: tuple[str, ...] = (),
         direct: bool = False,
     ) -> str:
-        """Deliver a person's command in a thread and return the answer."""
+        """Deliver a person's chat command in a thread and return the answer."""
         await self._connected.wait()
         assert self.inbox is not None
         key = self._clock.new_id()
@@ -158,7 +166,7 @@ class FakeChat:
         return await submit(prompt, self.inbox)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = "ada") -> None:
-        """Deliver a person's reaction to a message. The notice for them is posted there."""
+        """Deliver a person's reaction to a message. The agent's answer, if any, is posted as a reply to that message."""
         await self._connected.wait()
         assert self.inbox is not None
         thread = next(made.post.thread for made in self.posted if made.id == message_id)
@@ -167,20 +175,19 @@ class FakeChat:
             await self.post(OutboundPost(thread, f"{message_id}:{user}:{emoji}", answer, reply_to=message_id))
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a channel. Raises `channel_trouble`."""
         if self.channel_trouble is not None:
             raise self.channel_trouble
         self.channels[name] = beside
         return name
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether a channel still exists. Raises `channel_trouble`."""
+        """Return whether a channel still exists. Raises `channel_trouble` if set."""
         if self.channel_trouble is not None:
             raise self.channel_trouble
         return channel not in self.gone
 
     async def post(self, post: OutboundPost) -> str:
-        """Post, unless trouble is due. Raises PlatformError."""
+        """Post a message and return its id. Raises PlatformError."""
         shut = self.shut.get(post.thread) or self.shut.get(channel_of(post.thread))
         if shut is not None:
             raise shut
@@ -188,9 +195,9 @@ class FakeChat:
         if trouble is not None and not trouble.outcome_unknown:
             raise trouble
         if len(post.markdown) > self.limits.text_chars_max:
-            raise PlatformError(f"A message may have {self.limits.text_chars_max} characters.", permanent=True)
+            raise PlatformError(f"The message is longer than {self.limits.text_chars_max} characters.", permanent=True)
         if post.file is not None and not post.file.is_file():
-            raise PlatformError(f"The file {post.file.name!r} is gone.", permanent=True)
+            raise PlatformError(f"The file {post.file.name!r} does not exist.", permanent=True)
         if self.limits.idempotent_posts and post.key in self._keys:
             return self._keys[post.key]
         self._made += 1
@@ -205,7 +212,7 @@ class FakeChat:
         return made.id
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a message. Raises PlatformError if it does not exist."""
+        """Replace a message's text and buttons. Raises PlatformError if it does not exist."""
         made = self._find(thread, message_id)
         made.markdown, made.buttons = markdown, buttons
         self._tell()
@@ -219,25 +226,25 @@ class FakeChat:
         for made in self.posted:
             if made.id == message_id and made.post.thread == thread:
                 return made
-        raise PlatformError(f"There is no message {message_id}.", permanent=True)
+        raise PlatformError(f"Message {message_id} does not exist.", permanent=True)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Record the typing indicator."""
+        """Record the typing status in `typed`."""
         self.typed.append((thread, status))
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the thread that this opens. The same key returns the same thread."""
+        """Post to a channel and return the thread that the post opens. The same key returns the same thread."""
         thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
         await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return a thread's channel, as its thread WHOLE_CHANNEL."""
+        """Return the thread id of a thread's whole channel, or None if it is that already."""
         whole = make_thread_id(self.platform, thread_address(thread).channel, WHOLE_CHANNEL)
         return whole if thread != whole else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the messages of a thread in `past`, oldest first. Raises `history_trouble`."""
+        """Return up to `limit` messages from `past` in a thread, oldest first. Raises `history_trouble` if set."""
         if self.history_trouble is not None:
             raise self.history_trouble
         prompts = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
@@ -245,11 +252,11 @@ class FakeChat:
             yield prompt
 
     def texts(self, thread: ThreadId) -> list[str]:
-        """Return the texts in a thread, in the order of posting."""
+        """Return the texts of a thread's messages, oldest first."""
         return [made.markdown for made in self.posted if made.post.thread == thread]
 
     async def sees(self, thread: ThreadId, part: str) -> Posted:
-        """Wait until a message of the thread contains `part`, and return it."""
+        """Wait until a message in the thread contains `part`, and return that message."""
         while True:
             for made in self.posted:
                 if made.post.thread == thread and part in made.markdown:

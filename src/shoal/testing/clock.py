@@ -1,4 +1,5 @@
-"""A clock that only a test advances. A week of schedules runs in milliseconds, deterministically."""
+"""A clock that only a test advances, so that a week of schedules runs in milliseconds and gives the same result each
+time."""
 
 import asyncio
 import heapq
@@ -17,18 +18,22 @@ START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 """Default start of a ManualClock: a Monday morning."""
 
 _PASSES = 25
-"""Event loop iterations after a wake, so that woken tasks reach their next wait."""
+"""Event loop iterations after a wake-up, enough for woken tasks to reach their next wait."""
 _IDLE_PASSES = 8
-"""Consecutive idle iterations, while waiting for threads and sockets, after which the loop counts as settled."""
+"""Consecutive idle iterations after which the event loop counts as settled."""
 _LOOKS_AFTER_A_LEAP = 200
-"""Consecutive idle checks after which a woken task that does not sleep counts as waiting for something else."""
+"""Consecutive idle checks after which a woken task that is not asleep counts as waiting for something other than the
+clock."""
 
 
 class ManualClock:
-    """A `Clock` for tests. Sleepers wake in order of time, then of falling asleep.
+    """A `Clock` for tests. Time passes only when the test calls `advance` or a similar method.
 
-    Ids are sequential, so they sort by creation and are the same in every run. `settle` waits until every woken task
-    waits again. By default it runs some iterations of the event loop. `timezone` is the zone of `local`.
+    Sleepers wake in order of their wake-up times; sleepers due at the same time wake in the order they went to sleep.
+    Ids are sequential, so they sort by creation and are the same in every run.
+
+    `settle` waits until every woken task waits again. The default runs a few iterations of the event loop. `timezone`
+    is the time zone of `local`.
     """
 
     __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who", "_zone")
@@ -46,7 +51,7 @@ class ManualClock:
         self._settle = settle or _settle
 
     def now(self) -> datetime:
-        """Return the time that the test has set, as an aware UTC time."""
+        """Return the current test time in UTC."""
         return self._now
 
     def local(self) -> datetime:
@@ -54,16 +59,16 @@ class ManualClock:
         return self._now.astimezone(self._zone)
 
     def monotonic(self) -> float:
-        """Return the seconds since this clock was created."""
+        """Return the seconds that passed on this clock since its creation."""
         return self._elapsed.total_seconds()
 
     def new_id(self) -> str:
-        """Return the next ULID, from the clock's milliseconds and a counter."""
+        """Return the next ULID, built from the clock's time in milliseconds and a counter."""
         self._ids += 1
         return format_ulid(int(self._now.timestamp() * 1000), self._ids.to_bytes(10, "big"))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the test has advanced this far. Zero or less only yields to other tasks. Cancellable."""
+        """Wait until the test has advanced the clock by `seconds`. Zero or less only yields to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -74,7 +79,7 @@ class ManualClock:
             self._get_up(waiter)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set or the test has advanced this far. Cancellable."""
+        """Wait until the event is set or the test has advanced the clock by `seconds`."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -86,26 +91,26 @@ class ManualClock:
             self._get_up(waiter)
 
     def sleeping(self) -> int:
-        """Return the number of tasks that wait on this clock."""
+        """Return the number of tasks that sleep on this clock."""
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
     def next_wake_at(self) -> datetime | None:
-        """Return when the next sleeper is due, or None."""
+        """Return the wake-up time of the next sleeper, or None if no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._now + self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def sleepers(self, count: int = 1) -> None:
-        """Wait in real time until at least `count` tasks sleep on this clock, so that threads and files catch up."""
+        """Wait, in real time, until at least `count` tasks sleep on this clock."""
         while self.sleeping() < count:
             await self._next_arrival()
 
     async def advance(self, seconds: float) -> None:
-        """Advance by `seconds`, waking sleepers one at a time at their own times, including new ones."""
+        """Advance the clock by `seconds`. Sleepers wake one at a time, each at its own time, including new sleepers."""
         await self.advance_to(self._now + timedelta(seconds=seconds))
 
     async def advance_to(self, at: datetime) -> None:
-        """Advance to `at`, waking sleepers on the way. Raises ValueError if `at` is in the past."""
+        """Advance the clock to `at` and wake the sleepers due on the way. Raises ValueError if `at` is in the past."""
         self._check_future(at)
         await self._settle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
@@ -116,10 +121,11 @@ class ManualClock:
         self._move_to(at)
 
     async def leap_to(self, at: datetime) -> None:
-        """Advance to `at` in one step, like a machine that was suspended: due sleepers wake once, and late.
+        """Advance the clock to `at` in one step, like a machine that wakes from suspend. Due sleepers wake late and
+        only once.
 
-        Returns when each of them sleeps again, has ended, or waits for something else, and no thread or child of this
-        process is busy. A week with pollers takes a moment. Raises ValueError if `at` is in the past.
+        Returns when every woken task sleeps again, has ended, or waits for something other than the clock, and no
+        thread or child process is busy. A week with pollers takes a moment. Raises ValueError if `at` is in the past.
         """
         self._check_future(at)
         await self._settle()
@@ -140,7 +146,7 @@ class ManualClock:
         await self._settle()
 
     async def advance_to_next(self) -> datetime:
-        """Advance to the next sleeper's time, wake it, and return the time. Waits for a sleeper if there is none."""
+        """Wait until a task sleeps, advance the clock to the next wake-up time, and return that time."""
         await self.sleepers()
         wake_at = self.next_wake_at()
         assert wake_at is not None
@@ -148,12 +154,12 @@ class ManualClock:
         return wake_at
 
     def stand_still(self, seconds: float) -> None:
-        """Advance the time without waking sleepers, as for a stopped process."""
+        """Advance the clock without waking sleepers, as if the process were stopped."""
         self._move_to(self._now + timedelta(seconds=seconds))
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock forward, or back with a negative number, like a person, a time server or a suspend.
-        Sleepers keep their remaining time."""
+        """Change the wall clock by `seconds`, which may be negative, like a time server that corrects it. Sleepers keep
+        their remaining time."""
         self._now += timedelta(seconds=seconds)
 
     def _move_to(self, at: datetime) -> None:
@@ -162,7 +168,7 @@ class ManualClock:
 
     def _check_future(self, at: datetime) -> None:
         if at < self._now:
-            raise ValueError(f"The clock stands at {self._now} and cannot go back to {at}.")
+            raise ValueError(f"The clock shows {self._now}. It cannot go back to {at}.")
 
     def _lie_down(self, seconds: float) -> asyncio.Future[None]:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -182,7 +188,6 @@ class ManualClock:
         return any(other is task and not waiter.done() for waiter, other in self._who.items())
 
     async def _next_arrival(self) -> None:
-        """Wait until a task goes to sleep."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrived.add(arrival)
         try:
@@ -192,7 +197,7 @@ class ManualClock:
 
 
 async def _settle() -> None:
-    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # asyncio's own loops expose their ready tasks
+    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # only asyncio's own event loops have it
     idle = 0
     for _ in range(_PASSES):
         await asyncio.sleep(0)
@@ -202,12 +207,12 @@ async def _settle() -> None:
 
 
 def _let_others_work() -> None:
-    """Yield the processor to threads and processes, which do not report when they are idle."""
+    """Let other threads and processes run. They do not report when they are idle."""
     threading.Event().wait(0.001)
 
 
 def _is_at_work(process: int) -> bool:
-    """Whether another thread of a process, or one of its child processes, runs or waits for a processor or disk.
+    """Return whether a child process, or another thread of a process, is running or waits for a CPU or a disk.
 
     Only Linux reports this. Elsewhere the result is False.
     """
@@ -222,15 +227,15 @@ def _is_at_work(process: int) -> bool:
                 children = file.read().split()
             if any(_is_at_work(int(child)) for child in children):
                 return True
-    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+    except (FileNotFoundError, ProcessLookupError):  # the thread or process has just ended
         pass
     return False
 
 
 async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
-    """Advance the clock in steps until an awaitable is done.
+    """Advance the clock in steps of `seconds` until `coming` is done, and return its result.
 
-    Each step runs a thread once, so on a slow machine the clock advances more slowly too.
+    Each step waits for a worker thread, which gives other threads time to run on a slow machine.
     """
     waiting = asyncio.ensure_future(coming)
     try:

@@ -1,9 +1,10 @@
-"""A small world for crash tests: a child process answers a few people with tools until a chosen durable write.
+"""Crash tests: a child process answers people's messages until a chosen durable write kills it.
 
-`python -m shoal.testing.crash` reads orders from standard input, one JSON object a line, and answers each with a line:
-it forks a child that opens the app on the order's home directory, has the same people say the same things, and ends
-when all of them are answered, or by SIGKILL at the ordered write. What the outside world saw is in files under `world`:
-`model.jsonl` (requests), `tools.jsonl` (executions), `chat.jsonl` (messages on the platform, by idempotency key).
+`python -m shoal.testing.crash` reads orders from standard input as JSON, one per line, and writes one outcome per
+order. For each order it forks a child that opens the app on the order's home directory and delivers the same messages.
+The child exits when all messages are answered, or dies by SIGKILL at the ordered write. Files under `world` record its
+visible effects: `model.jsonl` (requests), `tools.jsonl` (executions) and `chat.jsonl` (messages on the platform, by
+idempotency key).
 """
 
 import asyncio
@@ -47,8 +48,11 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One run. With `at` 0 nothing is killed. `threads` people write `messages` messages each, in an order from
-    `seed`. With a `delegating` tool, subagent or spawn, each message goes to a subagent, which leaves a mark."""
+    """One child process to run. `at` is the number of the write that kills it, or 0 for none.
+
+    `threads` people write `messages` messages each, in an order drawn from `seed`. `delegating` names a tool, subagent
+    or spawn, that hands each message to a subagent.
+    """
 
     home: str
     world: str
@@ -61,45 +65,42 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the child ended: its exit code, or minus the signal. `writes` is set if it ended by itself."""
+    """A child's exit code, or the negative signal number, and its number of durable writes, or 0 if it was killed."""
 
     status: int
     writes: int = 0
 
 
 class _End(msgspec.Struct, frozen=True):
-    """The report of a child that ended by itself."""
-
     writes: int = 0
     imported: list[str] = []
 
 
 class World:
-    """Observations from outside, appended to files that survive the child."""
+    """Observations of a child process, appended to files that survive it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def note(self, kind: str, **fields: str | float) -> None:
-        """Append a line in one write."""
+        """Append an observation as one JSON line in a single write."""
         line = json.dumps(fields) + "\n"
         file = os.open(self._folder / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(file, line.encode())
         os.close(file)
 
     def read(self, kind: str) -> list[Mapping[str, str | float]]:
-        """Return all lines."""
+        """Return all observations of a kind, oldest first."""
         path = self._folder / f"{kind}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def note_tool(world: World, name: str = "note") -> Tool:
-    """Build a tool that leaves a mark each time it runs, and must never run twice for one call. If `guarded`, the
-    rules ask about it."""
+    """Build a tool that records each of its executions. It must never run twice for one call."""
 
     @tool(Traits(origin="own"), name=name)
     def note(context: ToolContext, text: str = "") -> Invocation:
-        """Leave a mark."""
+        """Record the text."""
 
         async def work() -> ToolOutput:
             call = f"{context.turn}/{context.call_id}"
@@ -112,12 +113,14 @@ def note_tool(world: World, name: str = "note") -> Tool:
 
 
 def thread_of(number: int) -> ThreadId:
-    """Return a person's thread."""
     return make_thread_id("fake", "harbour", f"person-{number}")
 
 
 def sayings(order: Order) -> list[tuple[int, str, str]]:
-    """Return the messages: person, message id, text. Each person's are in order; the seed mixes people."""
+    """Return the messages of an order as rows of person, message id and text.
+
+    Each person's messages are in order; the seed decides how the people's messages interleave.
+    """
     drawn = random.Random(order.seed)
     left = {person: 0 for person in range(order.threads)}
     rows: list[tuple[int, str, str]] = []
@@ -138,7 +141,7 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
 
 
 async def live(order: Order) -> int:
-    """Execute the order in this process; return the number of durable writes."""
+    """Execute the order in this process and return the number of durable writes."""
     world = World(Path(order.world))
     drivers: list[KillingDriver] = []
 
@@ -186,15 +189,15 @@ async def live(order: Order) -> int:
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
-    """Serve orders of a kind until standard input ends.
+    """Serve orders of type `kind` from standard input until it ends, each in a forked child.
 
-    Each order runs in a forked child, whose end is reported. A child inherits this process's caches: modules that
-    earlier children imported, and what a first turn compiles.
+    Children inherit this process's caches: the modules that earlier children imported and anything compiled in a first
+    turn.
     """
     default_tls()
     asyncio.run(_take_a_turn())
     for line in sys.stdin:
-        gc.freeze()  # else each child looks through all that was imported for garbage, and copies its pages for that
+        gc.freeze()  # without this, garbage collection in each child copies every page of the imported modules
         order = msgspec.json.decode(line, type=kind)
         receive, send = os.pipe()
         child = os.fork()

@@ -1,4 +1,4 @@
-"""Fault injection: a driver that really kills the process right before or after a durable write."""
+"""Fault injection: a database driver that kills the process immediately before or after a durable write."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ Side = Literal["before", "after"]
 
 
 class WrappedDriver:
-    """Passes everything to a driver. A subclass adds behaviour around each script."""
+    """A `Driver` that forwards everything to another one. Override `around` to add behaviour to each script."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -28,13 +28,16 @@ class WrappedDriver:
         await self._driver.close()
 
     async def around(self, work: Awaitable[T]) -> T:
-        """Run one script."""
+        """Run one script. `work` is the call of the wrapped driver."""
         return await work
 
 
 class KillingDriver(WrappedDriver):
-    """Kills the process at write number `at` (from 1). `before`: the write is not made. `after`: it is durable, but
-    nobody learns that. `writes` counts them."""
+    """A `Driver` that kills the process with SIGKILL at write number `at`, counted from 1.
+
+    If `side` is "before", the write is lost. If it is "after", the write is durable, but the caller never learns that.
+    `writes` counts the writes so far.
+    """
 
     def __init__(self, driver: Driver, side: Side, at: int) -> None:
         super().__init__(driver)
@@ -43,7 +46,7 @@ class KillingDriver(WrappedDriver):
         self.writes = 0
 
     async def write(self, script: Script[T]) -> T:
-        """Write, or kill the process."""
+        """Write, or kill the process if this is the chosen write."""
         self.writes += 1
         mine = self.writes == self._at
         if mine and self._side == "before":

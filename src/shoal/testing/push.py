@@ -1,4 +1,4 @@
-"""A push service on loopback with browsers, which verify and decrypt notifications."""
+"""A Web Push service on loopback, with browsers that verify and decrypt notifications."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from shoal.testing.platforms.wire import Answered, Called, LoopbackServer
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """A notification as the browser decrypted it, with the push service's headers."""
+    """A notification as a browser decrypted it, with the headers that the push service received."""
 
     browser: str
     content: dict[str, str | bool]
@@ -21,7 +21,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class _Decryption(Protocol):
-    """The used part of http_ece, which has no types."""
+    """The part of http_ece in use; the package has no type annotations."""
 
     def decrypt(
         self, content: bytes, *, private_key: object, auth_secret: bytes, version: Literal["aes128gcm"]
@@ -29,8 +29,11 @@ class _Decryption(Protocol):
 
 
 class FakePush:
-    """Accepts messages for the browsers made by `browser`, by name. Those in `gone` are answered with 410. Messages
-    not signed with `application_key`, which the browsers subscribed with, are answered with 403."""
+    """A Web Push service. `browser` adds a subscribed browser; `received` lists the notifications, oldest first.
+
+    Set `application_key` to the key that the browsers subscribed with. The service answers messages signed with another
+    key with 403, and messages to browsers in `gone` or to unknown ones with 410.
+    """
 
     def __init__(self) -> None:
         self.server = LoopbackServer(self._take)
@@ -41,16 +44,15 @@ class FakePush:
         self._browsers: dict[str, tuple[object, bytes]] = {}
 
     async def start(self) -> None:
-        """Listen."""
+        """Start the server on a free port."""
         await self.server.start()
 
     async def stop(self) -> None:
-        """Stop listening. Received messages are kept."""
+        """Stop the server. `received` keeps its notifications."""
         await self.server.stop()
 
     def browser(self, name: str) -> dict[str, str]:
-        """Return the subscription of a new browser: its endpoint and its keys `p256dh` and `auth`, in the format it
-        would post."""
+        """Add a browser and return its subscription as the browser would post it: `endpoint`, `p256dh` and `auth`."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -60,7 +62,7 @@ class FakePush:
         return {"endpoint": f"{self.server.address}/send/{name}", "p256dh": _text(point), "auth": _text(secret)}
 
     async def until(self, text: str, seconds: float = 30.0) -> None:
-        """Wait until a browser has received this. Raises TimeoutError."""
+        """Wait until a browser has received a notification with this text. Raises TimeoutError."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(lambda: any(note.content["text"] == text for note in self.received))
 

@@ -1,4 +1,4 @@
-"""Scenarios: the whole app with a scripted model and an in-memory chat, from the users' perspective.
+"""Scenarios: the whole app with a scripted model and an in-memory chat, driven as its users drive it.
 
 async with scenario(tmp_path, answers("Hello")) as world:
     await world.ada.says("hi")
@@ -41,15 +41,15 @@ from shoal.turn.replay import DifferenceKind, Today, replay_thread
 T = TypeVar("T")
 
 PASSES = 25
-"""Iterations of the event loop between a database answer and the next request that it causes."""
+"""Event loop iterations that let the app react to a database result with its next request."""
 MOMENT_SECONDS = 0.01
-"""Real time without database activity before it is checked again."""
+"""Maximum wait for database activity before checking again, in seconds of real time."""
 SECONDS_MAX = 60.0
-"""Real time that a scenario waits for something before it fails."""
+"""Timeout for waits in a scenario, in seconds of real time."""
 
 
 class FakeModels:
-    """Maps model names to fakes. Unlisted names go to the first one."""
+    """A `Models` that maps model names to fakes. Names missing from `named` use `model`."""
 
     def __init__(
         self, model: FakeModel, *, named: Mapping[str, FakeModel] | None = None, context_tokens: int = 200_000
@@ -62,12 +62,12 @@ class FakeModels:
         return Route(self._named.get(name, self._default), name, self.context_tokens)
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """Return an unknown price."""
+        """Return None, an unknown price."""
         return None
 
 
 class WatchedDriver(WrappedDriver):
-    """Tracks how much of a driver's work is in flight."""
+    """A `Driver` that counts the scripts in flight, which shows when the app is idle."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
@@ -75,7 +75,7 @@ class WatchedDriver(WrappedDriver):
         self._moved = asyncio.Event()
 
     async def rests(self) -> None:
-        """Wait until nothing is in flight and no further work follows at once."""
+        """Wait until no script is in flight and none follows."""
         while True:
             begun = self.begun
             while self.ended != self.begun:
@@ -86,14 +86,13 @@ class WatchedDriver(WrappedDriver):
                 return
 
     async def moves(self) -> None:
-        """Wait until some work has ended, or briefly, as its cause may be elsewhere."""
+        """Wait until a script ends, or for a moment, because the reason for more work may lie outside the database."""
         self._moved.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._moved.wait()
 
     async def around(self, work: Awaitable[T]) -> T:
-        """Count a script."""
         self.begun += 1
         try:
             return await work
@@ -103,7 +102,7 @@ class WatchedDriver(WrappedDriver):
 
 
 class Person:
-    """A person in a thread of the fake platform. With `direct`, only they and the agent read it."""
+    """A person who writes in one thread of the fake platform. `direct` makes the thread a private chat with the agent."""
 
     def __init__(self, world: "World", name: str, thread: str, channel: str, *, direct: bool) -> None:
         self.name = name
@@ -114,57 +113,57 @@ class Person:
         self._where = thread
 
     async def says(self, text: str, *, message_id: str = "") -> Receipt:
-        """Write a message."""
+        """Write a message in the thread."""
         chat, where = self._world.chat, self._where
         return await chat.says(self._channel, where, text, user=self.name, message_id=message_id, direct=self.direct)
 
     async def sees(self, part: str) -> Posted:
-        """Wait for a message that contains `part`."""
+        """Wait for a message that contains `part`, and return it. Raises TimeoutError."""
         async with asyncio.timeout(SECONDS_MAX):
             return await self._world.chat.sees(self.thread, part)
 
     async def asks(self, text: str, *, roles: tuple[str, ...] = ()) -> str:
-        """Give a command and return its answer."""
+        """Send a chat command and return its answer."""
         chat, where = self._world.chat, self._where
         return await chat.asks(self._channel, where, text, user=self.name, roles=roles, direct=self.direct)
 
     async def steers(self, text: str) -> Receipt:
-        """Send a message to the running turn."""
+        """Steer the running turn with a message."""
         clock = self._world.app[Clock]
         return await self._world.app[Orchestrator].send(
             Steer(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def follows_up(self, text: str) -> Receipt:
-        """Send a message for the end of the running turn."""
+        """Queue a follow-up for the end of the running turn."""
         clock = self._world.app[Clock]
         return await self._world.app[Orchestrator].send(
             FollowUp(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def stops(self, *, everything: bool = False) -> Receipt:
-        """/stop, or /stop all."""
+        """Abort the running turn, like /stop. With `everything`, also empty the queue, like /stop all."""
         return await self._world.app[Orchestrator].send(Abort(self.thread, Author(self.name, trusted=True), everything))
 
     async def is_asked(self) -> Approval:
-        """Wait until an approval of the thread is open, and return it."""
+        """Wait until the thread has a pending approval, and return it."""
         await self._world.happens(self.thread, "approval_requested")
         approvals = await self._world.app[Store].approvals.search(thread=self.thread)
         return approvals[0]
 
     @property
     def asker(self) -> Asker:
-        """The person, as the platform knows them."""
+        """This person as the app identifies them in approvals."""
         return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
 
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
-        """Click a button of an approval card."""
+        """Approve or deny, like a click on a button of the approval message. `whole_thread` extends it to later calls."""
         scope = "thread" if whole_thread else "once"
         return await self._world.app[Orchestrator].decide(approval, allow, self.asker, scope)
 
 
 class World:
-    """A scenario's running app and its people."""
+    """A running app with its fake chat, its model and its people. `ada` is a person in thread "1"."""
 
     def __init__(self, app: Services, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
         self.app = app
@@ -174,17 +173,17 @@ class World:
         self.ada = self.person("ada", "1")
 
     def person(self, name: str, thread: str, channel: str = "harbour", *, direct: bool = False) -> Person:
-        """Return a person in a thread."""
+        """Return a person who writes in this thread of the channel."""
         return Person(self, name, thread, channel, direct=direct)
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
-        """Return the events of a thread, by default ada's."""
+        """Return the events of a thread, by default Ada's."""
         return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
-        """Wait until the journal has this many events of this type; return the last."""
+        """Wait until the journal contains `times` events of type `kind`, and return the last of them."""
         async with asyncio.timeout(SECONDS_MAX):
-            while True:  # a subscription ends when its reader may have missed something
+            while True:  # a subscription ends when its reader may have missed an event
                 with self.app[Hub].subscribe(thread) as coming:
                     events = [event for event in await self.journal(thread) if event.type == kind]
                     if len(events) >= times:
@@ -194,24 +193,24 @@ class World:
                             break
 
     async def rests(self) -> None:
-        """Wait until no database request is in flight, and none follows at once."""
-        assert self._driver is not None, "only where its driver is watched"
+        """Wait until no database request is in flight and none follows."""
+        assert self._driver is not None, "World.rests and World.is_quiet need a WatchedDriver"
         await self._driver.rests()
 
     async def is_quiet(self) -> None:
-        """Wait until nothing is left to do before time advances; see `quiet`."""
-        assert self._driver is not None, "only where its driver is watched"
+        """Wait until the app has nothing left to do before time advances; see `quiet`."""
+        assert self._driver is not None, "World.rests and World.is_quiet need a WatchedDriver"
         async with asyncio.timeout(SECONDS_MAX):
             await quiet(self.app, self._driver)
 
     async def types(self, thread: ThreadId | None = None) -> list[str]:
-        """Return the types of a thread's events."""
+        """Return the types of a thread's events, by default Ada's."""
         return [event.type for event in await self.journal(thread)]
 
 
 async def quiet(app: Services, driver: WatchedDriver) -> None:
-    """Wait until there is no prompt, turn or post to work on, and no database request. A turn that waits for a
-    person counts as work."""
+    """Wait until no prompt, turn, post or database request is pending. A turn that waits for a person counts as
+    pending."""
     store = app[Store]
     await driver.rests()
     while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
@@ -220,8 +219,10 @@ async def quiet(app: Services, driver: WatchedDriver) -> None:
 
 
 async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ()) -> None:
-    """Rebuild every request of every thread from its journal, and check that it equals the sent one, except for
-    differences of the kinds in `changes`."""
+    """Rebuild every model request from the journals and assert that it equals the recorded one.
+
+    `changes` lists the kinds of differences to ignore.
+    """
     for info in await app[Store].journal.threads():
         today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
         report = await replay_thread(app[Store].journal, info.thread, app[ContextBuilder].meter, today)
@@ -253,12 +254,17 @@ async def scenario(
     replays: bool = True,
     changes: Collection[DifferenceKind] = (),
 ) -> AsyncGenerator[World]:
-    """Open the app on `home`.
+    """Open the app on `home` with a scripted model and an in-memory chat.
 
-    `models` replace `model`. `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`. `access` sets
-    who may speak and who is trusted. `wrap_driver` wraps the database driver. `file_clock` sets the times of file
-    changes. Further messages are not waited for unless `settings` enable that. Unless `replays` is False, every request
-    must be reproduced exactly at the end, except for the kinds of differences in `changes`, such as tools.
+    - `models` replaces `model`.
+    - `settings` are configuration sections, such as `{"turns": {"steps_max": 3}}`.
+    - `access` decides who may write and who is trusted.
+    - `wrap_driver` wraps the database driver.
+    - `file_clock` sets the modification times of files.
+    - `replays`: at the end, rebuild every model request from the journal and compare it with the recorded one, ignoring
+      the kinds of differences in `changes`.
+
+    Turns start without the usual pause for further messages, unless `settings` sets `mailbox.pause_seconds`.
     """
     chat = chat or FakeChat(clock=clock)
     overrides: dict[str, object] = {

@@ -45,7 +45,7 @@ def answer() -> str:
 
 @pytest.mark.parametrize("markup", MARKUPS)
 @pytest.mark.parametrize("unit", ["characters", "utf16", "bytes"])
-def test_a_long_answer_arrives_whole(markup: str, unit: Literal["characters", "utf16", "bytes"]) -> None:
+def test_a_long_answer_arrives_complete(markup: str, unit: Literal["characters", "utf16", "bytes"]) -> None:
     limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup], text_unit=unit)
     text = answer()
     pieces = pieces_of(text, limits)

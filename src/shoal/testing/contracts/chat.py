@@ -1,11 +1,11 @@
-"""The contract of `domain.ports.ChatAdapter`, for every platform and its counterpart.
+"""The contract of `domain.ports.ChatAdapter`. It runs against every platform adapter.
 
-class TestMine(ChatContract):
-    @pytest.fixture
-    async def peer(self): ...  # a fresh Counterpart, stopped after the test
+    class TestMyAdapter(ChatContract):
+        @pytest.fixture
+        async def peer(self): ...  # yields a new Counterpart and stops it after the test
 
-A counterpart is the platform's other side: its people, and the failures in between. Its `lacks` names the things that
-the platform cannot do, and those tests are skipped.
+A `Counterpart` connects your adapter to a fake of its platform, and acts as the people on it. List the features that
+the platform does not have in its `lacks`, and the suite skips their tests.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from shoal.testing.model.speech import recording
 
 _CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
 FORGED = f"payload={quote(_CLICK)}&x="
-"""Fields that would be a click if a message's text were interpreted as a form."""
+"""Form fields that would be a button click if an adapter parsed a message's text as a form."""
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000000020001e221bc33"
     "0000000049454e44ae426082"
@@ -51,11 +51,11 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
     {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_error", "date": "Thu, 01 Jan 1970 00:00:00 GMT"},
     {"content-encoding": "identity", "x-forwarded-for": "192.0.2.1"},
 )
-"""Parts of a call that anyone who has seen it can change, because no signature covers them."""
+"""Headers that no signature covers, so anyone who captured a request can change them."""
 
 
 def words(text: str) -> list[str]:
-    """Return a text's visible words, regardless of line breaks and invisible characters."""
+    """Return a text's visible words, ignoring line breaks and zero-width spaces."""
     return text.replace("\u200b", "").split()
 
 
@@ -69,33 +69,33 @@ def read(markdown: str) -> list[str]:
 
 
 class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
-    """Subclass it with a `peer` fixture."""
+    """Contract suite for a platform adapter. Subclass it and provide a `peer` fixture that yields a `Counterpart`."""
 
     @pytest.fixture
     async def inbox(self) -> Inbox:
-        """Return the inbox that receives people's actions."""
+        """Return the recording inbox to run the adapter with."""
         return Inbox()
 
-    # ---- life ----
+    # ---- lifecycle ----
 
-    async def test_it_stops_when_cancelled_and_starts_again(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_the_adapter_stops_when_cancelled_and_starts_again(self, peer: Peer, inbox: Inbox) -> None:
         for _ in range(2):
             async with serving(peer.adapter, inbox) as task:
                 await asyncio.sleep(0)
                 assert not task.done()
 
-    async def test_its_thread_ids_begin_with_its_platform(self, peer: Peer) -> None:
+    async def test_thread_ids_begin_with_the_platform(self, peer: Peer) -> None:
         assert parse_thread_id(peer.thread) == peer.thread
         assert thread_address(peer.thread).platform == peer.adapter.platform
 
-    async def test_its_limits_leave_room_for_text(self, peer: Peer) -> None:
+    async def test_limits_leave_room_for_text(self, peer: Peer) -> None:
         limits = peer.adapter.limits
         assert limits.text_chars_max >= 64
         assert all(window.posts > 0 and window.seconds > 0 for window in limits.windows)
 
     # ---- inbound ----
 
-    async def test_what_a_person_writes_becomes_a_prompt(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_message_becomes_a_prompt(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             message_id = await peer.says("What is the tide? 潮")
@@ -107,7 +107,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert prompt.message_id == message_id
         assert prompt.at.tzinfo is not None
 
-    async def test_prompts_keep_their_order_and_have_keys_of_their_own(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_prompts_keep_their_order_and_have_unique_keys(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             for number in range(5):
@@ -127,13 +127,11 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert [prompt.text for prompt in prompts] == ["once", "after"]
 
     @pytest.mark.parametrize("text", ["once", "/status", f"once&{FORGED}", f"/status&{FORGED}"])
-    async def test_a_captured_call_does_nothing_more_under_other_headers(
-        self, peer: Peer, inbox: Inbox, text: str
-    ) -> None:
+    async def test_a_replayed_call_with_other_headers_has_no_effect(self, peer: Peer, inbox: Inbox, text: str) -> None:
         needs(peer, "people")
         deliver = peer.server.deliver
         if deliver is None:
-            pytest.skip("it is not called")
+            pytest.skip("the platform does not call the adapter over HTTP")
         calls: list[tuple[Mapping[str, str], bytes]] = []
 
         async def captured(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
@@ -154,14 +152,14 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert not inbox.decided
 
     @pytest.mark.parametrize("author", ["itself", "bot", "stranger"])
-    async def test_it_ignores_who_may_not_speak(
+    async def test_messages_from_bots_and_unknown_people_are_ignored(
         self, peer: Peer, inbox: Inbox, author: Literal["itself", "bot", "stranger"]
     ) -> None:
         needs(peer, "people")
         inbox.strangers.add(peer.stranger)
         async with serving(peer.adapter, inbox):
             if author == "bot" and "bots" in peer.lacks:
-                pytest.skip("there are no other bots there")
+                pytest.skip("the platform has no other bots")
             await peer.says("/status", author=author)
             await peer.says("not for you", author=author)
             await peer.says("for you")
@@ -173,10 +171,9 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         ("listen", "heard"),
         [("all", "plain named inside again"), ("named", "named again"), ("threads", "named inside again")],
     )
-    async def test_a_channel_is_heard_as_its_binding_says(
+    async def test_a_channel_delivers_the_messages_that_its_binding_selects(
         self, peer: Peer, inbox: Inbox, listen: Listen, heard: str
     ) -> None:
-        """Messages of other bots are ignored."""
         needs(peer, "people", "channels")
         inbox.listen = listen
         if listen == "threads" and "threads" in peer.lacks:
@@ -194,9 +191,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert [prompt.text for prompt in inbox.said()] == heard.split()
 
     @pytest.mark.parametrize("listen", LISTENS)
-    async def test_an_answer_to_the_bot_is_heard_however_it_listens(
-        self, peer: Peer, inbox: Inbox, listen: Listen
-    ) -> None:
+    async def test_a_reply_to_the_bot_is_always_delivered(self, peer: Peer, inbox: Inbox, listen: Listen) -> None:
         needs(peer, "people", "channels", "answers")
         inbox.listen = listen
         async with serving(peer.adapter, inbox):
@@ -208,7 +203,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             assert [prompt.text for prompt in await inbox.prompts(2)] == ["named", "and tomorrow?"]
         assert {prompt_seen.thread for prompt_seen in inbox.said()} == {prompt.thread}
 
-    async def test_a_file_comes_in_with_its_name(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_an_inbound_file_keeps_its_name(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")
         async with serving(peer.adapter, inbox):
             await peer.sends_file("tide table.txt", b"high at noon\n")
@@ -218,7 +213,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert file.error == ""
         assert await asyncio.to_thread(Path(file.path).read_bytes) == b"high at noon\n"
 
-    async def test_a_command_is_obeyed_and_no_prompt(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_command_is_not_a_prompt(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             await peer.says("/stop all")
@@ -253,7 +248,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert isinstance(deletion, Deletion)
         assert (deletion.key, deletion.thread) == (prompt.key, prompt.thread)
 
-    async def test_a_reaction_names_the_message_it_is_put_to(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_reaction_names_its_message(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "reactions", "view")
         async with serving(peer.adapter, inbox):
             await peer.says("well?")
@@ -268,7 +263,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert reaction.emoji in STOP_SIGNS
 
     @pytest.mark.parametrize(("emoji", "allow"), [("👍", True), ("👎", False)])
-    async def test_a_reaction_to_a_card_is_a_verdict_and_one_too_late_is_told(
+    async def test_a_reaction_decides_an_approval_and_a_late_one_is_answered(
         self, peer: Peer, inbox: Inbox, emoji: str, allow: bool
     ) -> None:
         needs(peer, "people", "reactions", "view")
@@ -288,7 +283,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     # ---- outbound ----
 
-    async def test_a_post_is_seen_and_has_an_id(self, peer: Peer) -> None:
+    async def test_a_post_is_visible_and_has_an_id(self, peer: Peer) -> None:
         message_id = await peer.adapter.post(post(peer, "Low tide is at **six**."))
         assert message_id
         needs(peer, "view")
@@ -296,7 +291,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     async def test_an_edit_changes_the_message(self, peer: Peer) -> None:
         if not peer.adapter.limits.can_edit:
-            pytest.skip("messages cannot be edited there")
+            pytest.skip("the platform does not let bots edit messages")
         message_id = await peer.adapter.post(post(peer, "one"))
         await peer.adapter.edit(peer.thread, message_id, "two")
         await peer.adapter.edit(peer.thread, message_id, "two")
@@ -307,14 +302,14 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         await peer.adapter.typing(peer.thread, "thinking")
         await peer.adapter.typing(peer.thread, "")
 
-    async def test_the_longest_text_goes_in_one_post(self, peer: Peer) -> None:
+    async def test_the_longest_text_fits_in_one_post(self, peer: Peer) -> None:
         text = "x" * min(peer.adapter.limits.text_chars_max, 100_000)
         await peer.adapter.post(post(peer, text))
         needs(peer, "view")
         assert [shown.text for shown in peer.shown()] == [text]
 
     @pytest.mark.parametrize("text", ["**open", "`", "[a](b", "_*~[]()#+-=|{}.!\\", "漢字 🦈 <b>&", "# T\n- [x] a | b"])
-    async def test_broken_markup_is_posted_all_the_same(self, peer: Peer, text: str) -> None:
+    async def test_broken_markup_is_posted(self, peer: Peer, text: str) -> None:
         assert await peer.adapter.post(post(peer, text))
 
     @pytest.mark.parametrize(
@@ -325,7 +320,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             "tide_table_2 in ~/my_dir/__x__ (https://docs.example/~ada/*/q?a_b=c_d&e=f)",
         ],
     )
-    async def test_addresses_and_paths_stay_whole(self, peer: Peer, text: str) -> None:
+    async def test_urls_and_paths_stay_unchanged(self, peer: Peer, text: str) -> None:
         needs(peer, "view")
         await peer.adapter.post(post(peer, text))
         assert shown_words(peer) == (words(text) if peer.adapter.limits.markup is not None else read(text))
@@ -343,7 +338,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         await peer.adapter.post(post(peer, text))
         assert shown_words(peer) == (words(seen) if peer.adapter.limits.markup is not None else read(text))
 
-    async def test_a_cut_table_repeats_its_header_and_a_cut_list_its_numbers(self, peer: Peer) -> None:
+    async def test_a_split_table_repeats_its_header_and_a_split_list_keeps_its_numbers(self, peer: Peer) -> None:
         needs(peer, "view")
         limits = msgspec.structs.replace(peer.adapter.limits, text_chars_max=400)
         rows = "\n".join(f"| tide{number} | 潮 {number} |" for number in range(12))
@@ -360,10 +355,10 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert numbers == list(range(12))
         assert limits.markup is None or "**" not in "".join(texts)
 
-    async def test_code_in_quotes_and_lists_is_shown_as_it_is(self, peer: Peer) -> None:
+    async def test_code_in_quotes_and_lists_keeps_its_indentation(self, peer: Peer) -> None:
         needs(peer, "view")
         if peer.adapter.limits.markup is None:
-            pytest.skip("markdown is shown as it is there")
+            pytest.skip("the platform shows Markdown as plain text")
         await peer.adapter.post(
             post(peer, "> ```py\n> if tide:\n>   go()\n> ```\n\n1. so:\n   ```\n   a\n     b\n   ```")
         )
@@ -373,7 +368,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             indent = lines[at].removesuffix(code[0])
             assert lines[at + 1] == indent + code[1]
 
-    async def test_a_reply_names_what_it_answers(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_reply_names_the_message_it_answers(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "view", "replies")
         async with serving(peer.adapter, inbox):
             asked = await peer.says("well?")
@@ -381,18 +376,18 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         await peer.adapter.post(post(peer, "well.", reply_to=asked))
         assert peer.shown()[-1].reply_to == asked
 
-    async def test_a_file_goes_out_whole(self, peer: Peer, tmp_path: Path) -> None:
+    async def test_a_file_is_sent_unchanged(self, peer: Peer, tmp_path: Path) -> None:
         if not peer.adapter.limits.can_upload:
-            pytest.skip("files cannot be sent there")
+            pytest.skip("the platform does not let bots send files")
         file = tmp_path / "tides.bin"
         file.write_bytes(bytes(range(256)) * 40)
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
         needs(peer, "view")
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
 
-    async def test_an_image_goes_out_as_one(self, peer: Peer, tmp_path: Path) -> None:
+    async def test_an_image_is_sent_as_an_image(self, peer: Peer, tmp_path: Path) -> None:
         if not peer.adapter.limits.can_upload:
-            pytest.skip("files cannot be sent there")
+            pytest.skip("the platform does not let bots send files")
         file = tmp_path / "chart.png"
         file.write_bytes(PICTURE)
         assert await peer.adapter.post(post(peer, "The tide.", kind="file", file=file))
@@ -406,9 +401,9 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
     ) -> None:
         count = peer.adapter.limits.album_max
         if not peer.adapter.limits.can_upload:
-            pytest.skip("files cannot be sent there")
+            pytest.skip("the platform does not let bots send files")
         if count < 2:
-            pytest.skip("each file is a message of its own there")
+            pytest.skip("the platform has no albums")
         files = [tmp_path / f"chart-{number}.png" for number in range(count)]
         for number, file in enumerate(files):
             file.write_bytes(PICTURE + bytes([number]))
@@ -419,11 +414,11 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert shown.text == "The tides."
         assert (shown.file, *shown.album) == tuple((file.name, file.read_bytes()) for file in files)
 
-    async def test_a_spoken_answer_is_played_in_place(self, peer: Peer, inbox: Inbox, tmp_path: Path) -> None:
-        """It is a voice message if the platform has those for bots, otherwise a recording."""
+    async def test_a_spoken_answer_can_be_played(self, peer: Peer, inbox: Inbox, tmp_path: Path) -> None:
+        """Checks for a voice message if the platform lets bots send them, otherwise for an audio file."""
         form = peer.adapter.limits.voice
         if not form:
-            pytest.skip("recordings cannot be played there")
+            pytest.skip("the platform does not play audio")
         file = tmp_path / f"answer.{form}"
         file.write_bytes(recording("At six.", form))
         asked = ""
@@ -440,8 +435,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert (shown.text in ("", "…", shown.file[0]), shown.reply_to) == (True, asked)
 
     @pytest.mark.parametrize("key", ["café:reply:0", "鍵\r\nx: y\x7f", "k" * 5000, " "])
-    async def test_a_post_is_made_whatever_its_key_is_made_of(self, peer: Peer, key: str) -> None:
-        """Keys come from ids of people, channels and messages, and may contain any character."""
+    async def test_an_idempotency_key_may_contain_any_character(self, peer: Peer, key: str) -> None:
         made = msgspec.structs.replace(post(peer, "High at noon."), key=key)
         assert await peer.adapter.post(made)
         if peer.adapter.limits.idempotent_posts:
@@ -450,26 +444,25 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             assert [shown.text for shown in peer.shown()].count("High at noon.") == 1
 
     @pytest.mark.parametrize("name", ["café “潮”.txt", 'a\nb"c.txt', "n" * 250 + ".txt", "%2e%2e.txt"])
-    async def test_a_file_goes_out_whatever_it_is_called(self, peer: Peer, tmp_path: Path, name: str) -> None:
-        """Agents and commands choose the names."""
+    async def test_a_file_name_may_contain_any_character(self, peer: Peer, tmp_path: Path, name: str) -> None:
         if not peer.adapter.limits.can_upload:
-            pytest.skip("files cannot be sent there")
+            pytest.skip("the platform does not let bots send files")
         file = tmp_path / name
         file.write_bytes(b"high at noon")
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
 
-    async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Peer, tmp_path: Path) -> None:
+    async def test_a_missing_file_fails_permanently(self, peer: Peer, tmp_path: Path) -> None:
         if not peer.adapter.limits.can_upload:
-            pytest.skip("files cannot be sent there")
+            pytest.skip("the platform does not let bots send files")
         needs(peer, "troubles")
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(post(peer, "", kind="file", file=tmp_path / "gone"))
         assert caught.value.permanent
 
-    async def test_a_click_decides(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_click_decides_an_approval(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "view")
         if not peer.adapter.limits.has_buttons:
-            pytest.skip("there are no buttons")
+            pytest.skip("the platform has no buttons")
         approval = "01" + "K" * 24
         buttons = (Button("Allow", f"allow:{approval}"), Button("Deny", f"deny:{approval}"))
         async with serving(peer.adapter, inbox):
@@ -482,12 +475,11 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert by.platform == peer.adapter.platform
         assert by.user
 
-    async def test_a_card_of_several_calls_is_decided_and_changes_its_ticks(self, peer: Peer, inbox: Inbox) -> None:
-        """It has the most buttons that the core sends: one tick per call, and two that decide."""
+    async def test_an_approval_of_several_calls_can_be_ticked_and_decided(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "view")
         limits, card = peer.adapter.limits, "01" + "K" * 24
         if not limits.has_buttons or not limits.can_edit:
-            pytest.skip("there are no buttons that change")
+            pytest.skip("the platform has no buttons that a bot can change")
         calls = min(CARD_CALLS_MAX, limits.buttons_max - 2)
         label = "W" * LABEL_CHARS_MAX
         first = (Button(label, f"all:{card}"), Button("Choose", f"pick:{card}:{1:x}"), Button("Deny", f"none:{card}"))
@@ -508,10 +500,10 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert inbox.chosen == [(card, (1,))]
         assert inbox.decided_cards == [(card, True, tuple(range(1, calls + 1)))]
 
-    async def test_more_buttons_than_a_message_may_have_are_refused_for_good(self, peer: Peer) -> None:
+    async def test_too_many_buttons_fail_permanently(self, peer: Peer) -> None:
         limits = peer.adapter.limits
         if not limits.has_buttons or limits.buttons_max >= 100:
-            pytest.skip("there is no such number")
+            pytest.skip("the platform does not limit buttons per message")
         many = tuple(Button(str(number), f"x:{number}") for number in range(limits.buttons_max + 1))
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(post(peer, "May I?", kind="card", buttons=many))
@@ -519,5 +511,5 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     # ---- history ----
 
-    async def test_history_can_be_asked_for(self, peer: Peer) -> None:
+    async def test_history_respects_its_limit(self, peer: Peer) -> None:
         assert len([prompt async for prompt in peer.adapter.history(peer.thread, None, 10)]) <= 10

@@ -1,7 +1,7 @@
-"""The chat adapter's contract for order: posts appear in the order of their acceptance, each once.
+"""Contract tests for order: each post appears exactly once, in the order in which the outbox accepted the posts.
 
-Answers are previewed while they are written, tools post in between, the platform refuses or loses calls, and the
-process is killed at any moment. In the end, people see the posts in the order of the outbox's rows.
+The tests preview answers while the model writes them, post from tools in between, make the platform refuse or lose
+calls, and kill the process at any moment. At the end, people must see the posts in the order of the outbox's rows.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ STEP_SECONDS = 0.3
 
 
 class _Mortal(WrappedDriver):
-    """The database of a process that can be killed. After that, its calls do not reach the database."""
+    """The database of a process that the test can kill. Afterwards its calls fail with StoreUnavailable."""
 
     is_dead = False
 
     async def close(self) -> None:
-        """Do nothing. Others still use the database."""
+        """Keep the database open for the next process."""
 
     async def around(self, work: Awaitable[T]) -> T:
         if self.is_dead:
@@ -55,7 +55,7 @@ class _Mortal(WrappedDriver):
 
 
 class Process:
-    """A delivering process with its hub, previews and sender."""
+    """A process that delivers posts, with its own hub, previews and sender."""
 
     def __init__(self, peer: Peer, driver: Driver, clock: Clock) -> None:
         self._driver = _Mortal(driver)
@@ -72,7 +72,7 @@ class Process:
 
 
 class Life:
-    """A conversation across several processes."""
+    """A conversation that several processes deliver, one after another."""
 
     def __init__(self, peer: Peer, driver: Driver) -> None:
         self._peer = peer
@@ -82,53 +82,53 @@ class Life:
         self.accepted: list[str] = []
 
     async def started(self) -> None:
-        """Wait until the model's output is read."""
+        """Wait until the process listens for the model's output."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not self._process.hub.watched(self._peer.thread):
                 await self.passes(1)
 
     async def put(self, text: str, id: str = "") -> None:
-        """Accept a post."""
+        """Enqueue a post."""
         await self._outbox.put(NewPost(id or self._peer.clock.new_id(), self._peer.thread, f"{text}."))
         self.accepted.append(text)
 
     def writes(self, turn: TurnId, text: str) -> None:
-        """Write text as the model."""
+        """Stream text as the model."""
         self._process.hub.show(self._peer.thread, turn, TextStreamed(text, 0))
 
     async def answers(self, turn: TurnId, text: str) -> None:
-        """End the turn with this answer."""
+        """Finish the turn with this answer."""
         await self.put(text, f"{turn}:reply")
         ended = Event(1, self._peer.thread, turn, self._peer.clock.now(), TurnFinished("done", text))
         self._process.hub.publish([ended])
 
     async def killed(self) -> None:
-        """Kill the process and start another."""
+        """Kill the process and start another one."""
         await self._process.kill()
         self._process = Process(self._peer, self._driver, self._peer.clock)
         await self.started()
 
     async def passes(self, steps: int) -> None:
-        """Let time pass."""
+        """Advance the clock by `steps` times STEP_SECONDS."""
         for _ in range(steps):
             await in_time(self._peer.clock, self._outbox.depth(), STEP_SECONDS)
 
     async def until_sent(self) -> None:
-        """Let time pass until all posts are sent."""
+        """Advance the clock until the outbox is empty."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self._outbox.depth():
                 await self.passes(1)
 
     async def end(self) -> None:
-        """Stop."""
+        """Stop the last process."""
         await self._process.kill()
 
 
 @asynccontextmanager
 async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
-    """A conversation whose posts are delivered inside the block."""
+    """Yield a conversation. Its posts are delivered inside the block."""
     if not peer.adapter.limits.has_preview:
-        pytest.skip("answers are not previewed there")
+        pytest.skip("the platform has no previews of answers")
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     life = Life(peer, driver)
     await life.started()
@@ -140,12 +140,11 @@ async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
 
 
 class ChatOrder:
-    """The contract's tests of order."""
+    """Tests of order, mixed into `ChatContract`."""
 
-    async def test_a_deleted_message_is_gone_and_cannot_be_deleted_again(self, peer: Peer) -> None:
-        """A deleted message is gone. Deleting it again fails permanently or changes nothing."""
+    async def test_deleting_a_message_twice_fails_permanently_or_does_nothing(self, peer: Peer) -> None:
         if not isinstance(peer.adapter, Deletes):
-            pytest.skip("a bot cannot delete there")
+            pytest.skip("the platform does not let bots delete messages")
         needs(peer, "view")
         first = await peer.adapter.post(post(peer, "one"))
         await peer.adapter.post(post(peer, "two", "k2"))
@@ -159,8 +158,7 @@ class ChatOrder:
         assert refused is None or refused.permanent
         assert [post.text for post in peer.shown()] == ["two"]
 
-    async def test_no_preview_stands_above_a_post_that_is_not_sent_yet(self, peer: Peer, tmp_path: Path) -> None:
-        """While an earlier post is refused, the next answer has no preview and follows that post."""
+    async def test_no_preview_appears_above_an_unsent_post(self, peer: Peer, tmp_path: Path) -> None:
         needs(peer, "view", "weather")
         async with living(peer, tmp_path) as life:
             peer.server.troubles.extend(OUTAGE)
@@ -173,10 +171,8 @@ class ChatOrder:
             await life.until_sent()
             assert [post.text.removeprefix(REPEATED) for post in peer.shown()][-2:] == ["said 0.", "said 1."]
 
-    async def test_an_answer_stands_after_what_was_posted_while_it_was_written(
-        self, peer: Peer, tmp_path: Path
-    ) -> None:
-        """Its preview is deleted, or points to the answer if the platform cannot delete."""
+    async def test_an_answer_appears_after_posts_made_while_it_was_written(self, peer: Peer, tmp_path: Path) -> None:
+        """The answer's preview is deleted, or links to the answer if the platform cannot delete."""
         needs(peer, "view")
         async with living(peer, tmp_path) as life:
             life.writes(TurnId("T1"), "draft 1")
@@ -193,8 +189,8 @@ class ChatOrder:
             assert "draft" not in "".join(texts)
 
     @pytest.mark.parametrize("seed", SEEDS)
-    async def test_posts_stand_in_the_order_of_acceptance(self, peer: Peer, tmp_path: Path, seed: int) -> None:
-        """Despite refusals, losses and kills, each appears once, or is marked as a repeat if posts have no keys."""
+    async def test_posts_appear_once_in_the_order_of_acceptance(self, peer: Peer, tmp_path: Path, seed: int) -> None:
+        """Without idempotency keys, a repeat is allowed if it is marked as one."""
         needs(peer, "view", "weather")
         chance = random.Random(seed)
         async with living(peer, tmp_path) as life:
@@ -213,7 +209,7 @@ class ChatOrder:
 
 
 async def _turn(life: Life, peer: Peer, chance: random.Random, number: int) -> None:
-    """Run a turn with a previewed answer, posts in between and failures at any time."""
+    """Run a turn with a previewed answer, posts in between, and random failures."""
     turn = TurnId(f"T{number}")
     for step in range(chance.randrange(4)):
         peer.server.troubles.extend(chance.choices(MISHAPS, k=chance.choice((0, 0, 1, 3))))

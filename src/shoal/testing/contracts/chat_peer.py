@@ -1,4 +1,4 @@
-"""The two sides of a chat adapter in its contract: a platform's counterpart, and a recording inbox."""
+"""The counterpart of a chat adapter in its contract tests, and an inbox that records calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -23,54 +23,55 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.platforms.fake import FakePlatform
 
 WAIT_SECONDS = 20.0
-"""Timeout of waits that must succeed. No result depends on it."""
+"""Timeout for waits that must succeed, in seconds. No result depends on it."""
 
 Lack: TypeAlias = Literal[
     "people", "channels", "threads", "answers", "troubles", "weather", "connection", "files_in", "view", "edits",
     "deletions", "reactions", "bots", "bots_heard", "replies", "polls", "before", "greeting", "downloads",
 ]  # fmt: skip
 LACKS: Mapping[Lack, str] = {
-    "people": "messages come in by another way than the adapter",
-    "channels": "nobody else is there",
-    "threads": "its channels have no threads",
-    "answers": "what is written there answers nothing but the thread it stands in",
-    "troubles": "its posts cannot fail",
-    "weather": "nothing lies between it and the platform",
-    "connection": "it has no connection that could drop",
-    "files_in": "it takes no files in",
-    "view": "what is posted is seen elsewhere",
-    "edits": "the platform does not tell bots of edits",
-    "deletions": "the platform does not tell bots of deletions",
-    "reactions": "the platform does not tell bots of reactions",
-    "bots": "there are no other bots",
-    "bots_heard": "what other bots write there does not reach it",
-    "replies": "its messages name none that they answer",
-    "polls": "it asks nobody for what comes in",
-    "before": "whoever tells of a message tells what stood before it",
-    "greeting": "bots are not told who added them, or join by themselves",
-    "downloads": "files come with their messages",
+    "people": "the adapter does not receive people's messages",
+    "channels": "the platform has no channels with several people",
+    "threads": "the platform's channels have no threads",
+    "answers": "the platform has no replies to single messages",
+    "troubles": "posts cannot fail",
+    "weather": "no network lies between the adapter and the platform",
+    "connection": "the adapter has no connection that could drop",
+    "files_in": "the adapter receives no files",
+    "view": "the test cannot see the posts",
+    "edits": "the platform does not report edits to bots",
+    "deletions": "the platform does not report deletions to bots",
+    "reactions": "the platform does not report reactions to bots",
+    "bots": "the platform has no other bots",
+    "bots_heard": "the platform does not deliver other bots' messages",
+    "replies": "messages do not name the message they answer",
+    "polls": "the adapter does not poll for events",
+    "before": "the platform delivers no earlier messages",
+    "greeting": "the platform does not report who added the bot",
+    "downloads": "files arrive inside their messages",
 }
-"""Things that a platform may lack, with the reason for skipping a test."""
-THREADS_ARE_OPEN = "a thread there takes posts as long as its room does"
+"""Features that a platform or its fake may lack, each with the reason for skipping its tests."""
+THREADS_ARE_OPEN = "a thread accepts posts as long as its channel does"
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
-"""Ways in which a message can refer to another. `own` answers or quotes one of the bot's."""
+"""Ways in which a message can refer to another. `own` is a reply to a message of the bot, or a quote of one."""
 Route: TypeAlias = Literal["reply", "forward", "before"]
-"""Ways in which another person's file can arrive. `before` means before a mention in a channel."""
+"""Ways in which another person's file can arrive. `before` is a file posted in a channel before a mention of the bot.
+"""
 Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of messages without text or file. `unknown` is a kind that the platform may add later."""
+"""Kinds of messages without text or file. `unknown` is a kind that the platform may add in the future."""
 
 
 Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
-"""Speakers: an allowed person, another bot, the adapter's own bot, a person who is not allowed."""
+"""Authors: a person who may use the bot, another bot, the bot itself, and a person who may not use it."""
 
 
 class Shown(msgspec.Struct):
     """A message as people see it.
 
-    `text` has no markup, and `file` is a name and content. If the platform distinguishes them, files are shown as
-    `image`, `voice` or `file`. `album` has further files.
+    `text` has no markup. `file` and each item of `album` are a name and content. `kind` is `image`, `voice` or `file`
+    if the platform shows them differently, otherwise empty.
     """
 
     id: str
@@ -83,14 +84,14 @@ class Shown(msgspec.Struct):
 
 
 class MemorySettings:
-    """In-memory settings. Every call fails while `broken`."""
+    """Settings in memory. While `broken` is set, reads raise StoreError."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], str] = {}
         self.broken = False
 
     async def get(self, scope: str, key: str) -> str | None:
-        """Return the stored value."""
+        """Return the stored value, or None."""
         if self.broken:
             raise StoreError("The disk is gone.")
         return self.values.get((scope, key))
@@ -100,21 +101,21 @@ class MemorySettings:
         self.values[scope, key] = value
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Store a value unless another was stored meanwhile."""
+        """Store a value if the current one equals `expected`. Returns whether it did."""
         if self.values.get((scope, key)) != expected:
             return False
         self.values[scope, key] = value
         return True
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """Return the values by key."""
+        """Return up to `limit` keys and values of a scope after the key `after`, sorted by key."""
         rows = sorted(
             (key, value) for (scope_of_row, key), value in self.values.items() if scope_of_row == scope and key > after
         )
         return rows[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Delete a value unless it was changed meanwhile."""
+        """Delete a value if it equals `expected`. Returns whether it did."""
         return self.values.get((scope, key)) == expected and self.values.pop((scope, key)) == expected
 
 
@@ -123,13 +124,18 @@ P_co = TypeVar("P_co", bound=FakePlatform, covariant=True)
 
 
 class Counterpart(Generic[A_co, P_co]):
-    """The other side of an adapter in one test: a platform, its people, and the adapter's stored state.
+    """A platform, its people, and the adapter under test. Subclass it for your adapter.
 
-    `thread` is an existing conversation in which ada may speak, and `other` another one. `stranger` is the id of a
-    person whom the inbox does not admit. `refers`, `kinds` and `routes` are the ones that its bots receive. With
-    `mixes`, a message can contain another person's words. `answered` lets ada answer one of the bot's messages, or is
-    None if bots do not learn of answers. `order` is the order of events that the platform delivers out of order: as
-    `written` if it numbers them, or as they `arrived`.
+    Set `adapter`, `thread` and `other`, and implement the methods that people's actions need. List missing features in
+    `lacks`; methods of a feature in `lacks` are never called. Some methods skip their test by default; override them if
+    the platform can do what they describe. `ada` is a person who may use the bot.
+
+    - `thread`: an existing conversation with ada. `other` is a second one.
+    - `stranger`: the id of a person who may not use the bot.
+    - `refers`, `kinds`, `routes`: the references, messages and files that the platform delivers to bots.
+    - `mixes`: whether a message can contain another person's text that the adapter cannot tell from ada's.
+    - `order`: the order of events that arrive out of order: `written` if the platform numbers them, else `arrived`.
+    - `kept`: the adapter's stored settings.
     """
 
     adapter: A_co
@@ -150,24 +156,24 @@ class Counterpart(Generic[A_co, P_co]):
         self.kept = MemorySettings()
 
     def shown(self) -> Sequence[Shown]:
-        """Return the messages in the conversation, oldest first."""
+        """Return the messages in `thread`, oldest first."""
         raise NotImplementedError
 
     def told(self) -> Sequence[str]:
-        """Return the texts that ada sees there, including those only for her."""
+        """Return the texts that ada sees in `thread`, including those that only she sees."""
         return [post.text for post in self.shown()]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
-        """Write as a person in the conversation. Return the platform's message id."""
+        """Write a message in `thread` and return the platform's id of it."""
         raise NotImplementedError
 
     async def in_channel(
         self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
     ) -> str:
-        """Write as a person in a new channel with several people, and return the message's id.
+        """Write a message in a new channel with several people, and return the message's id.
 
-        The message mentions the bot or not. It is in the thread of the message `inside`, or a reply to `answers`, one
-        of the bot's.
+        `named` mentions the bot. `inside` is the id of the message whose thread to write in. `answers` is the id of a
+        message of the bot to reply to.
         """
         raise NotImplementedError
 
@@ -188,95 +194,103 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     async def clicks(self, message_id: str, label: str) -> None:
-        """Press a button as ada."""
+        """Click a button as ada."""
         raise NotImplementedError
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
-        """Write a message as the stranger, and refer to it or forward it as ada."""
+        """Write `said` as the stranger. As ada, refer to that message with `text`, or forward it."""
         raise NotImplementedError
 
     async def mixed(self, text: str, message_id: str = "") -> None:
-        """Forward a text as ada, or use it in her own message, so that her own words cannot be distinguished."""
+        """Forward another person's text as ada, in a form that the adapter cannot tell from her own words.
+
+        With `message_id`, edit that message to contain the text.
+        """
         raise NotImplementedError
 
     async def brings(self, route: Route, name: str, content: bytes) -> None:
-        """Send a file as the stranger. As ada, answer it with a question, forward it, or mention the bot after it."""
+        """Send a file as the stranger. As ada, reply to it with a question, forward it, or mention the bot after it."""
         raise NotImplementedError
 
     async def answers_bot(self, message_id: str, text: str) -> None:
-        """Answer one of the bot's messages as ada."""
+        """Reply to one of the bot's messages as ada."""
         raise NotImplementedError
 
     async def posts(self, text: str) -> str:
-        """Post as the bot in the conversation. Return the message's id."""
+        """Post a message in `thread` as the bot and return its id."""
         return await self.adapter.post(OutboundPost(self.thread, "said before", text))
 
     async def sends(self, kind: Kind) -> None:
-        """Send a message without text or file as ada."""
+        """Send a message of a kind without text or file as ada."""
         raise NotImplementedError
 
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
-        """Add the bot to a new place."""
+        """Add the bot to a new chat."""
         raise NotImplementedError
 
     def greeted(self) -> Sequence[str]:
-        """Return the messages there since then."""
+        """Return the messages in the chat to which the bot was added."""
         raise NotImplementedError
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
-        """Edit a message of Ada's in the channel and mention the bot."""
-        pytest.skip("bots are not told of a name that an edit adds there")
+        """Edit a message of ada's in the channel so that it mentions the bot."""
+        pytest.skip("the platform does not report mentions that an edit adds")
 
     async def resembles(self, text: str) -> None:
-        """Write as Ada in the channel and mention a person whose name starts or ends like the bot's."""
-        pytest.skip("the platform itself says who is named there")
+        """Write as ada in the channel, mentioning someone whose name starts or ends like the bot's."""
+        pytest.skip("the platform marks mentions, so names cannot be confused")
 
     async def alerts(self, text: str) -> None:
-        """Post a card without message text in the channel, from another app."""
-        pytest.skip("other apps' cards do not reach bots there")
+        """Post a card without message text in the channel, as another app."""
+        pytest.skip("the platform does not deliver other apps' cards to bots")
 
     async def seals(self, text: str) -> None:
-        """Write a message as ada for which the adapter has no key until `hands_keys`."""
-        pytest.skip("what bots are sent there is not encrypted")
+        """Write an encrypted message as ada. The adapter gets its key with `hands_keys`."""
+        pytest.skip("the platform does not encrypt messages to bots")
 
     async def hands_keys(self) -> None:
-        """Deliver the keys of ada's sealed messages."""
+        """Deliver the keys of ada's encrypted messages."""
         raise NotImplementedError
 
     async def announces(self, text: str, *, named: bool = False) -> None:
-        """Post anonymously in a channel where only administrators may post, mentioning the bot or not."""
-        pytest.skip("every message in a channel has its author there")
+        """Post anonymously in a channel where only administrators may post. `named` mentions the bot."""
+        pytest.skip("the platform has no anonymous messages in channels")
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """Give the channel another id, which the platform reports twice. Then `in_channel` is at the new id."""
-        pytest.skip("channels keep their ids there")
+        """Give the channel another id, which the platform reports twice. Afterwards `in_channel` writes at the new id."""
+        pytest.skip("the platform's channels keep their ids")
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
-        """Make a thread of a channel, or the whole channel, refuse posts. Returns the thread.
+        """Make a thread or a whole channel refuse posts, and return a thread in it.
 
-        With `gone`, it refuses them permanently. Skips the test if the platform has no such place.
+        With `gone`, it refuses them permanently. Skips the test if this cannot happen on the platform.
         """
-        pytest.skip("nothing there can keep the bot from posting")
+        pytest.skip("the platform cannot keep the bot from posting")
 
     def around(self) -> Sequence[str]:
-        """Return the bot's messages in the channel outside of that thread."""
+        """Return the texts of the bot's messages in the channel, outside the thread from `bars`."""
         raise NotImplementedError
 
     def refuse(self, retry_after_seconds: float) -> None:
-        """Refuse the next post or edit, with this retry delay."""
+        """Make the platform refuse the next post or edit, with this retry delay in seconds."""
         self.server.troubles.append(("refuse", retry_after_seconds))
 
     def lose_answer(self) -> None:
-        """Make the next post, but break the connection before the answer."""
+        """Make the platform accept the next post and drop the connection before its answer."""
         self.server.troubles.append(("lose", 0.0))
 
 
 Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
-"""Matches any of them."""
+"""Any counterpart."""
 
 
 class Inbox:
-    """An `InboxPort` that records its calls."""
+    """An `InboxPort` that records the calls of the adapter under test.
+
+    `came` lists messages, edits, deletions and reactions; `requests` lists commands; `decided`, `decided_cards` and
+    `chosen` list clicks on approvals. To change its answers, set `strangers` (ids of people who may not use the bot),
+    `threads` (the thread of each message id), `listen`, `reacted` and `suggested`.
+    """
 
     def __init__(self) -> None:
         self.came: list[Inbound | Reaction] = []
@@ -297,7 +311,10 @@ class Inbox:
         self._changed = asyncio.Condition()
 
     async def send(self, message: Inbound) -> Receipt:
-        """Record a message. Repeated keys are duplicates, commands run, and strangers' messages are dropped."""
+        """Record a message and return its receipt.
+
+        A repeated key is a duplicate, a command runs, and a message from `strangers` is dropped.
+        """
         if isinstance(message, Prompt):
             if message.author.id in self.strangers:
                 return Receipt("dropped")
@@ -313,11 +330,11 @@ class Inbox:
         return Receipt(self.answer if isinstance(message, Prompt) else "delivered")
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether the author is not in `strangers`."""
+        """Return whether the author is not in `strangers`."""
         return message.author.id not in self.strangers
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Record a decision."""
+        """Record a decision on an approval."""
         self.decided.append((approval, allow, by, scope))
         await self._tell()
         return "allow" if allow else "deny"
@@ -325,13 +342,13 @@ class Inbox:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Record a decision on a card."""
+        """Record a decision on several calls."""
         self.decided_cards.append((card, allow, tuple(numbers)))
         await self._tell()
         return "Allowed." if allow else "Denied."
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Record a choice on a card."""
+        """Record the ticked calls of an approval message."""
         self.chosen.append((card, tuple(ticked)))
         await self._tell()
         return CHOOSING
@@ -345,13 +362,13 @@ class Inbox:
         return "Always allowed."
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """Record the removal of a rule."""
+        """Record the removal of an "always allow" rule."""
         self.taken_back.append(asked)
         await self._tell()
         return "The rule is removed."
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Note it."""
+        """Record that the file changes of an approval are undone."""
         self.undone.append(card)
         await self._tell()
         return "Restored 1 file."
@@ -361,13 +378,13 @@ class Inbox:
         return self.listen
 
     async def react(self, reaction: Reaction) -> str:
-        """Record a reaction. Return `reacted`."""
+        """Record a reaction and return `reacted`."""
         self.came.append(reaction)
         await self._tell()
         return self.reacted
 
     async def command(self, asked: CommandRequest) -> str:
-        """Record a command. Repeated keys are duplicates."""
+        """Record a command and return its answer. A repeated key is a duplicate and returns ""."""
         if any(request.key == asked.key for request in self.requests):
             return ""
         self.requests.append(asked)
@@ -375,26 +392,26 @@ class Inbox:
         return f"Did /{asked.name}."
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return `suggested`, but nothing for `strangers`."""
+        """Return `suggested`, or nothing to people in `strangers`."""
         return () if asked.author.id in self.strangers else self.suggested
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread in `threads` of the message's id or key, or the thread of the prompt with this key."""
+        """Return the thread in `threads` of the message id or key, or else the thread of the prompt with this key."""
         went = next((prompt.thread for prompt in self.said() if key and prompt.key == key), None)
         return self.threads.get(message_id) or self.threads.get(key) or went
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition on this inbox's records is true."""
+        """Wait until `holds` returns True. It is checked after each recorded call. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def prompts(self, count: int) -> list[Prompt]:
-        """Wait for this many prompts and return them."""
+        """Wait for `count` prompts and return all prompts. Raises TimeoutError."""
         await self.until(lambda: len(self.said()) >= count)
         return self.said()
 
     def said(self) -> list[Prompt]:
-        """Return the received prompts."""
+        """Return the recorded prompts."""
         return [message for message in self.came if isinstance(message, Prompt)]
 
     async def _tell(self) -> None:
@@ -404,7 +421,7 @@ class Inbox:
 
 @asynccontextmanager
 async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run an adapter inside the block. Leaving cancels it and waits for its end."""
+    """Run an adapter inside the block. Leaving the block cancels it and waits for its end."""
     task = asyncio.ensure_future(adapter.run(inbox))
     try:
         yield task
@@ -415,12 +432,12 @@ async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.
 
 
 def needs(peer: Peer, *features: Lack) -> None:
-    """Skip the test if the platform lacks one of these."""
+    """Skip the test if the platform lacks one of these features."""
     missing: list[Lack] = [feature for feature in features if feature in peer.lacks]
     if missing:
         pytest.skip(LACKS[missing[0]])
 
 
 def post(peer: Peer, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:
-    """Return a post to the conversation."""
+    """Return a post to `peer.thread`. `fields` replace fields of `OutboundPost`."""
     return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **fields)

@@ -1,4 +1,4 @@
-"""The chat adapter contract for recipients: chats that accept no posts, and messages that are meant for the bot."""
+"""Contract tests for reaching people: chats that refuse posts, chats that move, and messages meant for the bot."""
 
 import logging
 
@@ -16,10 +16,10 @@ TIDE = "High tide is at six."
 
 
 class ChatReach:
-    """Tests mixed into the contract."""
+    """Tests of reach, mixed into `ChatContract`."""
 
     @pytest.mark.parametrize("gone", [False, True])
-    async def test_a_barred_thread_lies_in_a_chat_that_takes_posts(self, peer: Peer, inbox: Inbox, gone: bool) -> None:
+    async def test_a_closed_threads_channel_still_accepts_posts(self, peer: Peer, inbox: Inbox, gone: bool) -> None:
         async with serving(peer.adapter, inbox):
             thread = await peer.bars("thread", gone=gone)
             with pytest.raises(PlatformError) as caught:
@@ -41,7 +41,7 @@ class ChatReach:
             peer.server.barred.clear()
             assert await peer.adapter.post(OutboundPost(thread, "k", TIDE))
 
-    async def test_a_name_that_an_edit_adds_starts_a_turn_once(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_mention_added_by_an_edit_starts_one_turn(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "channels", "edits")
         async with serving(peer.adapter, inbox):
             wrote = await peer.in_channel("is the tide high?")
@@ -53,11 +53,10 @@ class ChatReach:
         assert prompt.text == "is the tide high or low?"
         assert [prompt_seen.text for prompt_seen in inbox.said()] == [prompt.text]
         assert not any("is the tide high?" in reference.text for reference in prompt.refers_to), (
-            "it does not stand before itself"
+            "a message is not part of its own context"
         )
 
-    async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
-        """It does not count as the bot's name, and stays in the message."""
+    async def test_a_longer_name_is_not_a_mention_of_the_bot(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.resembles("what now?")
@@ -65,8 +64,7 @@ class ChatReach:
             (prompt,) = await inbox.prompts(1)
         assert prompt.text == "is it?"
 
-    async def test_an_alert_of_another_app_is_read_as_foreign(self, peer: Peer, inbox: Inbox) -> None:
-        """It starts no turn, but is in context for the next question."""
+    async def test_an_alert_of_another_app_is_untrusted_context(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "channels", "before", "bots", "bots_heard")
         async with serving(peer.adapter, inbox):
             await peer.alerts("ALERT: disk full on db1")
@@ -76,7 +74,7 @@ class ChatReach:
         assert (reference.kind, reference.author.trusted, reference.author.is_bot) == ("before", False, True)
         assert "ALERT: disk full on db1" in reference.text
 
-    async def test_what_is_left_out_is_logged_once(
+    async def test_ignored_messages_are_logged_once(
         self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
     ) -> None:
         needs(peer, "people", "channels", "bots")
@@ -88,10 +86,7 @@ class ChatReach:
             await inbox.prompts(1)
         assert [record.message for record in caplog.records].count("ignored event") == 1
 
-    async def test_a_message_that_cannot_be_decrypted_yet_is_read_when_its_key_comes(
-        self, peer: Peer, inbox: Inbox
-    ) -> None:
-        """It is read once, even if the bot was restarted meanwhile."""
+    async def test_an_encrypted_message_is_delivered_once_when_its_key_arrives(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people")
         await peer.seals("is the tide high?")
         async with serving(peer.adapter, inbox):
@@ -105,8 +100,8 @@ class ChatReach:
         assert [prompt.text for prompt in prompts] == ["in the clear", "is the tide high?", "thanks"]
         assert {prompt.thread for prompt in prompts} == {peer.thread}
 
-    async def test_a_channel_of_administrators_is_heard_where_it_names_the_bot(self, peer: Peer, inbox: Inbox) -> None:
-        """The message counts as the channel's, not as the owner's."""
+    async def test_an_anonymous_channel_post_that_mentions_the_bot_is_delivered(self, peer: Peer, inbox: Inbox) -> None:
+        """The message is the channel's own, so it does not count as the owner's."""
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.announces("The tide is in.")
@@ -117,8 +112,8 @@ class ChatReach:
         assert [reference.text for reference in prompt.refers_to] == ["The tide is in."]
 
     @pytest.mark.parametrize("in_other_order", [False, True])
-    async def test_a_chat_that_gets_another_id_goes_on(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
-        """Threads keep their ids, also after a restart. People and the owner get one notice."""
+    async def test_a_chat_continues_under_a_new_id(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
+        """Threads keep their ids, even after a restart. People and the owner get one notice."""
         needs(peer, "people", "channels")
         texts: list[str] = []
 

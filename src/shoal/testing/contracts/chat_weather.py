@@ -1,6 +1,6 @@
-"""The chat adapter's contract for failures: lost calls and answers, refusals, outages, duplicates and disorder.
+"""Contract tests for failures: lost calls and answers, refusals, outages, duplicates, and events out of order.
 
-The sender delivers posts from an outbox, as in the app, so the tests check the messages that people finally see.
+A sender delivers posts from an outbox, as in the app. The tests check the messages that people see in the end.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ STORM: tuple[Trouble, ...] = (
     ("refuse", 5.0), ("cut", 0.0), ("fail", 0.0), ("refuse_all", 30.0), ("lose", 0.0), ("refuse", 2.0), ("lose", 0.0),
 )  # fmt: skip
 STEP_SECONDS = 0.2
-"""Clock step, small enough that slow calls on a slow machine do not count as a long time for the platform."""
+"""Clock step in seconds. It is small, so that slow calls on a slow machine do not look like long delays to the
+platform."""
 WORDS = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(200))
 ROWS = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
 CODE = "\n".join(f"print({number})  # コード <{number}>" for number in range(120))
@@ -35,32 +36,32 @@ LONG = f"# Tides\n\n{WORDS}\n\n| pier | depth |\n|---|---|\n{ROWS}\n\n```python\
 
 
 class Out:
-    """An outbox and a running sender for one counterpart."""
+    """An outbox and its running sender."""
 
     def __init__(self, peer: Peer, outbox: Outbox) -> None:
         self._peer = peer
         self._outbox = outbox
 
     async def put(self, *texts: str, thread: ThreadId | None = None) -> None:
-        """Enqueue these texts, each as one reply."""
+        """Enqueue each text as a reply."""
         for text in texts:
             await self._outbox.put(NewPost(self._peer.clock.new_id(), thread or self._peer.thread, text))
 
     async def until_left(self, posts: int) -> None:
-        """Let time pass until this many posts remain."""
+        """Advance the clock until exactly `posts` posts are left in the outbox. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self._outbox.depth() != posts:
                 await self._peer.clock.advance(STEP_SECONDS)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let time pass until a condition on the platform is true."""
+        """Advance the clock until `holds` returns True. The server checks it after each call. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS):
             await in_time(self._peer.clock, self._peer.server.until(holds), STEP_SECONDS)
 
 
 @asynccontextmanager
 async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
-    """Deliver from a separate outbox inside the block."""
+    """Yield an outbox. A sender delivers its posts inside the block."""
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     outbox = Outbox(driver, peer.clock)
     sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
@@ -73,15 +74,15 @@ async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
 
 
 def numbers(peer: Peer) -> list[int]:
-    """Return the numbers of the replies in the conversation."""
+    """Return the numbers of the replies in the conversation, in the order people see them."""
     matches = [re.search(r"reply (\d+)", post.text) for post in peer.shown()]
     return [int(match[1]) for match in matches if match is not None]
 
 
 class ChatWeather:
-    """The contract's tests of failures."""
+    """Tests of failures, mixed into `ChatContract`."""
 
-    # ---- out ----
+    # ---- outbound ----
 
     async def test_a_refusal_says_how_long_to_wait(self, peer: Peer) -> None:
         needs(peer, "troubles")
@@ -96,7 +97,7 @@ class ChatWeather:
     async def test_a_refused_edit_says_how_long_to_wait(self, peer: Peer) -> None:
         needs(peer, "weather")
         if not peer.adapter.limits.can_edit:
-            pytest.skip("messages cannot be edited there")
+            pytest.skip("the platform does not let bots edit messages")
         message_id = await peer.adapter.post(post(peer, "one"))
         peer.refuse(7)
         with pytest.raises(PlatformError) as caught:
@@ -105,17 +106,16 @@ class ChatWeather:
         assert not caught.value.permanent
         assert [post.text for post in peer.shown()] == ["one"]
 
-    async def test_a_lost_answer_is_told_and_the_key_makes_a_repeat_harmless(self, peer: Peer) -> None:
+    async def test_a_lost_answer_is_reported_and_its_key_prevents_a_repeat(self, peer: Peer) -> None:
         needs(peer, "troubles")
         peer.lose_answer()
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(post(peer, "maybe"))
         assert caught.value.outcome_unknown
-        await in_time(peer.clock, peer.adapter.post(post(peer, "maybe")))  # where it must reconnect first
+        await in_time(peer.clock, peer.adapter.post(post(peer, "maybe")))  # some adapters must reconnect first
         assert len(peer.shown()) == (1 if peer.adapter.limits.idempotent_posts else 2)
 
-    async def test_a_lost_answer_to_an_opening_is_told_and_its_repeat_is_found_or_marked(self, peer: Peer) -> None:
-        """The repeat is found by its key, or made again."""
+    async def test_a_lost_answer_to_a_new_thread_is_reported_and_its_key_prevents_a_repeat(self, peer: Peer) -> None:
         needs(peer, "troubles")
         channel = thread_address(peer.thread).channel
         peer.lose_answer()
@@ -125,12 +125,12 @@ class ChatWeather:
         opened = await in_time(peer.clock, peer.adapter.open_thread(channel, "maybe", "p:0", maybe_posted=True))
         if peer.adapter.limits.idempotent_posts:
             assert await peer.adapter.open_thread(channel, "maybe", "p:0", maybe_posted=True) == opened
-            assert len(peer.shown()) <= 1, "it may stand beside the conversation"
+            assert len(peer.shown()) <= 1, "at most the opening post is in the conversation"
         else:
             assert len(peer.shown()) == 2
 
-    async def test_a_storm_and_an_outage_end_with_every_reply_in_order(self, peer: Peer, tmp_path: Path) -> None:
-        """Each reply appears once if posts have keys, otherwise repeats are marked."""
+    async def test_after_failures_and_an_outage_every_reply_appears_in_order(self, peer: Peer, tmp_path: Path) -> None:
+        """Replies appear once if the platform has idempotency keys. Otherwise repeats are marked."""
         needs(peer, "weather")
         peer.server.troubles.extend(STORM)
         async with delivering(peer, tmp_path) as out:
@@ -150,7 +150,8 @@ class ChatWeather:
         assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
     async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
-        """This holds if posts have keys, even beyond the lifetime of the platform's keys."""
+        """This holds even after the platform has forgotten the idempotency key. Without keys, the answer is posted
+        again."""
         needs(peer, "weather")
         peer.server.troubles.append(("lose", 0.0))
         async with delivering(peer, tmp_path) as out:
@@ -162,8 +163,7 @@ class ChatWeather:
             await out.until_left(0)
         assert numbers(peer) == ([0] if peer.adapter.limits.idempotent_posts else [0, 0])
 
-    async def test_an_answer_that_is_late_holds_up_its_own_thread_alone(self, peer: Peer, tmp_path: Path) -> None:
-        """Only posts of its own thread wait, in order."""
+    async def test_a_slow_post_delays_only_its_own_thread(self, peer: Peer, tmp_path: Path) -> None:
         needs(peer, "weather")
         peer.server.troubles.append(("delay", 0.0))
         async with delivering(peer, tmp_path) as out:
@@ -177,7 +177,7 @@ class ChatWeather:
             await out.until_left(0)
         assert numbers(peer) == [0, 1]
 
-    async def test_a_long_answer_arrives_whole(self, peer: Peer, tmp_path: Path) -> None:
+    async def test_a_long_answer_arrives_complete(self, peer: Peer, tmp_path: Path) -> None:
         needs(peer, "view")
         async with delivering(peer, tmp_path) as out:
             await out.put(LONG)
@@ -189,9 +189,9 @@ class ChatWeather:
         assert [number for number in range(40) if f"{number} 米" not in whole] == []
         assert whole.count("Tides") == whole.count("The end.") == 1
 
-    # ---- in ----
+    # ---- inbound ----
 
-    async def test_what_is_delivered_twice_is_taken_once(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_duplicate_delivery_is_ignored(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -206,8 +206,8 @@ class ChatWeather:
         assert [prompt.text for prompt in prompts] == ["begin", "number 0", "number 1", "number 2", "end"]
         assert [(asked.name, asked.argument) for asked in inbox.requests] == [("stop", "all")]
 
-    async def test_what_is_delivered_late_and_backwards_is_not_lost(self, peer: Peer, inbox: Inbox) -> None:
-        """Messages keep the platform's order, if it has one."""
+    async def test_late_deliveries_in_reverse_order_are_not_lost(self, peer: Peer, inbox: Inbox) -> None:
+        """Messages keep the platform's order if it has one."""
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -221,11 +221,10 @@ class ChatWeather:
         texts = [f"number {number}" for number in range(4)]
         assert [prompt.text for prompt in prompts[1:]] == (texts if peer.order == "written" else texts[::-1])
 
-    async def test_a_change_that_comes_before_its_message_counts(self, peer: Peer, inbox: Inbox) -> None:
-        """This applies if each event is a separate call."""
+    async def test_an_edit_or_deletion_before_its_message_takes_effect(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "weather", "edits")
         if "polls" not in peer.lacks:
-            pytest.skip("its events come in one stream")
+            pytest.skip("the platform delivers events in order, in one stream")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
             await inbox.prompts(1)
@@ -239,7 +238,7 @@ class ChatWeather:
         assert [message.text for message in inbox.came if isinstance(message, Prompt)] == ["begin", "high tide", "end"]
         assert len(inbox.came) == len(prompts)
 
-    async def test_a_slow_file_delays_its_own_chat_alone(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_a_slow_file_delays_only_its_own_chat(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "channels", "files_in", "downloads")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -256,7 +255,7 @@ class ChatWeather:
         received = [(prompt.text, [file.name for file in prompt.attachments if file.path]) for prompt in prompts]
         assert received == [("begin", []), ("meanwhile", []), ("", ["film.txt"]), ("what is in it?", [])]
 
-    async def test_trouble_with_asking_for_events_loses_none(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_failing_polls_lose_no_events(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "weather", "polls")
         peer.server.poll_troubles.extend([("lose", 0.0), ("refuse", 5.0), ("fail", 0.0), ("cut", 0.0)])
         async with serving(peer.adapter, inbox):
@@ -266,7 +265,7 @@ class ChatWeather:
         assert [prompt.text for prompt in inbox.said()] == [f"number {number}" for number in range(3)]
         assert not peer.server.poll_troubles
 
-    async def test_after_a_drop_it_receives_again(self, peer: Peer, inbox: Inbox) -> None:
+    async def test_the_adapter_reconnects_after_a_drop(self, peer: Peer, inbox: Inbox) -> None:
         needs(peer, "people", "connection")
         async with serving(peer.adapter, inbox):
             await peer.says("before")
@@ -276,7 +275,7 @@ class ChatWeather:
             await asyncio.wait_for(_in_time(peer, inbox, 2), WAIT_SECONDS)
         assert [prompt.text for prompt in inbox.said()] == ["before", "after"]
 
-    async def test_a_refused_token_is_told_and_tried_again(
+    async def test_a_refused_token_is_logged_and_tried_again(
         self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
     ) -> None:
         needs(peer, "people", "connection")
@@ -291,7 +290,7 @@ class ChatWeather:
 
 
 async def _in_time(peer: Peer, inbox: Inbox, count: int) -> None:
-    """Wait for prompts, and let each pause of the adapter pass meanwhile."""
+    """Wait for `count` prompts, and let each pause of the adapter pass on the clock."""
     while len(inbox.said()) < count:
         passing = asyncio.ensure_future(peer.clock.advance_to_next())
         coming = asyncio.ensure_future(inbox.prompts(count))
