@@ -166,7 +166,7 @@ class FakeChat:
         return await submit(prompt, self.inbox)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = "ada") -> None:
-        """Deliver a person's reaction to a message. The agent's answer, if any, is posted as a reply to that message."""
+        """Deliver a person's reaction to a message. The agent's answer, if any, is a reply to that message."""
         await self._connected.wait()
         assert self.inbox is not None
         thread = next(made.post.thread for made in self.posted if made.id == message_id)

@@ -102,7 +102,7 @@ class WatchedDriver(WrappedDriver):
 
 
 class Person:
-    """A person who writes in one thread of the fake platform. `direct` makes the thread a private chat with the agent."""
+    """A person who writes in one thread of the fake platform. A `direct` thread is a private chat."""
 
     def __init__(self, world: "World", name: str, thread: str, channel: str, *, direct: bool) -> None:
         self.name = name
@@ -157,7 +157,7 @@ class Person:
         return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
 
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
-        """Approve or deny, like a click on a button of the approval message. `whole_thread` extends it to later calls."""
+        """Click a button of an approval message. `whole_thread` also allows the same call later in the thread."""
         scope = "thread" if whole_thread else "once"
         return await self._world.app[Orchestrator].decide(approval, allow, self.asker, scope)
 

@@ -25,7 +25,7 @@ class ChatInbound:
 
     @pytest.mark.parametrize("kind", ["reply", "quote", "forward"])
     async def test_a_message_includes_the_message_it_refers_to(self, peer: Peer, inbox: Inbox, kind: Refers) -> None:
-        """The reference carries its author's text. Until the author is known to be trusted, the text taints the turn."""
+        """The reference carries its author's text. The text taints the turn unless its author is trusted."""
         needs(peer, "people")
         if kind not in peer.refers:
             pytest.skip("the platform does not report such references to bots")

@@ -257,7 +257,7 @@ class Counterpart(Generic[A_co, P_co]):
         pytest.skip("the platform has no anonymous messages in channels")
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """Give the channel another id, which the platform reports twice. Afterwards `in_channel` writes at the new id."""
+        """Give the channel a new id, and report that twice. Afterwards `in_channel` writes under the new id."""
         pytest.skip("the platform's channels keep their ids")
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:

@@ -1,11 +1,11 @@
-"""The contract of a sandbox's disk limits. Each rule is an attempt to fill the disk.
+"""The contract of a sandbox's disk limits. Each test is an attempt to fill the disk.
 
-class TestMine(DiskContract):
-    @pytest.fixture
-    async def inner(self): ...  # a sandbox, closed after the test; the contract puts BoundedSandbox around it
+    class TestMySandbox(DiskContract):
+        @pytest.fixture
+        async def inner(self): ...  # yields a sandbox; the contract wraps it in BoundedSandbox
 
-The suite needs bash, coreutils and util-linux where the commands run. A command that wrote too much then waits forever,
-so that only the sandbox can end it.
+The suite needs bash, coreutils and util-linux where the commands run. Commands that write too much then sleep, so
+only the sandbox can end them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ FILES_MAX = 300
 DISK_BYTES = 128 * MEBIBYTE
 LOOK_SECONDS = 0.05
 WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
-"""Writes more than BYTES_MAX in small files."""
+"""Shell code that writes more than BYTES_MAX in small files."""
 FOREVER = "sleep 600"
 
 
@@ -39,13 +39,16 @@ def _limits(bytes_max: int, files_max: int, free_bytes_min: int = 0) -> SandboxS
 
 
 class DiskContract:
-    """Every disk rule. A subclass gives the fixture `inner` and the required owner of the workspace."""
+    """Contract suite for disk limits. Subclass it and provide an `inner` fixture.
+
+    Set `workspace_owner` to a user id if the workspace must belong to a user other than the one who runs the tests.
+    """
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A writable directory."""
+        """Create a writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -54,18 +57,18 @@ class DiskContract:
 
     @pytest.fixture
     def small_disk(self, workspace: Path) -> Iterator[Path]:
-        """The workspace on a separate disk that nothing else fills."""
+        """Mount a small disk as the workspace, so that nothing else fills it."""
         size = f"size={DISK_BYTES},mode=777"
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", workspace], check=False)
         if mounted.returncode != 0:
-            pytest.skip("no disk can be mounted here")
+            pytest.skip("this user cannot mount a disk")
         os.chown(workspace, self.workspace_owner, self.workspace_owner)
         yield workspace
         subprocess.run(["umount", "--lazy", workspace], check=True)
 
     @pytest.fixture
     def bounded(self, inner: Sandbox) -> BoundedSandbox:
-        """The sandbox under test, with disk limits."""
+        """Return the sandbox under test with disk limits."""
         return BoundedSandbox(inner, _limits(BYTES_MAX, FILES_MAX), LOOK_SECONDS)
 
     @staticmethod
@@ -74,28 +77,27 @@ class DiskContract:
         mounts = (Mount(workspace, "/workspace", writable=True),)
         return await sandbox.run(Command(text, workspace, mounts, timeout_seconds=120, watch=watch))
 
-    async def test_many_small_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """The command is stopped and the model learns why. Its files stay."""
+    async def test_many_small_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """The command is stopped and the model learns why. The files remain."""
         with pytest.raises(FolderFull, match=r"stopped.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX
 
-    async def test_one_file_that_grows_is_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """This applies whatever the limit of a single file is."""
+    async def test_one_growing_file_exceeds_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
         with pytest.raises(FolderFull, match="at most 16 MiB"):
             await self.run(bounded, workspace, f"head -c 40M /dev/zero > one; {FOREVER}")
 
-    async def test_too_many_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """Empty files and folders count too."""
+    async def test_too_many_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """Empty files and directories count too."""
         with pytest.raises(FolderFull, match="files and folders; at most 300 are allowed"):
             await self.run(bounded, workspace, f"mkdir d; for i in {{1..400}}; do : > d/$i; done; {FOREVER}")
 
-    async def test_writers_side_by_side_are_all_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
+    async def test_concurrent_writers_are_all_stopped(self, bounded: BoundedSandbox, workspace: Path) -> None:
         texts = [f"for i in {{1..7}}; do head -c 1M /dev/zero > {name}$i; done; {FOREVER}" for name in "abc"]
         ends = await asyncio.gather(*(self.run(bounded, workspace, text) for text in texts), return_exceptions=True)
         assert [type(end) for end in ends] == [FolderFull] * 3
 
-    async def test_a_writer_in_a_session_of_its_own_is_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
+    async def test_a_writer_in_its_own_session_is_stopped(self, bounded: BoundedSandbox, workspace: Path) -> None:
         writer = f"exec 9>alive; echo started >&9; echo up > up; {WRITE % 'b'} exec {FOREVER}"
         with Witness(workspace) as witness:
             text = f"setsid bash -c '{writer}' </dev/null >/dev/null 2>&1 & cat up; {FOREVER}"
@@ -104,8 +106,10 @@ class DiskContract:
             assert witness.started.is_set()
             assert witness.is_gone()
 
-    async def test_holes_and_further_names_take_no_room(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """A sparse file counts by its content, a file with many names once."""
+    async def test_sparse_files_and_hard_links_count_by_their_content(
+        self, bounded: BoundedSandbox, workspace: Path
+    ) -> None:
+        """A sparse file counts by its content. A file with several hard links counts once."""
         with (workspace / "sparse").open("wb") as file:
             file.truncate(100 * BYTES_MAX)
         (workspace / "one").write_bytes(bytes(MEBIBYTE))
@@ -114,9 +118,7 @@ class DiskContract:
         result = await self.run(bounded, workspace, "sleep 1; echo fine > file; cat file")
         assert (result.stdout, result.stderr) == (b"fine\n", b"")
 
-    async def test_in_a_full_folder_files_can_be_removed_but_not_grow(
-        self, bounded: BoundedSandbox, workspace: Path
-    ) -> None:
+    async def test_a_full_folder_allows_only_deletions(self, bounded: BoundedSandbox, workspace: Path) -> None:
         with pytest.raises(FolderFull):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
@@ -125,17 +127,16 @@ class DiskContract:
         assert b"Files cannot grow until then" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
-        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # it may have been stopped one file past the limit
+        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # the sandbox may have stopped it one file after the limit
         with pytest.raises(FolderFull, match="at most 16 MiB"):
             await bounded.require_room((Mount(workspace, "/workspace", writable=True),))
         await self.run(bounded, workspace, "rm f*")
         fine = await self.run(bounded, workspace, "echo x > new; cat new")
         assert (fine.stdout, fine.stderr) == (b"x\n", b"")
 
-    async def test_a_process_for_somebody_is_not_started_in_a_full_folder(
+    async def test_a_watched_process_does_not_start_in_a_full_folder(
         self, bounded: BoundedSandbox, workspace: Path
     ) -> None:
-        """It could not write."""
         for number in range(FILES_MAX + 1):
             (workspace / f"f{number}").touch()
         with pytest.raises(FolderFull):
@@ -143,14 +144,13 @@ class DiskContract:
         with pytest.raises(SandboxError, match="at most 300"):
             await self.run(bounded, workspace, "echo x", _Nobody())
 
-    async def test_a_disk_that_is_nearly_full_is_left_alone(self, inner: Sandbox, workspace: Path) -> None:
-        """The command is stopped at once."""
+    async def test_a_command_on_a_nearly_full_disk_cannot_write(self, inner: Sandbox, workspace: Path) -> None:
         sandbox = BoundedSandbox(inner, SandboxSettings(disk_free_bytes_min=2**62), LOOK_SECONDS)
         result = await self.run(sandbox, workspace, "echo x > file; rm file; sleep 1; echo end")
         assert result.stdout == b"end\n"
         assert b"must stay free" in result.stderr
 
-    async def test_a_disk_is_not_filled_to_the_brim(self, inner: Sandbox, small_disk: Path) -> None:
+    async def test_free_disk_space_is_reserved(self, inner: Sandbox, small_disk: Path) -> None:
         sandbox = BoundedSandbox(inner, _limits(0, 0, 88 * MEBIBYTE), LOOK_SECONDS)
         slowly = "for i in {1..60}; do head -c 1M /dev/zero > f$i; read -t 0.02 <> pipe; done 2>/dev/null; "
         os.mkfifo(small_disk / "pipe")
@@ -158,23 +158,19 @@ class DiskContract:
         with pytest.raises(FolderFull, match="88 MiB must stay free"):
             await self.run(sandbox, small_disk, slowly + FOREVER)
 
-    async def test_what_many_short_commands_write_adds_up(self, bounded: BoundedSandbox, small_disk: Path) -> None:
-        """This includes commands too short to be measured."""
+    async def test_short_commands_count_together(self, bounded: BoundedSandbox, small_disk: Path) -> None:
+        """Some commands are too short for a measurement."""
         errors = ""
         for number in range(24):
             try:
                 errors += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
-            except FolderFull as error:  # it was measured
+            except FolderFull as error:  # the sandbox measured this command
                 errors += str(error)
         assert measure_folder(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
         assert "/workspace holds" in errors
 
 
 class _Nobody:
-    """A watch that ignores everything."""
+    def started(self, pid: int) -> None: ...
 
-    def started(self, pid: int) -> None:
-        """It runs."""
-
-    def output(self, data: bytes) -> None:
-        """A piece of output."""
+    def output(self, data: bytes) -> None: ...

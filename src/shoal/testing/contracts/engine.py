@@ -1,8 +1,8 @@
-"""The engine's contract: what `domain.ports.Engine` promises, over one process or many workers.
+"""The contract of `domain.ports.Engine`, in one process or over many workers.
 
-class TestMine(EngineContract):
+class TestMyEngine(EngineContract):
     @pytest.fixture
-    async def cluster(self): ...  # a fresh Cluster, stopped after the test
+    async def cluster(self): ...  # yields a new Cluster and stops it after the test
 """
 
 import asyncio
@@ -14,27 +14,26 @@ from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
 from shoal.kernel.ports import Engine, SignalKind, ThreadHandler
 
 WAIT_SECONDS = 20.0
-"""Timeout of waits that must succeed. No result depends on it."""
+"""Timeout for waits that must succeed, in seconds. No result depends on it."""
 DRAIN_SECONDS = 10.0
 
 
 class Cluster(Protocol):
-    """Engines over one backend, each like a separate process."""
+    """Engines that share one backend, each like a separate process. `workers_max` limits their number."""
 
     workers_max: int
 
     async def start(self, handler: ThreadHandler, *, concurrency: int = 100) -> Engine:
-        """Start an engine with this handler in the background, until it is drained or the test ends."""
+        """Start an engine with this handler. It runs in the background until it is drained or the test ends."""
         ...
 
 
 def named(name: str) -> ThreadId:
-    """Return the thread of that name."""
     return make_thread_id("web", "lobby", name)
 
 
 class Recorder:
-    """A handler that records its calls, and holds threads until they are released."""
+    """A thread handler that records its calls. It can hold threads until the test releases them."""
 
     def __init__(self) -> None:
         self.starts: list[ThreadId] = []
@@ -48,15 +47,15 @@ class Recorder:
         self._changed = asyncio.Condition()
 
     def hold(self, held: ThreadId) -> None:
-        """Let advances of this thread wait until it is released."""
+        """Make advances of this thread wait until `let_go`."""
         self._held[held] = asyncio.Event()
 
     def let_go(self, held: ThreadId) -> None:
-        """Release the thread."""
+        """Release a held thread."""
         self._held.pop(held).set()
 
     async def advance(self, thread: ThreadId) -> None:
-        """Record an advance, and wait if the thread is held."""
+        """Record an advance. Waits while the thread is held."""
         self.starts.append(thread)
         self.running[thread] += 1
         self.most_at_once[thread] = max(self.most_at_once[thread], self.running[thread])
@@ -79,16 +78,16 @@ class Recorder:
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._tell()))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition on this recorder's records is true."""
+        """Wait until `holds` returns True. It is checked after each recorded call. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def started(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until the thread's advance began this many times."""
+        """Wait until the thread's advance has started `times` times."""
         await self.until(lambda: self.starts.count(asked) >= times)
 
     async def ended(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until it returned this many times."""
+        """Wait until the thread's advance has returned `times` times."""
         await self.until(lambda: self.ends.count(asked) >= times)
 
     async def _tell(self) -> None:
@@ -97,14 +96,17 @@ class Recorder:
 
 
 async def quiet(engine: Engine, recorder: Recorder, name: str = "probe") -> None:
-    """Return when everything woken before has been advanced: work is done in the order of wakes."""
+    """Wait until all earlier wakes are handled.
+
+    The engine handles wakes in order, so this wakes another thread and waits for it.
+    """
     await engine.wake(named(name))
     await recorder.ended(named(name))
     await recorder.until(lambda: recorder.running.total() == 0)
 
 
 class EngineContract:
-    """Every rule of the engine. A subclass gives the fixture `cluster`."""
+    """Contract suite for an engine. Subclass it and provide a `cluster` fixture."""
 
     async def test_a_wake_advances_the_thread_once(self, cluster: Cluster) -> None:
         recorder = Recorder()
@@ -114,8 +116,8 @@ class EngineContract:
         await quiet(engine, recorder)
         assert recorder.starts == [named("a"), named("probe")]
 
-    async def test_wakes_before_it_starts_are_one(self, cluster: Cluster) -> None:
-        """Here another thread holds the only slot."""
+    async def test_several_wakes_of_a_waiting_thread_are_one_run(self, cluster: Cluster) -> None:
+        """Another thread occupies the only slot."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder, concurrency=1)
@@ -127,8 +129,8 @@ class EngineContract:
         await quiet(engine, recorder)
         assert recorder.starts.count(named("b")) == 1
 
-    async def test_wakes_while_it_runs_make_it_run_once_more(self, cluster: Cluster) -> None:
-        """It must look again at what arrived after its first look."""
+    async def test_wakes_of_a_running_thread_make_it_run_once_more(self, cluster: Cluster) -> None:
+        """Messages may have arrived after the first run's last look."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -142,8 +144,7 @@ class EngineContract:
         assert recorder.starts.count(named("a")) == 2
         assert recorder.most_at_once[named("a")] == 1
 
-    async def test_a_thread_runs_at_one_place_at_a_time(self, cluster: Cluster) -> None:
-        """This holds for any number of workers and wakes."""
+    async def test_a_thread_never_runs_twice_at_the_same_time(self, cluster: Cluster) -> None:
         recorder = Recorder()
         engines = [await cluster.start(recorder) for _ in range(cluster.workers_max)]
         names = [named(f"t{number}") for number in range(5)]
@@ -153,7 +154,7 @@ class EngineContract:
         assert max(recorder.most_at_once.values()) == 1
         assert set(recorder.ends) >= set(names)
 
-    async def test_threads_run_side_by_side(self, cluster: Cluster) -> None:
+    async def test_threads_run_concurrently(self, cluster: Cluster) -> None:
         recorder = Recorder()
         engine = await cluster.start(recorder)
         names = [named(f"t{number}") for number in range(20)]
@@ -165,7 +166,7 @@ class EngineContract:
             recorder.let_go(name)
         await quiet(engine, recorder)
 
-    async def test_no_more_threads_run_than_there_are_slots(self, cluster: Cluster) -> None:
+    async def test_concurrency_is_limited_to_the_slots(self, cluster: Cluster) -> None:
         recorder = Recorder()
         engine = await cluster.start(recorder, concurrency=3)
         names = [named(f"t{number}") for number in range(10)]
@@ -194,7 +195,7 @@ class EngineContract:
         await quiet(engines[0], recorder)
 
     async def test_a_signal_needs_no_slot(self, cluster: Cluster) -> None:
-        """Steers, aborts and decisions never wait behind work."""
+        """Steers, aborts and decisions never wait for running turns."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder, concurrency=1)
@@ -206,8 +207,7 @@ class EngineContract:
         recorder.let_go(named("a"))
         await quiet(engine, recorder)
 
-    async def test_it_is_ready_from_its_start_to_its_drain(self, cluster: Cluster) -> None:
-        """Waiters are notified of both."""
+    async def test_an_engine_is_ready_until_it_drains(self, cluster: Cluster) -> None:
         recorder = Recorder()
         engine = await cluster.start(recorder)
         await engine.started()
@@ -215,7 +215,7 @@ class EngineContract:
         await engine.drain(0)
         assert not engine.is_ready
 
-    async def test_a_thread_that_runs_here_is_confirmed(self, cluster: Cluster) -> None:
+    async def test_a_running_thread_can_be_confirmed(self, cluster: Cluster) -> None:
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -227,7 +227,7 @@ class EngineContract:
         await quiet(engine, recorder)
 
     async def test_draining_lets_running_threads_finish(self, cluster: Cluster) -> None:
-        """No others start."""
+        """No other thread starts."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -241,7 +241,7 @@ class EngineContract:
         assert recorder.ends == [named("a")]
         assert recorder.starts == [named("a")]
 
-    async def test_draining_cancels_what_does_not_finish(self, cluster: Cluster) -> None:
+    async def test_draining_cancels_threads_that_do_not_finish(self, cluster: Cluster) -> None:
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)

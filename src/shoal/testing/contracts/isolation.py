@@ -1,8 +1,8 @@
-"""The contract of an isolating sandbox. Each rule is an attempt to escape or to exhaust the machine.
+"""The contract of an isolating sandbox. Each test is an attempt to escape or to exhaust the machine.
 
-class TestMine(IsolationContract):
+class TestMySandbox(IsolationContract):
     @pytest.fixture
-    async def sandbox(self): ...  # with TIGHT limits and no network, closed after the test
+    async def sandbox(self): ...  # yields a sandbox with this module's limits and no network
 """
 
 import asyncio
@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 8 * MEBIBYTE
 TEMPORARY_BYTES_MAX = 8 * MEBIBYTE
 CPU_SECONDS_MAX = 2
 OPEN_FILES_MAX = 64
-"""Limits required of the sandbox under test."""
+"""Limits that the sandbox under test must have."""
 
 PATIENCE_SECONDS = 60.0
 SHORT_SECONDS = 3.0
@@ -31,14 +31,16 @@ CANARY = "canary-that-no-command-may-see"
 
 
 class IsolationContract:
-    """Every rule of an isolating sandbox. A subclass gives the fixture `sandbox`, and `workspace_owner` if the
-    workspace must belong to another user than the one who runs the tests."""
+    """Contract suite for an isolating sandbox. Subclass it and provide a `sandbox` fixture.
+
+    Set `workspace_owner` to a user id if the workspace must belong to a user other than the one who runs the tests.
+    """
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
-        """A home directory with secrets next to the workspace."""
+        """Create a home directory with secrets next to the workspace."""
         for name in ("shoal.toml", "token", "shoal.db"):
             (tmp_path / name).write_text(CANARY)
             (tmp_path / name).chmod(0o644)
@@ -50,20 +52,20 @@ class IsolationContract:
 
     @pytest.fixture
     def mounts(self, home: Path) -> tuple[Mount, ...]:
-        """Only the workspace."""
+        """Return the workspace's mount."""
         return (Mount(home / "workspace", "/workspace", writable=True),)
 
     @pytest.fixture
     def victim(self) -> Iterator[int]:
-        """Number of a process of this user outside the sandbox."""
+        """Yield the id of a process outside the sandbox, run by this user."""
         with subprocess.Popen(["sleep", "600"], env={"SECRET": CANARY}) as process:
             yield process.pid
-            assert process.poll() is None, "the command ended a process outside of its sandbox"
+            assert process.poll() is None, "the command killed a process outside its sandbox"
             process.kill()
 
     @pytest.fixture
     async def server(self) -> AsyncIterator[int]:
-        """Port of a server on this machine's loopback. A connection fails the test."""
+        """Yield the port of a server on loopback. A connection to it fails the test."""
         connected: list[bool] = []
 
         def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,10 +87,10 @@ class IsolationContract:
         assert CANARY.encode() not in result.stdout + result.stderr
         return result
 
-    async def test_secrets_of_the_home_cannot_be_read(
+    async def test_secrets_in_the_home_directory_cannot_be_read(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """The names tried are absolute, with `..`, through /proc, and by a link that the host would follow."""
+        """The attempts use absolute names, `..`, /proc, and links."""
         (mounts[0].host / "link").symlink_to(home / "token")
         (mounts[0].host / "up").symlink_to("../")
         names = [
@@ -104,25 +106,23 @@ class IsolationContract:
         result = await self.run(sandbox, mounts, "\n".join(f"cat {name} && echo READ" for name in names))
         assert b"READ" not in result.stdout
 
-    async def test_the_file_system_shows_nothing_of_the_host(
+    async def test_host_directories_are_not_visible(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """Neither other people's directories nor the home directory's siblings are visible."""
         result = await self.run(sandbox, mounts, f"ls -A /home /root {home} {home.parent} 2>/dev/null; echo end")
         assert result.stdout.replace(b"/home:\n", b"").replace(b"/root:\n", b"").strip() in (
             b"end",
             b".bashrc\n.profile\nend",
         )
 
-    async def test_a_link_swapped_while_it_runs_leads_nowhere(
+    async def test_a_link_swapped_during_a_command_reveals_nothing(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
         text = f"touch plain; for i in {{1..200}}; do ln -sfn {home}/token swap; cat swap; ln -sfn plain swap; done"
         result = await self.run(sandbox, mounts, f"{text} 2>/dev/null; echo end")
         assert result.stdout == b"end\n"
 
-    async def test_only_the_workspace_can_be_written(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """The system, the root, devices and kernel settings are read-only."""
+    async def test_only_the_workspace_is_writable(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         places = ["/x", "/usr/x", "/usr/bin/env", "/etc/passwd", "/etc/x", "/dev/x", "/sys/x", "/proc/sysrq-trigger"]
         places += ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/lib/x"]
         places += ["/proc/sys/kernel/sysrq", "/proc/sys/net/ipv4/ip_forward", "/proc/self/oom_score_adj"]
@@ -130,13 +130,13 @@ class IsolationContract:
         result = await self.run(sandbox, mounts, "\n".join([*lines, "echo x > fine && echo end"]))
         assert result.stdout == b"end\n"
 
-    async def test_a_hard_link_cannot_reach_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Links cannot cross mounts."""
+    async def test_hard_links_cannot_cross_mounts(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "ln /usr/bin/env stolen; ln -P /etc/passwd stolen2; ls")
         assert result.stdout == b""
 
-    async def test_it_has_no_rights_and_cannot_get_any(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """It has no capabilities, cannot gain any, and is not the superuser."""
+    async def test_a_command_has_no_privileges_and_cannot_gain_any(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
         result = await self.run(
             sandbox, mounts, "id -u; grep -E '^(Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs)' /proc/self/status"
         )
@@ -146,7 +146,7 @@ class IsolationContract:
         assert values.pop("NoNewPrivs") == "1"
         assert {int(value, 16) for value in values.values()} == {0}
 
-    async def test_it_cannot_mount_or_make_devices_or_namespaces(
+    async def test_a_command_cannot_mount_or_create_devices_or_namespaces(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
         attempts = ["mount -t tmpfs none /tmp", "mount --bind / /tmp", "mknod device c 1 1", "chroot / true"]
@@ -161,17 +161,19 @@ class IsolationContract:
         result = await self.run(sandbox, mounts, f"{text}\necho end")
         assert result.stdout == b"end\n"
 
-    async def test_the_devices_are_not_its_own(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Changing the rights of a host device would change them for everyone."""
+    async def test_a_command_cannot_change_device_permissions(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
+        """Changed permissions of a host device would apply to everyone."""
         devices = "null zero full random urandom tty"
         text = f"for name in {devices}; do chmod 644 /dev/$name 2>/dev/null && echo WORKED $name; done; echo end"
         result = await self.run(sandbox, mounts, text)
         assert result.stdout == b"end\n"
 
-    async def test_processes_outside_are_out_of_reach(
+    async def test_outside_processes_cannot_be_read_or_killed(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int
     ) -> None:
-        """They cannot be seen, read, traced or killed. A command that kills everything ends at most itself."""
+        """A command that tries to kill every process ends only itself."""
         text = f"cat /proc/{victim}/environ /proc/{victim}/cmdline; kill -9 {victim}; ls -d /proc/[0-9]* | wc -l"
         result = await self.run(sandbox, mounts, text)
         assert int(result.stdout) < 10
@@ -179,22 +181,22 @@ class IsolationContract:
         await self.run(sandbox, mounts, "kill -9 -1; kill -9 0; kill -9 1; echo on")
         assert os.path.exists(f"/proc/{victim}")
 
-    async def test_the_first_process_shows_no_environment(
+    async def test_no_visible_process_has_the_servers_environment(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The sandbox's own processes carry none of the server's secrets."""
+        """The sandbox's own processes must not carry the server's secrets."""
         monkeypatch.setenv("SHOAL_CANARY_KEY", CANARY)
         await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
 
-    async def test_there_is_no_network(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
-        """Neither the server's port, nor the metadata address, nor any other is reachable."""
+    async def test_the_network_is_unreachable(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
+        """The attempts include this machine's loopback and a cloud metadata address."""
         addresses = [f"127.0.0.1/{server}", "169.254.169.254/80", "192.0.2.1/80", f"localhost/{server}"]
         text = "\n".join(f"(exec 3<>/dev/tcp/{address}) 2>/dev/null && echo REACHED" for address in addresses)
         result = await self.run(sandbox, mounts, f"{text}\necho end")
         assert result.stdout == b"end\n"
 
-    async def test_a_fork_bomb_stays_small(self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int) -> None:
-        """The number of processes is limited, and all are gone in the end."""
+    async def test_a_fork_bomb_is_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int) -> None:
+        """The number of processes is limited, and they are all killed at the end."""
         text = "for i in {1..200}; do sleep 600 & echo $i; done 2>/dev/null"
         result = await self.run(sandbox, mounts, text, SHORT_SECONDS)
         assert 0 < len(result.stdout.splitlines()) <= PROCESSES_MAX
@@ -203,27 +205,26 @@ class IsolationContract:
         assert bomb.timed_out
         assert (await self.run(sandbox, mounts, "echo fine")).stdout == b"fine\n"
 
-    async def test_memory_is_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A program that uses too much fails or is killed, without harm to the machine."""
+    async def test_memory_is_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "head -c 2G /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}")
         assert result.exit_code != 0
         assert not result.timed_out
 
-    async def test_temporary_files_are_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """They are in memory."""
+    async def test_temporary_files_are_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Temporary files are in memory."""
         for folder in ("/tmp", "/dev/shm"):
             text = f"for i in {{1..40}}; do head -c 1M /dev/zero > {folder}/$i; done 2>/dev/null"
             text += f"; du -sm {folder} | cut -f1"
             result = await self.run(sandbox, mounts, text)
             assert 0 < int(result.stdout) * MEBIBYTE <= TEMPORARY_BYTES_MAX
 
-    async def test_a_file_cannot_grow_without_end(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_file_size_is_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "head -c 64M /dev/zero > big; echo $?")
         assert (mounts[0].host / "big").stat().st_size == FILE_BYTES_MAX
         assert int(result.stdout) != 0
 
-    async def test_other_limits_are_set_for_good(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """These are open files, processor time and core dumps. A command can only lower them."""
+    async def test_other_limits_cannot_be_raised(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """These are open files, CPU time and core dumps. A command can only lower them."""
         result = await self.run(sandbox, mounts, "ulimit -Hn; ulimit -Ht; ulimit -Hc; ulimit -n 4096 && echo RAISED")
         assert result.stdout.split() == [str(OPEN_FILES_MAX).encode(), str(CPU_SECONDS_MAX).encode(), b"0"]
         busy = await self.run(sandbox, mounts, "while :; do :; done")

@@ -1,9 +1,11 @@
-"""The contract of every Provider, against a scripted model. HttpProviderContract adds failures of servers.
+"""The contract of `Provider`, run against a scripted model.
 
-class TestMine(HttpProviderContract):
-    kind = "openai"  # the interface that the fake speaks with it
+A provider that calls a server over HTTP subclasses `HttpProviderContract`, which adds failures of the server:
 
-def build(self, url: str, *, key: str, idle_seconds: float) -> Provider: ...
+    class TestMyProvider(HttpProviderContract):
+        kind = "openai"  # the API that the fake server speaks
+
+        def build(self, url: str, *, key: str, idle_seconds: float) -> Provider: ...
 """
 
 import asyncio
@@ -49,31 +51,31 @@ WIDE = "Größe – 大きさ – 🐟 "
 
 
 class Stage(NamedTuple):
-    """The scripted model and a connected provider."""
+    """A scripted model and a provider connected to it."""
 
     fake: FakeModel
     provider: Provider
 
 
 def request(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS, key: str = "thread") -> ModelRequest:
-    """A request like those of the turn loop."""
+    """Return a request like those of the turn loop."""
     return ModelRequest("model-1", "You are terse.", messages, tools, cache_key=key)
 
 
 async def collect(provider: Provider, asked: ModelRequest) -> list[ModelEvent]:
-    """Collect all events of a call."""
+    """Return all events of a call."""
     return [event async for event in provider.stream(asked)]
 
 
 async def answer(provider: Provider, asked: ModelRequest) -> ModelDone:
-    """Return the answer of a call that must succeed."""
+    """Return the final event of a call that must succeed."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelDone), last
     return last
 
 
 async def failure(provider: Provider, asked: ModelRequest) -> ModelFailed:
-    """Return the failure of a call that must fail."""
+    """Return the final event of a call that must fail."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelFailed), last
     return last
@@ -85,10 +87,9 @@ def shown(events: Sequence[ModelEvent]) -> str:
 
 
 class ProviderContract:
-    """Rules for providers in process and over HTTP. A subclass gives the fixture `stage`."""
+    """Contract suite for any provider. Subclass it and provide a `stage` fixture."""
 
-    async def test_text_is_streamed_and_then_whole(self, stage: Stage) -> None:
-        """The pieces together are the whole text, and one event ends the stream."""
+    async def test_streamed_text_equals_the_final_text(self, stage: Stage) -> None:
         stage.fake.add(Reply(WIDE * 5))
         events = await collect(stage.provider, request(UserMessage("hi")))
         done = events[-1]
@@ -97,7 +98,7 @@ class ProviderContract:
         assert (done.stop, done.message.tool_calls) == ("end", ())
         assert sum(isinstance(event, ModelDone | ModelFailed) for event in events) == 1
 
-    async def test_thinking_is_shown_apart_from_the_text(self, stage: Stage) -> None:
+    async def test_thinking_is_separate_from_the_text(self, stage: Stage) -> None:
         stage.fake.add(Reply("Six.", thinking="two times three"))
         events = await collect(stage.provider, request(UserMessage("2*3?")))
         done = events[-1]
@@ -106,7 +107,6 @@ class ProviderContract:
         assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == "two times three"
 
     async def test_several_calls_in_one_message_keep_order_and_arguments(self, stage: Stage) -> None:
-        """The arguments can be of any length."""
         long = '{"command":"' + "echo 大 " * 9000 + '"}'
         stage.fake.add(Reply("Both:", (Call("bash", long), Call("read", '{"path":"a.txt"}'), Call("read", "{}"))))
         done = await answer(stage.provider, request(UserMessage("go")))
@@ -120,7 +120,7 @@ class ProviderContract:
         ]
         assert len({call.id for call in calls}) == 3
 
-    async def test_the_conversation_comes_across_with_calls_and_results(self, stage: Stage) -> None:
+    async def test_the_conversation_is_sent_with_calls_and_results(self, stage: Stage) -> None:
         stage.fake.add(Reply(calls=(Call("bash", '{"command":"ls"}'), Call("read", "{}"))), "Done.", "Bye.")
         message = UserMessage("list")
         first = await answer(stage.provider, request(message))
@@ -143,8 +143,8 @@ class ProviderContract:
         assert [call.arguments for call in seen.messages[1].calls] == ['{"command":"ls"}', "{}"]
         assert [message.call_id for message in seen.messages[2:4]] == [call.id for call in seen.messages[1].calls]
 
-    async def test_no_tools_offered_reaches_the_model(self, stage: Stage) -> None:
-        """An empty tuple of tools forbids calls, as `tool_choice` does, even after earlier calls."""
+    async def test_a_request_can_forbid_tool_calls(self, stage: Stage) -> None:
+        """An empty `tools` tuple and `tool_choice="none"` both forbid calls, even after earlier calls."""
         stage.fake.add("Well.", Reply(calls=(Call("bash"),)), "Enough.")
         await answer(stage.provider, request(message := UserMessage("hi"), tools=()))
         called = (await answer(stage.provider, request(message))).message
@@ -152,8 +152,8 @@ class ProviderContract:
         await answer(stage.provider, replace(request(message, called, result), tool_choice="none"))
         assert [seen.tools for seen in stage.fake.log] == [(), ("bash", "read"), ()]
 
-    async def test_usage_counts_what_was_cached(self, stage: Stage) -> None:
-        """The second request of a thread finds the first in the cache."""
+    async def test_usage_counts_cached_tokens(self, stage: Stage) -> None:
+        """The second request repeats the first one, so the cache contains that part."""
         stage.fake.add("One.", "Two.")
         message = UserMessage("Tell me something. " * 50)
         first = await answer(stage.provider, request(message))
@@ -163,18 +163,18 @@ class ProviderContract:
         assert second.usage.cached_tokens < second.usage.input_tokens
         assert second.usage.output_tokens > 0
 
-    async def test_an_answer_cut_off_says_so(self, stage: Stage) -> None:
+    async def test_a_truncated_answer_has_its_own_stop_reason(self, stage: Stage) -> None:
         stage.fake.add(Reply("half of", stop="max_tokens"))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.stop, done.message.text) == ("max_tokens", "half of")
 
-    async def test_an_empty_answer_is_an_answer(self, stage: Stage) -> None:
+    async def test_an_empty_answer_is_not_a_failure(self, stage: Stage) -> None:
         stage.fake.add(Reply(""))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.message.text, done.message.tool_calls, done.stop) == ("", (), "end")
 
     async def test_images_are_sent(self, stage: Stage, tmp_path: Path) -> None:
-        """Both images of a person's message and of a result are sent."""
+        """The provider sends the images in a person's message and those in a tool result."""
         path = tmp_path / "pixel.png"
         path.write_bytes(PIXEL)
         image = Image(str(path), "image/png")
@@ -191,19 +191,18 @@ class ProviderContract:
         [(400, "invalid_request"), (401, "auth"), (402, "quota"), (404, "invalid_request"), (429, "rate_limited"),
          (500, "server_error"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
     )  # fmt: skip
-    async def test_a_refusal_is_an_outcome_of_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
-        """Each status has its kind, and the message is passed on."""
+    async def test_each_error_status_has_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
         stage.fake.add(Refusal(status, "because"))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == kind
         assert "because" in failed.message
 
-    async def test_the_wait_that_is_asked_for_is_told(self, stage: Stage) -> None:
+    async def test_retry_after_is_reported(self, stage: Stage) -> None:
         stage.fake.add(Refusal(429, headers=(("retry-after", "17"),)))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert (failed.kind, failed.retry_after_seconds) == ("rate_limited", 17.0)
 
-    async def test_a_break_before_the_answer_is_dropped(self, stage: Stage) -> None:
+    async def test_a_connection_dropped_before_the_answer_is_a_failure(self, stage: Stage) -> None:
         stage.fake.add(Reply("never", drop_after=0))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert shown(events) == ""
@@ -217,7 +216,7 @@ class ProviderContract:
             await failure(stage.provider, request(message))
         assert (await answer(stage.provider, request(message))).message.text == "Fine."
 
-    async def test_many_calls_at_once_do_not_mix(self, stage: Stage) -> None:
+    async def test_concurrent_calls_do_not_mix(self, stage: Stage) -> None:
         count = 60
 
         async def one(number: int) -> str:
@@ -230,25 +229,25 @@ class ProviderContract:
 
 
 class HttpProviderContract(ProviderContract):
-    """Rules for failures of servers."""
+    """Contract suite for providers that call a server. Subclass it, set `kind` and implement `build`."""
 
     kind: ClassVar[str]
 
     def build(self, url: str, *, key: str, idle_seconds: float) -> Provider:
-        """Build the provider under test, with this key, for the fake's address `url` (without a path)."""
+        """Build the provider under test. `url` is the fake server's address without a path."""
         raise NotImplementedError
 
     @pytest.fixture
     async def stage(self) -> AsyncIterator[Stage]:
-        """The fake's server, and a provider connected to it."""
+        """Start the fake server and yield a provider connected to it."""
         fake = FakeModel(settings=FakeSettings(api_key=KEY, models=("model-1", "model-2")))
         async with fake.serve() as url:
             provider = self.build(url, key=KEY, idle_seconds=30.0)
             yield Stage(fake, provider)
             await provider.close()
 
-    async def test_thinking_goes_back_as_it_came(self, stage: Stage) -> None:
-        """The fake rejects changed thinking, and requires it if it is signed."""
+    async def test_thinking_is_sent_back_unchanged(self, stage: Stage) -> None:
+        """The fake server rejects changed thinking, and requires thinking if it is signed."""
         thinking = "Ein Gedanke: 大\n"
         stage.fake.add(
             Reply("I look.", (Call("bash", "{}"),), thinking=thinking, redacted_thinking="hidden=="), "Done."
@@ -256,14 +255,14 @@ class HttpProviderContract(ProviderContract):
         message = UserMessage("go")
         first = await answer(stage.provider, request(message))
         result = ToolMessage(first.message.tool_calls[0].id, "bash", "ok")
-        # As after a restart: equal content, different objects.
+        # As after a restart: the same content in new objects.
         opaque = first.message.opaque
         again = AssistantMessage(first.message.text, first.message.tool_calls, opaque)
         await answer(stage.provider, request(message, again, result))
         assert stage.fake.log[-1].signed == (0 if self.kind == "openai" else 1)
 
-    async def test_malformed_arguments_are_told_and_do_not_spoil_the_history(self, stage: Stage) -> None:
-        """They are passed on as written, and sent back as valid JSON."""
+    async def test_malformed_arguments_do_not_break_the_next_request(self, stage: Stage) -> None:
+        """The caller gets the arguments unchanged. The next request sends them as valid JSON."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command": "ls'),)), "Sorry.")
         message = UserMessage("go")
         first = await answer(stage.provider, request(message))
@@ -289,8 +288,7 @@ class HttpProviderContract(ProviderContract):
         )
 
     @pytest.mark.parametrize("drop_after", [3, 5])
-    async def test_a_break_in_the_answer_is_dropped(self, stage: Stage, drop_after: int) -> None:
-        """The streamed text is incomplete, and the call has failed."""
+    async def test_a_dropped_connection_is_a_failure(self, stage: Stage, drop_after: int) -> None:
         stage.fake.add(Reply("one two three four five six", drop_after=drop_after))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert isinstance(events[-1], ModelFailed)
@@ -305,14 +303,14 @@ class HttpProviderContract(ProviderContract):
         assert failed.kind == ("server_error" if code == "server_error" else "overloaded")
         assert "too many fish" in failed.message
 
-    async def test_a_conversation_too_long_is_told_apart(self, stage: Stage) -> None:
-        """It is the only refusal that a shorter conversation solves."""
+    async def test_a_context_overflow_has_its_own_kind(self, stage: Stage) -> None:
+        """A shorter conversation can fix this failure, so it has its own kind."""
         stage.fake.settings = FakeSettings(context_tokens=200)
         failed = await failure(stage.provider, request(UserMessage("word " * 1000)))
         assert failed.kind == "context_overflow"
 
-    async def test_a_refused_key_is_not_repeated(self, stage: Stage) -> None:
-        """A key that the server echoes never appears in a message."""
+    async def test_errors_never_contain_the_key(self, stage: Stage) -> None:
+        """The server echoes the key in its error, but the provider's message must not contain it."""
         provider = self.build(stage.fake.url, key="sk-wrong-abcdefghijkl", idle_seconds=30.0)
         failed = await failure(provider, request(UserMessage("hi")))
         assert failed.kind == "auth"
@@ -325,7 +323,7 @@ class HttpProviderContract(ProviderContract):
     async def test_models_are_listed(self, stage: Stage) -> None:
         assert [model.id for model in await stage.provider.models()] == ["model-1", "model-2"]
 
-    async def test_a_server_that_is_not_there_is_unreachable(self, stage: Stage) -> None:
+    async def test_a_stopped_server_is_unreachable(self, stage: Stage) -> None:
         await stage.fake.stop()
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "unreachable"
@@ -334,7 +332,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_a_stalled_answer_times_out(self, stage: Stage, gate_at: int) -> None:
-        """The call ends here and at the server."""
+        """The call also ends at the server."""
         provider = self.build(stage.fake.url, key=KEY, idle_seconds=0.05)
         stage.fake.add(Reply("one two three four", gate=Gate(), gate_at=gate_at))
         failed = await failure(provider, request(UserMessage("hi")))
@@ -363,15 +361,14 @@ class HttpProviderContract(ProviderContract):
                 break
         await stage.fake.log[-1].cancelled.wait()
 
-    async def test_one_connection_serves_call_after_call(self, stage: Stage) -> None:
+    async def test_calls_reuse_one_connection(self, stage: Stage) -> None:
         stage.fake.add("1", Refusal(500), "2", "3")
         for _ in range(4):
             await collect(stage.provider, request(UserMessage("hi")))
         assert stage.fake.accepted == 1
 
     @pytest.mark.parametrize("how", ["bytes", "crlf", "cr", "comments", "lines", "no last line"])
-    async def test_the_form_of_the_stream_does_not_matter(self, stage: Stage, how: str) -> None:
-        """Streams can be cut anywhere and have any line ends, comments and several data lines."""
+    async def test_chunks_line_ends_and_comments_make_no_difference(self, stage: Stage, how: str) -> None:
         reply = Reply(WIDE * 3, (Call("bash", '{"command":"echo 🐟, \\n ok"}'),), thinking="大")
         frames = frames_of(self.kind, reply)
         stage.fake.add(Recorded(damage(frames, how)))
@@ -381,15 +378,14 @@ class HttpProviderContract(ProviderContract):
         assert (done.stop, done.thinking, done.usage.output_tokens > 0) == ("tool_calls", "大", True)
 
     @pytest.mark.parametrize("body", [b"<html>busy</html>", b'{"hello":1}', b""])
-    async def test_what_is_no_stream_is_a_failure(self, stage: Stage, body: bytes) -> None:
-        """Pages, other JSON and broken JSON are failures with different messages."""
+    async def test_a_body_that_is_not_a_stream_is_a_failure(self, stage: Stage, body: bytes) -> None:
         stage.fake.add(Recorded((body,) if body else (), content_type="text/html"), Recorded((b"data: {{{\n\n",)))
         for _ in range(2):
             assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"
 
     @pytest.mark.parametrize("part", range(4))
-    async def test_a_part_of_an_answer_is_no_answer(self, stage: Stage, part: int) -> None:
-        """A stream that ends anywhere, even without an error, fails the call unless the answer was complete."""
+    async def test_an_incomplete_answer_is_a_failure(self, stage: Stage, part: int) -> None:
+        """A stream may end anywhere without an error. The call fails unless the answer was complete."""
         frames = frames_of(self.kind, Reply("one two", (Call("bash", '{"command":"ls"}'),)))
         whole = b"".join(frames)
         stage.fake.add(Recorded((whole,)))
@@ -405,21 +401,20 @@ class HttpProviderContract(ProviderContract):
                 assert last.kind == "dropped", end
 
     @pytest.mark.parametrize("data", [b"[DONE]", b"", b"null", b"[]", b"{}", b"3", b'"one"', b"{", b'{"choices":[]}'])
-    async def test_a_stream_that_says_nothing_is_no_answer(self, stage: Stage, data: bytes) -> None:
-        """This includes an end without an answer, and complete or partial JSON of another kind."""
+    async def test_a_stream_without_an_answer_is_a_failure(self, stage: Stage, data: bytes) -> None:
         stage.fake.add(Recorded((b"data: " + data + b"\n\n",)))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "dropped"
 
-    async def test_half_a_character_costs_no_answer(self, stage: Stage) -> None:
-        """A replacement character replaces a lone surrogate, which is not valid text."""
+    async def test_a_lone_surrogate_does_not_fail_the_answer(self, stage: Stage) -> None:
+        """A lone surrogate is not valid text, so a replacement character replaces it."""
         whole = b"".join(frames_of(self.kind, Reply("one two")))
         stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert done.message.text.startswith("\ufffd")
 
-    async def test_half_a_body_is_told_from_one_that_is_no_stream(self, stage: Stage) -> None:
-        """The first may be temporary, the second is a wrong address."""
+    async def test_a_truncated_stream_and_a_wrong_body_have_different_kinds(self, stage: Stage) -> None:
+        """A truncated stream may be temporary; a body that is not a stream means a wrong address."""
         stage.fake.add(Recorded((b'{"id":"x","cho',), content_type="application/json"))
         stage.fake.add(Recorded((b'{"id":"x"}',), content_type="application/json"))
         kinds = [(await failure(stage.provider, request(UserMessage("hi")))).kind for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Streams in every interface's form, and variations that must make no difference."""
+"""Streams in the format of each model API, and variations that must make no difference."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _WIRES: dict[str, Wire] = {
 
 
 def frames_of(kind: str, reply: Reply) -> list[bytes]:
-    """Return the reply as the frames of a stream of this interface."""
+    """Return a reply as the frames of a stream in this API's format."""
     calls = tuple(
         call if call.id else Call(call.name, call.arguments, f"call_{index}") for index, call in enumerate(reply.calls)
     )
@@ -33,8 +33,11 @@ def frames_of(kind: str, reply: Reply) -> list[bytes]:
 
 
 def damage(frames: Sequence[bytes], how: str) -> tuple[bytes, ...]:
-    """Vary a stream: single bytes, other line ends, comments and pings, data in several lines, or without the final
-    empty line."""
+    """Return a variation of a stream that means the same: other chunks, line ends, comments, or data over several
+    lines.
+
+    `how` is `bytes`, `crlf`, `cr`, `comments` or `lines`. Any other value removes the final empty line.
+    """
     whole = b"".join(frames)
     match how:
         case "bytes":

@@ -1,8 +1,8 @@
-"""The contract of `domain.ports.Sandbox`, isolating or not.
+"""The contract of `domain.ports.Sandbox`, with or without isolation.
 
-class TestMine(SandboxContract):
-    @pytest.fixture
-    async def sandbox(self): ...  # a sandbox, closed after the test
+    class TestMySandbox(SandboxContract):
+        @pytest.fixture
+        async def sandbox(self): ...  # yields a sandbox and closes it after the test
 
 The suite needs bash, coreutils and util-linux where the commands run.
 """
@@ -19,20 +19,23 @@ from shoal.kernel.errors import SandboxError
 from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 
 PATIENCE_SECONDS = 60.0
-"""Timeout of waits that must succeed."""
+"""Timeout for waits that must succeed, in seconds."""
 SHORT_SECONDS = 1.0
-"""Limit for commands that never end."""
+"""Time limit for commands that never end, in seconds."""
 PARALLEL = 8
 DAEMON = "setsid bash -c 'exec 9>alive; echo started >&9; echo up >up; exec sleep 600' >/dev/null 2>&1 </dev/null &"
-"""Starts a process that outlives its shell and session. It holds a named pipe open, which shows that it is alive."""
+"""Shell code that starts a process in its own session. The process holds the pipe `alive` open while it runs."""
 
 
 ENDING_MILLISECONDS = 2000
 
 
 class Witness:
-    """A context manager that learns by a named pipe in the workspace when DAEMON has started and ended. A command
-    waits for DAEMON with `cat up`."""
+    """Context manager that watches the process that DAEMON starts.
+
+    It creates two named pipes in the workspace. DAEMON holds `alive` open; `cat up` waits until DAEMON has started.
+    `started` is set at that time.
+    """
 
     def __init__(self, workspace: Path) -> None:
         for name in ("alive", "up"):
@@ -55,22 +58,23 @@ class Witness:
         self.started.set()
 
     def is_gone(self) -> bool:
-        """Whether no process holds the pipe. Waits briefly, because an ending process closes its files one after
-        another."""
+        """Return whether the process has ended. Waits up to ENDING_MILLISECONDS, because processes end gradually."""
         ends = select.poll()
         ends.register(self._pipe, 0)
         return bool(ends.poll(ENDING_MILLISECONDS))
 
 
 class SandboxContract:
-    """Every rule of a sandbox. A subclass gives the fixture `sandbox`, and `workspace_owner` if the workspace must
-    belong to another user than the one who runs the tests."""
+    """Contract suite for a sandbox. Subclass it and provide a `sandbox` fixture.
+
+    Set `workspace_owner` to a user id if the workspace must belong to a user other than the one who runs the tests.
+    """
 
     workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A writable directory."""
+        """Create a writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -79,7 +83,7 @@ class SandboxContract:
 
     @pytest.fixture
     def mounts(self, workspace: Path) -> tuple[Mount, ...]:
-        """The workspace, and a read-only directory."""
+        """Return the mounts of the workspace and of a read-only directory."""
         skills = workspace.parent / "skills"
         skills.mkdir()
         (skills / "SKILL.md").write_text("a skill")
@@ -103,7 +107,7 @@ class SandboxContract:
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 3)
         assert (result.timed_out, result.stdout_cut, result.stderr_cut) == (False, False, False)
 
-    async def test_it_is_bash(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_commands_run_in_bash(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "words=(a b)\n# a comment\necho ${#words[@]} <<< x\n")
         assert result.stdout == b"2\n"
 
@@ -111,13 +115,12 @@ class SandboxContract:
         result = await self.run(sandbox, mounts, "bash -c 'kill -9 $$'")
         assert result.exit_code == 128 + 9
 
-    async def test_there_is_no_input(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A read returns the end of input at once."""
+    async def test_standard_input_is_empty(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "cat; echo end")
         assert result.stdout == b"end\n"
 
     async def test_output_is_seen_before_the_command_ends(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Pieces arrive separately for each stream, and the result contains them too."""
+        """Each stream reports its chunks separately. The result contains them too."""
         seen: list[tuple[int, bytes]] = []
         os.mkfifo(mounts[0].host / "go")
         (mounts[0].host / "go").chmod(0o666)
@@ -138,32 +141,29 @@ class SandboxContract:
         assert b"".join(data for stream, data in seen if stream == 2) == b"wrong\n" == result.stderr
         assert result.stdout == b"first\nsecond\n"
 
-    async def test_bytes_come_as_they_are(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """This includes bytes that are not text."""
+    async def test_output_may_contain_any_bytes(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, r"printf '\000\377\n\033[0m'")
         assert result.stdout == b"\x00\xff\n\x1b[0m"
 
-    async def test_long_output_is_cut_and_said_so(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_long_output_is_truncated_and_marked(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         """The command still runs to its end."""
         text = "head -c 300000 /dev/zero; head -c 5 /dev/zero >&2; touch finished"
         result = await self.run(sandbox, mounts, text, output_bytes_max=1000)
         assert (len(result.stdout), result.stdout_cut, len(result.stderr), result.stderr_cut) == (1000, True, 5, False)
         assert (mounts[0].host / "finished").exists()
 
-    async def test_output_of_just_the_limit_is_whole(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Nothing is marked as missing."""
+    async def test_output_of_exactly_the_limit_is_complete(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         result = await self.run(sandbox, mounts, "head -c 1000 /dev/zero", output_bytes_max=1000)
         assert (len(result.stdout), result.stdout_cut) == (1000, False)
 
-    async def test_time_runs_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Earlier output is kept."""
+    async def test_a_command_times_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """The result contains the output so far."""
         result = await self.run(sandbox, mounts, "echo begun; sleep 600", timeout_seconds=SHORT_SECONDS)
         assert (result.timed_out, result.exit_code, result.stdout) == (True, None, b"begun\n")
 
-    async def test_time_out_kills_a_child_with_its_own_session(
+    async def test_a_timeout_kills_a_child_with_its_own_session(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """It is killed before the call returns."""
         with Witness(mounts[0].host) as witness:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600", timeout_seconds=3 * SHORT_SECONDS)
             assert result.timed_out
@@ -173,7 +173,6 @@ class SandboxContract:
     async def test_cancelling_kills_a_child_with_its_own_session(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """It is killed before the call returns."""
         with Witness(mounts[0].host) as witness:
             async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
                 running = group.create_task(self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600"))
@@ -182,16 +181,15 @@ class SandboxContract:
             assert running.cancelled()
             assert witness.is_gone()
 
-    async def test_what_stays_behind_is_killed(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_a_process_left_behind_is_killed(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         with Witness(mounts[0].host) as witness:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up")
             assert (result.stdout, result.exit_code, result.timed_out) == (b"up\n", 0, False)
             assert witness.is_gone()
 
-    async def test_the_environment_is_its_own(
+    async def test_a_command_sees_only_the_given_environment(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It inherits nothing from this process except the given variables."""
         monkeypatch.setenv("SHOAL_CANARY_KEY", "canary-of-the-server")
         result = await self.run(sandbox, mounts, "env; cat /proc/self/environ | tr '\\0' '\\n'")
         assert b"canary" not in result.stdout.lower()
@@ -201,13 +199,11 @@ class SandboxContract:
         assert names <= {b"PATH", b"HOME", b"LANG", b"TERM", b"GIVEN"} | allowed
 
     async def test_commands_work_in_the_workspace(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """It appears under its inside name, and files appear on the host."""
         result = await self.run(sandbox, mounts, "pwd; echo content > file.txt")
         assert result.stdout.decode().strip() == sandbox.inside(mounts[0].host, mounts)
         assert (mounts[0].host / "file.txt").read_text() == "content\n"
 
     async def test_other_mounts_can_be_read(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """An isolating sandbox makes them read-only."""
         skill = sandbox.inside(mounts[1].host / "SKILL.md", mounts)
         result = await self.run(sandbox, mounts, f"cat {skill}; echo more >> {skill}")
         assert result.stdout == b"a skill"
@@ -215,7 +211,6 @@ class SandboxContract:
             assert (mounts[1].host / "SKILL.md").read_text() == "a skill"
 
     async def test_paths_translate_both_ways(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A path outside all mounts stays unchanged."""
         path = mounts[0].host / "a" / "b.txt"
         assert sandbox.outside(sandbox.inside(path, mounts), mounts) == path
         assert sandbox.inside(Path("/elsewhere/x"), mounts) == "/elsewhere/x"
@@ -227,21 +222,20 @@ class SandboxContract:
             await sandbox.run(command)
 
     async def test_a_command_that_cannot_start_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """For example, a NUL cannot be passed to a program."""
+        """For example, a program's arguments cannot contain a NUL."""
         with pytest.raises(SandboxError):
             await self.run(sandbox, mounts, "echo a\0b")
 
-    async def test_commands_at_once_do_not_mix(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_concurrent_commands_do_not_mix(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         results = await asyncio.gather(
             *(self.run(sandbox, mounts, f"echo {number}; exit {number}") for number in range(PARALLEL))
         )
         assert [result.exit_code for result in results] == list(range(PARALLEL))
         assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(PARALLEL)]
 
-    async def test_nothing_is_left_open(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """No descriptor and no child process remains, however commands ended."""
+    async def test_no_descriptor_or_child_process_is_left(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         await self.run(sandbox, mounts, "true")
-        before, children = _descriptors(), _children()  # descriptors of others may close meanwhile
+        before, children = _descriptors(), _children()  # other code's descriptors may close during the test
         await self.run(sandbox, mounts, "sleep 600", timeout_seconds=SHORT_SECONDS / 4)
         await self.run(sandbox, mounts, "sleep 600 & exit 4")
         await self.run(sandbox, mounts, "head -c 100000 /dev/zero")
@@ -255,7 +249,7 @@ def _descriptors() -> set[str]:
         try:
             names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}').partition('socket:')[0]}")
         except FileNotFoundError:
-            continue  # the descriptor of the listing itself
+            continue  # the listing's own descriptor
     return names
 
 

@@ -1,4 +1,4 @@
-"""Small records that the contract suites send and commit, and the steps of a turn."""
+"""Records and turn steps that the contract suites share."""
 
 from datetime import UTC, datetime
 
@@ -15,57 +15,54 @@ OTHER = make_thread_id("web", "lobby", "two")
 
 
 def prompt(key: str, thread: ThreadId = THREAD, text: str = "hello") -> Prompt:
-    """A prompt with this key."""
     return Prompt(thread, key, text, PERSON, SENT_AT)
 
 
 def line(key: str, person: Author = PERSON) -> Prompt:
-    """A message from a person in a chat."""
+    """Return a person's message from a chat."""
     return Prompt(THREAD, key, f"line {key}", person, SENT_AT, in_chat=True)
 
 
 def steer(key: str, thread: ThreadId = THREAD, text: str = "wait") -> Steer:
-    """A steer with this key."""
     return Steer(thread, key, text, PERSON, SENT_AT)
 
 
 def follow_up(key: str, thread: ThreadId = THREAD, text: str = "and then") -> FollowUp:
-    """A follow-up with this key."""
     return FollowUp(thread, key, text, PERSON, SENT_AT)
 
 
 def post(identity: str, thread: ThreadId = THREAD, text: str = "reply") -> NewPost:
-    """A post for the outbox."""
+    """Return a post for the outbox."""
     return NewPost(identity, thread, text)
 
 
 def opening(turn: str, prompt_said: Prompt) -> Commit:
-    """The opening of a turn that answers `said`."""
+    """Return the commit that opens a turn for a prompt."""
     return Commit(
         TurnId(turn), (TurnStarted("main", "demo"), UserSaid(prompt_said.text, prompt_said.author, prompt_said.key))
     )
 
 
 def answer(turn: str, text: str = "hi") -> Commit:
-    """A finished model call."""
+    """Return the commit of a finished model call."""
     return Commit(TurnId(turn), (AssistantSaid(text),))
 
 
 def ending(turn: str, outcome: Outcome = "done", *before: EventData) -> Commit:
-    """The last commit of a turn, with its reply."""
+    """Return the last commit of a turn, with its reply."""
     finished = TurnFinished(outcome, "hi")
     return Commit(TurnId(turn), (*before, finished), posts=(NewPost(f"{turn}:reply", THREAD, "hi"),))
 
 
 async def leased(store: Store, thread: ThreadId = THREAD) -> Lease:
-    """Take over a thread that has work."""
+    """Lease a thread that has work."""
     lease = await store.journal.lease(thread)
     assert lease is not None, f"{thread} has no work"
     return lease
 
 
 async def opened(store: Store, turn: str = "T1", thread: ThreadId = THREAD, *, key: str = "") -> Lease:
-    """Accept a prompt, take over the thread and open a turn with it."""
+    """Accept a prompt, lease the thread, and open a turn with the prompt."""
     message = prompt(key or f"m-{turn}", thread)
     assert (await store.inbox.accept(message, 100)).status == "accepted"
     lease = await leased(store, thread)
@@ -80,5 +77,5 @@ async def closed(store: Store, lease: Lease, turn: str = "T1", outcome: Outcome 
 
 
 async def types(store: Store, thread: ThreadId = THREAD) -> list[str]:
-    """Return the types of a thread's events, in order."""
+    """Return the types of a thread's events, oldest first."""
     return [event.type for event in await store.journal.events(thread)]

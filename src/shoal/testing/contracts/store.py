@@ -1,10 +1,11 @@
-"""The contract of `shoal.store.store.Store`, over any database.
+"""The contract of `shoal.store.store.Store`, for any database.
 
-class TestMine(StoreContract):
+class TestMyStore(StoreContract):
     @pytest.fixture
     def clock(self): return ManualClock()
+
     @pytest.fixture
-    async def store(self, clock): ...  # an empty store on that clock, closed after the test
+    async def store(self, clock): ...  # yields an empty store on that clock and closes it after the test
 """
 
 from shoal.testing.contracts.store_approvals import ApprovalRules
@@ -41,4 +42,4 @@ class StoreContract(
     ThreadRules,
     TokenRules,
 ):
-    """Every rule of the store. A subclass gives the fixtures `store` and `clock`."""
+    """Contract suite for a store. Subclass it and provide the fixtures `store` and `clock`."""

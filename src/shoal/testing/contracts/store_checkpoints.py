@@ -1,4 +1,4 @@
-"""Rules of checkpoints: the state of workspaces before and after turns and undos."""
+"""Contract tests for checkpoints: snapshots of workspaces before and after turns and undos."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ WORKSPACE = "agents/main/workspace"
 
 
 async def changed(store: Store, turn: str = "T1") -> CheckpointRow:
-    """A finished turn that changed files."""
+    """Finish a turn that changed files, and return its checkpoint."""
     lease = await opened(store, turn)
     await store.journal.commit(lease, Commit(TurnId(turn), (Checkpointed(WORKSPACE, "a" * 32, "ada"),)))
     ended = (FilesChanged("b" * 32, 1), TurnFinished("done"))
@@ -25,10 +25,10 @@ async def changed(store: Store, turn: str = "T1") -> CheckpointRow:
 
 
 class CheckpointRules:
-    """Rules of `CheckpointStore`."""
+    """Tests of `CheckpointStore`, mixed into `StoreContract`."""
 
-    async def test_a_turns_events_are_its_checkpoints(self, store: Store, clock: ManualClock) -> None:
-        """They are stored in the transaction that journals them."""
+    async def test_a_turns_events_create_its_checkpoint(self, store: Store, clock: ManualClock) -> None:
+        """The transaction that journals the events also stores the checkpoint."""
         row = await changed(store)
         assert (row.thread, row.author, row.before, row.after) == (THREAD, "ada", "a" * 32, "b" * 32)
         assert row.ended_at == clock.now()
@@ -36,8 +36,10 @@ class CheckpointRules:
         assert await store.checkpoints.newest(THREAD) == await store.checkpoints.of_workspace(WORKSPACE) == [row]
         assert await store.checkpoints.trees(WORKSPACE) == {"a" * 32, "b" * 32}
 
-    async def test_old_ones_are_forgotten_but_none_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
-        """Their workspaces are returned, so that their contents can be deleted."""
+    async def test_old_checkpoints_are_deleted_except_those_of_open_turns(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """The workspaces are returned so that the caller can delete their contents."""
         await changed(store)
         lease = await opened(store, "T2")
         await store.journal.commit(lease, Commit(TurnId("T2"), (Checkpointed(WORKSPACE, "c" * 32, "ada"),)))

@@ -1,5 +1,4 @@
-"""Rules of posts that open threads for prompts: the prompt is accepted with the post, once, and its trigger learns
-the outcome."""
+"""Contract tests for posts that open a thread for a prompt. The prompt is accepted once, together with the post."""
 
 from msgspec.structs import replace
 
@@ -20,28 +19,28 @@ AWAY_DAYS = 900
 
 
 def beginning(trigger: str = "", *, disables: bool = False, recurs: bool = False) -> NewPost:
-    """A post that opens a thread for a prompt."""
+    """Return a post that opens a thread for a prompt."""
     return NewPost(SAID.key, PLACE, SAID.text, "opening", opening=Opening(SAID, trigger, disables, recurs))
 
 
 async def claimed_one(store: Store) -> OutboxRow:
-    """Claim the one row that is due."""
+    """Claim the due row. There must be exactly one."""
     (row,) = await store.outbox.claim(["web"], 10, 60.0)
     return row
 
 
 async def opens(store: Store, row: OutboxRow, thread: ThreadId = THREAD, prompts_max: int = 5) -> str:
-    """Record that the post opened a thread; return the outcome of the prompt."""
+    """Record that the post opened a thread, and return the prompt's receipt status."""
     receipt = await store.outbox.opened(row, thread, [post("rest", thread)], replace(SAID, thread=thread), prompts_max)
     assert receipt is not None
     return receipt.status
 
 
 class OpeningRules:
-    """Rules of openings in `Outbox`."""
+    """Tests of thread openings in `Outbox`, mixed into `StoreContract`."""
 
-    async def test_a_prompt_is_in_the_thread_that_its_post_opened(self, store: Store) -> None:
-        """The rest of the post is in the same thread, and the post is done."""
+    async def test_a_prompt_starts_in_the_thread_that_its_post_opened(self, store: Store) -> None:
+        """The rest of the post goes to the same thread, and the post is done."""
         assert [await store.outbox.put(beginning()) for _ in range(2)] == [True, False]
         assert await store.inbox.waiting() == []
         row = await claimed_one(store)
@@ -50,8 +49,8 @@ class OpeningRules:
         assert (await claimed_one(store)).id == "rest"
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("sent")
 
-    async def test_a_prompt_is_accepted_once_however_often_its_post_opens_a_thread(self, store: Store) -> None:
-        """One sender was frozen while another took over."""
+    async def test_a_prompt_is_accepted_once_even_if_its_post_opens_two_threads(self, store: Store) -> None:
+        """A sender may have been suspended while another one took over its post."""
         await store.outbox.put(beginning())
         former = await claimed_one(store)
         await store.outbox.release("web")
@@ -59,8 +58,8 @@ class OpeningRules:
         assert await opens(store, former, OTHER) == "duplicate"
         assert await store.inbox.waiting() == [THREAD]
 
-    async def test_an_opening_of_no_trigger_that_failed_may_come_again(self, store: Store) -> None:
-        """A repeated call makes it return, once per failure."""
+    async def test_a_failed_opening_without_a_trigger_can_be_put_again(self, store: Store) -> None:
+        """Putting the post again after a failure enqueues it once more."""
         await store.outbox.put(beginning())
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "no such channel")
@@ -70,8 +69,7 @@ class OpeningRules:
         assert await opens(store, row) == "accepted"
         assert not await store.outbox.put(beginning())
 
-    async def test_only_what_waits_can_be_withdrawn(self, store: Store, clock: ManualClock) -> None:
-        """A post in flight continues."""
+    async def test_only_pending_posts_can_be_withdrawn(self, store: Store, clock: ManualClock) -> None:
         await store.outbox.put(beginning())
         row = await claimed_one(store)
         assert await store.outbox.withdraw(SAID.key) is None

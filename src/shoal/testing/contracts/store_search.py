@@ -1,4 +1,4 @@
-"""Rules of full-text search and of artifacts' rows."""
+"""Contract tests for full-text search and for artifacts."""
 
 from datetime import timedelta
 
@@ -17,23 +17,23 @@ def spoken(event: Event) -> str:
 
 
 async def said(store: Store, *texts: str) -> None:
-    """Return the texts in the contract's thread."""
+    """Append messages with these texts to the thread."""
     await opened(store)
     await store.journal.append(THREAD, [UserSaid(text, Author("u1", trusted=True)) for text in texts])
 
 
 class SearchRules:
-    """Rules of `SearchIndex` and `ArtifactStore`."""
+    """Tests of `SearchIndex` and `ArtifactStore`, mixed into `StoreContract`."""
 
-    async def test_what_was_said_is_found_by_all_its_words(self, store: Store) -> None:
-        """Order and case do not matter. The newest are first."""
+    async def test_a_search_finds_messages_with_all_its_words(self, store: Store) -> None:
+        """Neither order nor case matters. The newest messages are first."""
         await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
         hits = await store.search.said("tea green")
         assert [spoken(event) for event in hits] == ["Tea, GREEN again", "The green tea is out"]
         assert hits[0].thread == THREAD
 
-    async def test_a_search_takes_any_text(self, store: Store) -> None:
-        """Nothing in it is syntax."""
+    async def test_a_search_may_contain_any_text(self, store: Store) -> None:
+        """A search text has no syntax."""
         await said(store, "plain words", 'a NUL \0 and a quote " and a \\ too', "zebra \\u0000 stripe")
         for words in ('"', "NOT plain", "plain* OR", "(plain", "plain' ;--", "", "%", ":x", "AND"):
             await store.search.said(words)
@@ -41,15 +41,15 @@ class SearchRules:
         assert len(await store.search.said("quote")) == 1
         assert len(await store.search.said("stripe")) == 1
 
-    async def test_scripts_without_spaces_are_searched_by_their_characters(self, store: Store) -> None:
+    async def test_scripts_without_spaces_are_searched_by_character(self, store: Store) -> None:
         """Adjacent characters of the search must be adjacent in the text."""
         await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
         assert [spoken(event) for event in await store.search.said("東京")] == ["今日の東京は雨です"]
         assert [spoken(event) for event in await store.search.said("gpt模型 工具")] == ["GPT模型和工具"]
         assert [spoken(event) for event in await store.search.said("날씨")] == ["서울의 날씨"]
 
-    async def test_a_search_stays_within_a_channel(self, store: Store) -> None:
-        """The channel is the beginning of the thread's id."""
+    async def test_a_search_can_be_limited_to_a_channel(self, store: Store) -> None:
+        """A channel is the prefix of its thread ids."""
         await said(store, "treasure")
         platform, channel, _ = THREAD.split(":")
         assert len(await store.search.said("treasure", within=f"{platform}:{channel}:")) == 1
@@ -57,14 +57,14 @@ class SearchRules:
         assert await store.search.said("treasure", within=f"{platform}:{channel[:-1]}:") == []
         assert await store.search.said("treasure", within=THREAD[:-1]) == []
 
-    async def test_results_of_tools_are_not_searched(self, store: Store) -> None:
+    async def test_tool_results_are_not_searched(self, store: Store) -> None:
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "needle")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result, AssistantSaid("a needle I say"))))
         assert [spoken(event) for event in await store.search.said("needle")] == ["a needle I say"]
 
-    async def test_an_artifact_is_noted_with_its_event(self, store: Store, clock: ManualClock) -> None:
-        """It is found by the beginning of its digest, only in its own thread."""
+    async def test_an_artifact_is_stored_with_its_event(self, store: Store, clock: ManualClock) -> None:
+        """A lookup accepts the beginning of a digest, and finds artifacts of its own thread only."""
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
@@ -79,8 +79,10 @@ class SearchRules:
         assert await store.artifacts.find(THREAD, "abababab") == artifact
         assert await store.artifacts.find(ThreadId("web:lobby:other"), "abababab") is None
 
-    async def test_expired_artifacts_are_told_once_nobody_keeps_them(self, store: Store, clock: ManualClock) -> None:
-        """A digest with a younger row stays."""
+    async def test_expired_artifacts_are_returned_when_no_thread_keeps_them(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Another thread's newer artifact with the same digest keeps the content."""
         lease = await opened(store)
         for digest in ("aa", "bb"):
             result = ToolFinished(CallId(digest), "bash", "…", artifact=digest * 16, artifact_bytes=1)

@@ -1,4 +1,4 @@
-"""Contract for stored access tokens, and for listing the threads of a person's channels."""
+"""Contract tests for access tokens, and for the threads that a token's channels contain."""
 
 from datetime import timedelta
 
@@ -14,16 +14,15 @@ from shoal.testing.contracts.steps import opened
 
 
 def token(clock: ManualClock, name: str = "ben", digest: str = "d1") -> AccessToken:
-    """A chat token of one agent that expires."""
+    """Return a chat token for one agent that expires in a day."""
     until = clock.now() + timedelta(days=1)
     return AccessToken(name, digest, "chat", f"web:{name}", "web:owner", clock.now(), "main", until)
 
 
 class TokenRules:
-    """Rules of `domain.tokens.Tokens`."""
+    """Tests of `domain.tokens.Tokens`, mixed into `StoreContract`."""
 
-    async def test_a_token_is_kept_and_found_by_name_and_digest(self, store: Store, clock: ManualClock) -> None:
-        """The row is unchanged, with the day of its last use."""
+    async def test_a_token_is_stored_and_found_by_name_and_digest(self, store: Store, clock: ManualClock) -> None:
         made = token(clock)
         await store.tokens.add(made)
         assert await store.tokens.by_name("ben") == await store.tokens.by_digest("d1") == made
@@ -37,8 +36,8 @@ class TokenRules:
         assert stored is not None
         assert stored.used_on == "2026-01-31"
 
-    async def test_a_name_is_taken_once(self, store: Store, clock: ManualClock) -> None:
-        """The existing token stays. A revoked token frees its name."""
+    async def test_token_names_are_unique(self, store: Store, clock: ManualClock) -> None:
+        """Adding a duplicate changes nothing. Revoking a token frees its name."""
         await store.tokens.add(token(clock))
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -47,14 +46,14 @@ class TokenRules:
         await store.tokens.add(token(clock, digest="d2"))
         assert await store.tokens.by_digest("d1") is None
 
-    async def test_a_revoked_token_is_gone(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_revoked_token_is_deleted(self, store: Store, clock: ManualClock) -> None:
         await store.tokens.add(token(clock))
         assert await store.tokens.revoke("ben", "web:owner")
         assert not await store.tokens.revoke("ben", "web:owner")
         assert await store.tokens.all() == []
 
-    async def test_the_audit_tells_of_tokens(self, store: Store, clock: ManualClock) -> None:
-        """Entries contain who created and revoked it, and with which token. Failed changes have none."""
+    async def test_token_changes_are_audited(self, store: Store, clock: ManualClock) -> None:
+        """Entries name the person and the token behind each change. Failed changes have no entry."""
         await store.tokens.add(token(clock), "root")
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -68,7 +67,7 @@ class TokenRules:
         assert "d1" not in entries[0].detail
 
     async def test_a_channels_threads_are_listed_with_their_subagents(self, store: Store, clock: ManualClock) -> None:
-        """The order is by last activity over all of the channels, without other people's threads."""
+        """Threads are sorted by last activity over all channels. Other people's threads are left out."""
         beginnings = ("web:@ben", "openai:@ben", "web:@benn", "web:@be", "web:lobby")
         threads = [ThreadId(f"{channel}:1") for channel in beginnings]
         for thread in threads:

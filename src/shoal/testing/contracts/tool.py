@@ -1,10 +1,11 @@
-"""The contract of `domain.ports.Tool`, for built-in tools and those of extensions.
+"""The contract of `domain.ports.Tool`, for built-in tools and tools of extensions.
 
-class TestMine(ToolContract):
+class TestMyTool(ToolContract):
     @pytest.fixture
     def tool(self): return MyTool()
+
     @pytest.fixture
-    def good(self): return '{"path": "x"}'  # arguments that can be prepared
+    def good(self): return '{"path": "x"}'  # valid arguments
 """
 
 import json
@@ -37,7 +38,7 @@ RUBBISH = (
 
 
 class FakeServices:
-    """Records what tools request from Shoal."""
+    """A `ToolServices` that records posts in `posts`."""
 
     def __init__(self, artifacts: Files) -> None:
         self.artifacts: Files = artifacts
@@ -45,12 +46,14 @@ class FakeServices:
         self.virtual_folders: list[VirtualFolder] = []
 
     async def post(self, post: NewPost) -> None:
-        """Record a post."""
         self.posts.append(post)
 
 
 class FakeSandbox:
-    """Records commands without running them, and returns the given results, then empty ones."""
+    """A `Sandbox` that records commands without running them.
+
+    It returns the given results in order, then empty ones.
+    """
 
     name = "fake"
     isolated = True
@@ -60,31 +63,32 @@ class FakeSandbox:
         self._results = list(results)
 
     async def run(self, command: Command) -> CommandResult:
-        """Return the next result."""
+        """Record a command and return the next result."""
         self.commands.append(command)
         return self._results.pop(0) if self._results else CommandResult(b"", b"", 0)
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Return the inside name of a path below a mount."""
+        """Return a host path's name inside the sandbox. A path outside all mounts stays unchanged."""
         for mount in mounts:
             if path.is_relative_to(mount.host):
                 return f"{mount.inside}/{path.relative_to(mount.host)}".removesuffix("/.")
         return str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Return the host path of an inside name."""
+        """Return the host path of a name inside the sandbox. A path outside all mounts stays unchanged."""
         for mount in mounts:
             if Path(path).is_relative_to(mount.inside):
                 return mount.host / Path(path).relative_to(mount.inside)
         return Path(path)
 
-    async def close(self) -> None:
-        """Do nothing."""
+    async def close(self) -> None: ...
 
 
 def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
-    """Build a call's context in a home directory under `folder`: agent `main`, all four mounts, a manual clock and
-    fakes."""
+    """Return a tool call's context for agent `main`, with a home directory in `folder` and a manual clock.
+
+    The context has all four mounts. Without `sandbox`, commands are recorded and not run.
+    """
     home, clock = Home(folder), ManualClock()
     workspace = home.agent("main") / "workspace"
     scratch, skills, docs = home.scratch(THREAD), home.data / "skills", home.agent("main") / "docs"
@@ -111,21 +115,20 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
 
 
 class ToolContract:
-    """Every rule of a tool. A subclass gives the fixtures `tool` and `good`."""
+    """Contract suite for a tool. Subclass it and provide the fixtures `tool` and `good`."""
 
     @pytest.fixture
     def context(self, tmp_path: Path) -> ToolContext:
-        """An empty home directory."""
+        """Return a call's context in an empty home directory."""
         return tool_context(tmp_path)
 
-    def test_the_name_suits_every_provider(self, tool: Tool) -> None:
-        """It has at most 64 letters, digits, _ and -, and a description."""
+    def test_every_provider_accepts_the_name(self, tool: Tool) -> None:
+        """Providers allow up to 64 letters, digits, `_` and `-`."""
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.spec.name)
         assert len(tool.spec.description) >= 10
         assert tool.spec is tool.spec
 
-    def test_the_schema_is_one_of_an_object_without_further_properties(self, tool: Tool) -> None:
-        """Required properties exist, and each has a type and a description."""
+    def test_the_schema_is_an_object_with_described_properties(self, tool: Tool) -> None:
         schema = json.loads(tool.spec.parameters)
         assert schema["type"] == "object"
         assert schema["additionalProperties"] is False
@@ -134,8 +137,8 @@ class ToolContract:
             assert described.get("type") in SCHEMA_TYPES or {"enum", "anyOf", "$ref"} & described.keys(), name
             assert described.get("description"), name
 
-    def test_rubbish_is_a_tool_error(self, tool: Tool, context: ToolContext) -> None:
-        """Otherwise it is understood. Nothing else is raised, and the error has a message."""
+    def test_invalid_arguments_raise_a_tool_error(self, tool: Tool, context: ToolContext) -> None:
+        """A tool may accept unexpected arguments, but the only exception it raises is ToolError."""
         for text in RUBBISH:
             try:
                 assert tool.prepare(text, context).actions, text
@@ -145,16 +148,15 @@ class ToolContract:
                 continue
             assert len(reason) > 10, text
 
-    def test_a_call_states_what_it_will_do(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """It has actions with the tool's own name, and a text for people."""
+    def test_a_call_has_actions_and_a_description(self, tool: Tool, context: ToolContext, good: str) -> None:
         invocation = tool.prepare(good, context)
         assert invocation.actions
         assert all(action.text.startswith(f"tool:{tool.spec.name}:") for action in invocation.actions)
         assert any(not action.whole for action in invocation.actions)
         assert invocation.shown.strip()
 
-    def test_the_canonical_form_is_json_and_repeats(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """The order of keys and the spaces in the model's JSON do not matter."""
+    def test_the_canonical_form_is_stable_json(self, tool: Tool, context: ToolContext, good: str) -> None:
+        """Neither the order of keys nor the spaces in the model's JSON matter."""
         arguments = json.loads(good)
         turned = json.dumps(dict(reversed(arguments.items())), indent=2)
         first, second = tool.prepare(good, context), tool.prepare(turned, context)
@@ -163,7 +165,7 @@ class ToolContract:
         assert msgspec.json.encode(json.loads(first.canonical), order="sorted").decode() == first.canonical
 
     def test_preparing_changes_nothing(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """Nothing has been allowed at that point."""
+        """At this point nobody has allowed the call."""
         before = _everything(context.home.root)
         tool.prepare(good, context)
         assert _everything(context.home.root) == before
