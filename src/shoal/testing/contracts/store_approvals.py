@@ -1,4 +1,4 @@
-"""Rules of approvals: each is decided once and used once, ends with its turn, and expires."""
+"""Contract tests for approvals. Each is decided once, used once, ends with its turn, and expires."""
 
 import asyncio
 from datetime import timedelta
@@ -23,7 +23,7 @@ COVERS = Coverage((CoveredFile("/workspace/x.sh", 5, "ab"),), others=2, others_d
 
 
 def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", covers: Coverage = COVERS) -> Commit:
-    """A commit that asks for approval."""
+    """Return a commit that requests an approval."""
     expires_at = clock.now() + timedelta(seconds=EXPIRES_SECONDS)
     call, actions = CallId(f"c-{identity}"), ("tool:bash:rm x",)
     asked = ApprovalRequested(ApprovalId(identity), call, "bash", actions, "rm x", expires_at, covers=covers)
@@ -45,19 +45,19 @@ def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", cover
 
 
 async def asked(store: Store, clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Lease:
-    """Open a turn that asks for approval."""
+    """Open a turn that requests an approval."""
     lease = await opened(store)
     await store.journal.commit(lease, question(clock, identity, digest))
     return lease
 
 
 def use(identity: str = "A1") -> Commit:
-    """A commit that uses an approval."""
+    """Return a commit that uses an approval."""
     return Commit(TurnId("T1"), (AssistantSaid("it runs"),), use_approval=ApprovalId(identity))
 
 
 def card(clock: ManualClock, calls: int = 3) -> Commit:
-    """A commit that asks for several calls on one card."""
+    """Return a commit that requests approval for several calls on one card."""
     commits = [question(clock, f"A{number}", f"d{number}") for number in range(1, calls + 1)]
     items = [CardItem(CardId("C1"), number, calls) for number in range(1, calls + 1)]
     approvals = [replace(commit.approvals[0], item=item) for commit, item in zip(commits, items, strict=True)]
@@ -66,9 +66,9 @@ def card(clock: ManualClock, calls: int = 3) -> Commit:
 
 
 class ApprovalRules:
-    """Rules of `Approvals`."""
+    """Tests of `Approvals`, mixed into `StoreContract`."""
 
-    async def test_a_card_is_decided_as_one_or_not_at_all(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_card_is_decided_completely_or_not_at_all(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
         await store.journal.commit(lease, card(clock))
         calls = await store.approvals.on_card(CardId("C1"))
@@ -85,7 +85,7 @@ class ApprovalRules:
         with pytest.raises(Conflict, match="allowed and denied"):
             await store.approvals.choose(CardId("C1"), [1], "post", "")
 
-    async def test_a_card_is_decided_once_by_many_at_once(self, store: Store, clock: ManualClock) -> None:
+    async def test_concurrent_decisions_decide_a_card_once(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
         await store.journal.commit(lease, card(clock))
 
@@ -102,7 +102,7 @@ class ApprovalRules:
         (won,) = [outcome for outcome in outcomes if outcome != "late"]
         assert {call.state for call in await store.approvals.on_card(CardId("C1"))} == {won}
 
-    async def test_a_card_expires_and_is_cancelled_as_one(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_card_expires_or_is_cancelled_as_a_whole(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
         await store.journal.commit(lease, card(clock))
         await clock.advance(EXPIRES_SECONDS + 1)
@@ -119,7 +119,7 @@ class ApprovalRules:
         settlements = await asyncio.gather(*(store.approvals.expire() for _ in range(RACERS)))
         assert sum(map(len, settlements)) == 3
 
-    async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_request_is_returned_unchanged(self, store: Store, clock: ManualClock) -> None:
         await asked(store, clock)
         approval = await store.approvals.get(ApprovalId("A1"))
         assert approval is not None
@@ -132,7 +132,7 @@ class ApprovalRules:
         assert await store.approvals.get(ApprovalId("unknown")) is None
 
     async def test_a_decision_is_stored_journaled_and_audited(self, store: Store, clock: ManualClock) -> None:
-        """Either all three happen or none."""
+        """One transaction stores, journals and audits the decision."""
         await asked(store, clock)
         settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2", "trusted")
         assert settlement.approval.decided_trust == "trusted"
@@ -145,8 +145,8 @@ class ApprovalRules:
         (row,) = await store.audit.tail(1000, chain_name=THREAD)
         assert (row.entry.kind, row.entry.decision, row.entry.user) == ("approval", "deny", "u2")
 
-    async def test_it_is_decided_once(self, store: Store, clock: ManualClock) -> None:
-        """A second decision returns the first outcome."""
+    async def test_an_approval_is_decided_once(self, store: Store, clock: ManualClock) -> None:
+        """A second decision returns the first one's outcome."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         for verdict in ("allow", "deny"):
@@ -154,8 +154,7 @@ class ApprovalRules:
                 await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u2", "owner")
         assert (await types(store)).count("approval_decided") == 1
 
-    async def test_one_of_racing_decisions_wins(self, store: Store, clock: ManualClock) -> None:
-        """Two people click at once."""
+    async def test_one_of_concurrent_decisions_wins(self, store: Store, clock: ManualClock) -> None:
         await asked(store, clock)
 
         async def decide(verdict: Verdict) -> str:
@@ -173,12 +172,12 @@ class ApprovalRules:
         assert (await types(store)).count("approval_decided") == 1
         assert len(await store.audit.tail(1000, chain_name=THREAD)) == 1
 
-    async def test_an_unknown_question_cannot_be_decided(self, store: Store) -> None:
+    async def test_an_unknown_approval_cannot_be_decided(self, store: Store) -> None:
         with pytest.raises(NotFound):
             await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1", "owner")
 
-    async def test_nobody_decides_after_its_time(self, store: Store, clock: ManualClock) -> None:
-        """This holds even before the clock has expired it."""
+    async def test_an_expired_approval_cannot_be_decided(self, store: Store, clock: ManualClock) -> None:
+        """This applies even before the approval is marked as expired."""
         await asked(store, clock)
         await clock.advance(EXPIRES_SECONDS)
         for _ in range(2):
@@ -189,7 +188,7 @@ class ApprovalRules:
             ApprovalId("A1"), CallId("c-A1"), "expired", "once", "clock"
         )
 
-    async def test_the_clock_settles_what_is_due_and_no_more(self, store: Store, clock: ManualClock) -> None:
+    async def test_only_due_approvals_expire(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock)
         await clock.advance(10)
         await store.journal.commit(lease, question(clock, "A2"))
@@ -200,7 +199,7 @@ class ApprovalRules:
         assert [settlement.approval.id for settlement in await store.approvals.expire()] == ["A2"]
 
     async def test_an_allowed_call_runs_once(self, store: Store, clock: ManualClock) -> None:
-        """Using the approval and recording the start are one transaction."""
+        """One transaction uses the approval and records the call's start."""
         lease = await asked(store, clock)
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
@@ -211,7 +210,7 @@ class ApprovalRules:
         assert (await types(store)).count("assistant_message") == 1
 
     async def test_a_denied_or_expired_call_does_not_run(self, store: Store, clock: ManualClock) -> None:
-        """A call that was cancelled with its turn does not run either."""
+        """The same applies to a call that was cancelled with its turn."""
         lease = await asked(store, clock)
         await store.journal.commit(lease, question(clock, "A2"))
         await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
@@ -221,8 +220,8 @@ class ApprovalRules:
             with pytest.raises(Conflict):
                 await store.journal.commit(lease, use(identity))
 
-    async def test_a_decision_races_the_end_of_its_turn(self, store: Store, clock: ManualClock) -> None:
-        """It is decided or cancelled, never both."""
+    async def test_a_decision_can_race_with_the_end_of_its_turn(self, store: Store, clock: ManualClock) -> None:
+        """The approval is either decided or cancelled, never both."""
         lease = await asked(store, clock)
 
         async def decide() -> str:
@@ -238,10 +237,10 @@ class ApprovalRules:
         assert (await types(store)).count("approval_decided") == 1
 
     @pytest.mark.parametrize(("scope", "granted"), [("once", False), ("thread", True)])
-    async def test_only_a_grant_for_the_thread_counts_again(
+    async def test_only_a_grant_for_the_thread_can_be_reused(
         self, store: Store, clock: ManualClock, scope: Scope, *, granted: bool
     ) -> None:
-        """It must be exactly the same call in the same thread, whether the approval was used or not."""
+        """The call must be exactly the same and in the same thread. Whether the approval was used does not matter."""
         lease = await asked(store, clock, digest="d1")
         assert not await store.approvals.grants(THREAD, "call-d1")
         await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
@@ -254,8 +253,8 @@ class ApprovalRules:
         assert not await store.approvals.grants(THREAD, "call-d2")
         assert not await store.approvals.grants(OTHER, "call-d1")
 
-    async def test_what_is_not_covered_is_not_allowed_for_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """The request stays open, and can be allowed once."""
+    async def test_an_uncovered_call_cannot_be_allowed_for_the_thread(self, store: Store, clock: ManualClock) -> None:
+        """The request stays open and can be allowed once."""
         lease = await opened(store)
         covers = Coverage(uncovered="it runs what it fetches")
         await store.journal.commit(lease, question(clock, covers=covers))
@@ -269,8 +268,8 @@ class ApprovalRules:
         await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1", "owner")
         assert not await store.approvals.grants(THREAD, "call-d1")
 
-    async def test_questions_are_found_newest_first(self, store: Store, clock: ManualClock) -> None:
-        """The list has pending requests, all requests, or those of a thread."""
+    async def test_approvals_are_listed_newest_first(self, store: Store, clock: ManualClock) -> None:
+        """A search lists the pending requests, all requests, or those of a thread."""
         lease = await asked(store, clock)
         await clock.advance(1)
         await store.journal.commit(lease, question(clock, "A2"))
@@ -283,7 +282,7 @@ class ApprovalRules:
         assert [approval.id for approval in await search(thread=THREAD)] == ["A2"]
 
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """A waiting turn has work again: its lease contains the decision's number."""
+        """A waiting turn has work again. Its lease has the sequence number of the decision."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

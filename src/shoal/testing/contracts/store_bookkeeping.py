@@ -1,5 +1,5 @@
-"""Rules of old rows: rows that only served delivery are deleted long after they are done, and everything that can be
-requested stays."""
+"""Contract tests for deleting old rows. Rows that only served delivery are deleted long after they are done; rows
+that can still be requested remain."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -33,18 +33,18 @@ CHANNEL = "web:lobby:"
 
 
 async def forgotten(store: Store, clock: ManualClock, batch_rows: int = 500) -> list[int]:
-    """Delete rows older than DAYS; return the number of rows of each step that deleted something."""
+    """Delete rows older than DAYS, and return the number of deleted rows per batch."""
     before = clock.now() - timedelta(days=DAYS)
     return [gone async for gone in store.bookkeeping.forget(before, batch_rows) if gone]
 
 
 async def months(clock: ManualClock, days: float = DAYS + 1) -> None:
-    """Let time pass."""
+    """Advance the clock by `days`."""
     await clock.advance(days * DAY_SECONDS)
 
 
 async def answered(store: Store, name: str, thread: ThreadId = THREAD) -> None:
-    """Have a turn answer a message `m-NAME`."""
+    """Finish a turn that answers message `m-NAME`."""
     await closed(store, await opened(store, name, thread), name)
 
 
@@ -55,7 +55,7 @@ async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadI
 
 
 async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
-    """Deliver everything that is due, including this post."""
+    """Deliver all due posts, including this one."""
     names: list[str] = []
     while rows := await store.outbox.claim(["web"], 10, 60.0):
         for row in rows:
@@ -65,7 +65,7 @@ async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
 
 
 async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
-    """Reserve tokens under limits without releasing them; return the number reserved now."""
+    """Reserve tokens under limits without releasing them, and return the tokens reserved so far under each limit."""
     bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
     reserved = await store.budget.reserve(
         Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))
@@ -75,7 +75,7 @@ async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str],
 
 
 async def until(clock: ManualClock, at: datetime) -> None:
-    """Advance time for a sleeping task until the database work is done."""
+    """Advance the clock to `at` for a task that sleeps between database requests."""
     await clock.sleepers()
     while (wakes_at := clock.next_wake_at()) is not None and wakes_at <= at:
         await clock.advance_to_next()
@@ -85,7 +85,7 @@ async def until(clock: ManualClock, at: datetime) -> None:
 
 @asynccontextmanager
 async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]:
-    """Run it during the block."""
+    """Run bookkeeping inside the block."""
     task = asyncio.ensure_future(bookkeeping.run(days))
     try:
         yield
@@ -94,11 +94,11 @@ async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]
 
 
 class BookkeepingRules:
-    """Rules of `Bookkeeping`."""
+    """Tests of `Bookkeeping`, mixed into `StoreContract`."""
 
-    # ---- done once ----
+    # ---- one-time keys ----
 
-    async def test_what_is_done_once_is_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
+    async def test_one_time_keys_are_deleted_with_old_messages(self, store: Store, clock: ManualClock) -> None:
         for days, key in ((2, "old"), (DAYS - 1, "young"), (0, "new")):
             assert await store.settings.swap(ONCE, key, None, f"{to_micros(clock.now())} and more")
             await store.settings.put("other", key, "0")
@@ -109,8 +109,8 @@ class BookkeepingRules:
 
     # ---- mailbox ----
 
-    async def test_old_messages_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """A message that is delivered again is a duplicate for the same time."""
+    async def test_old_messages_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
+        """A message delivered again counts as a duplicate for the same time."""
         await answered(store, "T1")
         await months(clock, 2)
         await answered(store, "T2")
@@ -120,10 +120,8 @@ class BookkeepingRules:
         receipts = [await store.inbox.accept(prompt(f"m-{name}"), 9) for name in ("T1", "T2", "T3")]
         assert [receipt.status for receipt in receipts] == ["accepted", "duplicate", "duplicate"]
 
-    async def test_messages_that_wait_stay_whatever_their_age_and_in_order(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        """These are prompts, and messages for an open turn."""
+    async def test_waiting_messages_remain_in_order_at_any_age(self, store: Store, clock: ManualClock) -> None:
+        """The mailbox keeps prompts, and messages for an open turn."""
         await answered(store, "T1")
         lease = await opened(store, "T2")
         for key in ("a", "b"):
@@ -143,8 +141,8 @@ class BookkeepingRules:
             waiting = (await closed(store, again, f"T-{key}")).prompt
         assert waiting is None
 
-    async def test_a_change_of_a_forgotten_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
-        """An unknown message is treated the same."""
+    async def test_a_change_of_a_deleted_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
+        """It counts as a change of an unknown message."""
         await answered(store, "T1")
         await answered(store, "T2")
         await months(clock)
@@ -152,8 +150,8 @@ class BookkeepingRules:
         for change in (Edit(THREAD, "m-T1", "new", PERSON, "m-T1"), Deletion(THREAD, "m-T1", PERSON, "m-T1")):
             assert (await store.inbox.revise(change)).receipt.status == "dropped"
 
-    async def test_a_call_begins_no_second_child_however_long_it_waits(self, store: Store, clock: ManualClock) -> None:
-        """Once the turn is over, no call comes again."""
+    async def test_a_call_begins_one_child_at_any_age(self, store: Store, clock: ManualClock) -> None:
+        """After the turn has ended, no call can repeat."""
         lease = await opened(store)
         await begun(store, called())
         await ended(store, called())
@@ -166,8 +164,8 @@ class BookkeepingRules:
         await forgotten(store, clock)
         assert (await begun(store, called())).status == "dropped"
 
-    async def test_what_was_read_in_is_not_read_in_twice(self, store: Store, clock: ManualClock) -> None:
-        """A platform's history contains messages of several days, and our own."""
+    async def test_missed_messages_are_imported_once(self, store: Store, clock: ManualClock) -> None:
+        """A platform's history contains several days of messages, including the bot's own."""
         await sent(store, "a", "p-own")
         await months(clock, DAYS - 2)
         lease = await opened(store)
@@ -178,8 +176,8 @@ class BookkeepingRules:
         await forgotten(store, clock)
         assert (await store.journal.backfill(lease, missed)).events == ()
 
-    async def test_what_was_read_in_says_whose_words_it_brings(self, store: Store) -> None:
-        """A missed forwarded message taints like one that arrived in time."""
+    async def test_missed_messages_keep_their_taint(self, store: Store) -> None:
+        """A missed message that forwards another person's text taints like one that arrived in time."""
         lease = await opened(store)
         forwarded = msgspec.structs.replace(prompt("h1"), tainted_by="a forwarded message")
         (event,) = (await store.journal.backfill(lease, [forwarded])).events
@@ -188,8 +186,8 @@ class BookkeepingRules:
 
     # ---- outbox ----
 
-    async def test_old_posts_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """Sent and abandoned posts are deleted. Waiting posts stay and are sent first."""
+    async def test_old_posts_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
+        """Sent and abandoned posts are deleted. Waiting posts remain and are sent first."""
         await sent(store, "sent")
         await store.outbox.put(post("refused", OTHER))
         await store.outbox.fail(await claimed_one(store), "no such channel")
@@ -206,8 +204,8 @@ class BookkeepingRules:
         await months(clock, 1)
         assert [(await claimed_one(store)).id, await store.outbox.depth()] == ["waits", 2]
 
-    async def test_posts_that_wait_stay_whatever_their_age_and_in_order(self, store: Store, clock: ManualClock) -> None:
-        """This includes posts that were never tried, and one whose sender has died."""
+    async def test_waiting_posts_remain_in_order_at_any_age(self, store: Store, clock: ManualClock) -> None:
+        """One of the posts was never tried, and the sender of another one has died."""
         await store.outbox.put(post("held", OTHER))
         await claimed_one(store)
         for name in ("a", "b"):
@@ -221,8 +219,8 @@ class BookkeepingRules:
         ]
         assert await store.outbox.depth() == 4
 
-    async def test_a_post_that_left_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
-        """The time of completion counts."""
+    async def test_a_post_that_was_sent_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
+        """A post's age counts from its completion."""
         await store.outbox.put(post("late"))
         row = await claimed_one(store)
         await store.outbox.retry(row, clock.now() + timedelta(days=DAYS), "away")
@@ -233,8 +231,8 @@ class BookkeepingRules:
         assert await forgotten(store, clock) == []
         assert await store.outbox.fate("late") == DeliveryStatus("sent")
 
-    async def test_what_is_told_once_for_ever_is_told_once(self, store: Store, clock: ManualClock) -> None:
-        """This is the small rest of a lifetime limit."""
+    async def test_a_lifetime_notice_is_sent_only_once(self, store: Store, clock: ManualClock) -> None:
+        """The notice about a lifetime limit is sent only once, so its key is kept permanently."""
         await sent(store, "budget:total:")
         await sent(store, "budget:day:2026-01-05")
         await sent(store, "newer")
@@ -243,8 +241,8 @@ class BookkeepingRules:
         assert not await store.outbox.put(post("budget:total:"))
         assert await store.outbox.fate("budget:day:2026-01-05") is None
 
-    async def test_an_old_post_still_leads_to_its_thread(self, store: Store, clock: ManualClock) -> None:
-        """An answer to it belongs to that conversation, and a late decision still edits its card."""
+    async def test_an_old_posts_thread_can_be_found(self, store: Store, clock: ManualClock) -> None:
+        """A reply to the post belongs to that conversation. A late decision can still edit its card."""
         await sent(store, "a", "p1")
         await sent(store, "b", "p2", OTHER)
         await months(clock)
@@ -256,7 +254,7 @@ class BookkeepingRules:
     # ---- never deleted ----
 
     async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
-        """Numbers continue where they were."""
+        """Sequence numbers continue."""
         lease = await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)
@@ -273,10 +271,10 @@ class BookkeepingRules:
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) > len(events)
 
-    # ---- how ----
+    # ---- batches and schedule ----
 
-    async def test_no_step_is_larger_than_a_batch_and_none_is_left_out(self, store: Store, clock: ManualClock) -> None:
-        """This holds however many rows stay in between."""
+    async def test_deletion_works_in_batches_and_skips_no_row(self, store: Store, clock: ManualClock) -> None:
+        """Rows that must remain do not stop the deletion of rows behind them."""
         for number in range(11):
             thread = make_thread_id("web", "lobby", str(number))
             if number % 3:
@@ -294,8 +292,8 @@ class BookkeepingRules:
         assert await forgotten(store, clock, 3) == []
         assert len(await store.inbox.waiting()) == 5
 
-    async def test_several_may_forget_at_once_while_others_write(self, store: Store, clock: ManualClock) -> None:
-        """Each row is deleted once, and nobody waits forever for another."""
+    async def test_concurrent_deletions_do_not_block_writers(self, store: Store, clock: ManualClock) -> None:
+        """Each row is deleted once, and no process waits forever for another."""
         for number in range(20):
             await sent(store, f"p{number}", "", make_thread_id("web", "lobby", str(number)))
         await months(clock)
@@ -307,8 +305,8 @@ class BookkeepingRules:
         assert total == 20
         assert (await store.inbox.backlog()).prompts == 20
 
-    async def test_days_pass_and_the_rows_do_not_grow(self, store: Store, clock: ManualClock) -> None:
-        """There are two answered messages a day. Those of the last DAYS are known."""
+    async def test_the_number_of_rows_stays_constant(self, store: Store, clock: ManualClock) -> None:
+        """Two messages per day are answered. Those of the last DAYS days are known."""
         days, kept_days = 9, 4
         async with running(store.bookkeeping, kept_days):
             for day in range(days):
@@ -320,10 +318,8 @@ class BookkeepingRules:
         again = [(await store.inbox.accept(prompt(f"m-T{day}"), 99)).status for day in range(days)]
         assert again == ["accepted"] * (days - kept_days) + ["duplicate"] * kept_days
 
-    async def test_a_clock_that_is_wrong_for_some_minutes_makes_nothing_old(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        """This holds after the start and on later days. A permanent change counts."""
+    async def test_a_briefly_wrong_clock_deletes_nothing(self, store: Store, clock: ManualClock) -> None:
+        """This applies after the start and on later days. A permanent change of the clock counts."""
         wrong = 2 * DAYS * 86_400.0
         await answered(store, "T")
         await delivered(store, "T:reply")
@@ -340,8 +336,8 @@ class BookkeepingRules:
             await until(clock, clock.now() + timedelta(days=1, hours=3))
         assert await store.outbox.fate("T:reply") is None
 
-    async def test_without_days_all_is_kept(self, store: Store, clock: ManualClock) -> None:
-        """The run ends at once."""
+    async def test_nothing_is_deleted_if_retention_is_unlimited(self, store: Store, clock: ManualClock) -> None:
+        """The service ends immediately."""
         await sent(store, "old")
         await store.bookkeeping.run(0)
         assert await store.outbox.fate("old") == DeliveryStatus("sent")

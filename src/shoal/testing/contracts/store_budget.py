@@ -1,4 +1,4 @@
-"""Rules of the budget: no limit is exceeded by concurrent reservations, and no reservation lasts forever."""
+"""Contract tests for budgets: concurrent reservations never exceed a limit, and every reservation ends."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ STANDS_SECONDS = 600
 
 
 class Purse:
-    """Reserves under several limits of one day."""
+    """Reserves money and tokens under several limits of one day."""
 
     def __init__(self, store: Store, clock: ManualClock, **ceilings: tuple[float, int]) -> None:
         self._store = store
@@ -24,37 +24,37 @@ class Purse:
         self.ceilings = tuple(Ceiling(scope, self.day, *bounds) for scope, bounds in ceilings.items())
 
     async def reserve(self, identity: str, usd: float = 0.0, tokens: int = 0) -> Reserved:
-        """Reserve an amount."""
+        """Reserve an amount until STANDS_SECONDS from now."""
         until = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         return await self._store.budget.reserve(Reservation(identity, self.ceilings, usd, tokens, until))
 
     async def spent(self, scope: str) -> tuple[float, int]:
-        """Return the amount used under a limit, in cents and tokens."""
+        """Return the cents and tokens used under a limit."""
         (standing,) = await self._store.budget.standings([(scope, self.day)])
         return round(standing.usd * 100), standing.tokens
 
 
 class BudgetRules:
-    """Rules of `BudgetStore`."""
+    """Tests of `BudgetStore`, mixed into `StoreContract`."""
 
-    async def test_racing_reservations_never_break_a_ceiling(self, store: Store, clock: ManualClock) -> None:
-        """Exactly as many succeed as fit."""
+    async def test_concurrent_reservations_never_exceed_a_limit(self, store: Store, clock: ManualClock) -> None:
+        """Exactly as many reservations succeed as fit."""
         purse = Purse(store, clock, day=(10.0, 1000))
         reserved = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
         assert sum(outcome.blocked is None for outcome in reserved) == 10
         assert await purse.spent("day") == (500, 1000)
 
-    async def test_racing_reservations_of_several_ceilings_do_not_deadlock(
+    async def test_concurrent_reservations_under_several_limits_do_not_deadlock(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """This holds for any order of the limits."""
+        """The order in which callers name the limits does not matter."""
         ways = [Purse(store, clock, a=(0, 9000), b=(0, 300), c=(0, 9000)) for _ in range(2)]
         ways[1].ceilings = tuple(reversed(ways[0].ceilings))
         reserved = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
         assert sum(outcome.blocked is None for outcome in reserved) == 3
         assert [await ways[0].spent(scope) for scope in "abc"] == [(0, 300)] * 3
 
-    async def test_what_is_blocked_names_its_ceiling_and_reserves_nothing(
+    async def test_a_blocked_reservation_names_its_limit_and_reserves_nothing(
         self, store: Store, clock: ManualClock
     ) -> None:
         purse = Purse(store, clock, day=(1.0, 0), user=(0.2, 0))
@@ -63,14 +63,14 @@ class BudgetRules:
         assert (reserved.blocked.scope, reserved.blocked.usd_max) == ("user", 0.2)
         assert await purse.spent("day") == (0, 0)
 
-    async def test_the_same_call_again_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
-        """A crash in between therefore costs nothing twice."""
+    async def test_a_repeated_call_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
+        """If a crash interrupts a call, repeating it costs nothing extra."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9, 10)
         assert (await purse.reserve("r1", 0.8, 20)).blocked is None
         assert await purse.spent("day") == (80, 20)
 
-    async def test_release_gives_back_once(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_reservation_is_released_once(self, store: Store, clock: ManualClock) -> None:
         """Releasing an unknown reservation changes nothing."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.5, 10)
@@ -79,8 +79,8 @@ class BudgetRules:
             await store.budget.release("r1")
         assert await purse.spent("day") == (25, 5)
 
-    async def test_a_forgotten_reservation_lapses(self, store: Store, clock: ManualClock) -> None:
-        """Its process has died."""
+    async def test_a_reservation_expires(self, store: Store, clock: ManualClock) -> None:
+        """A process that dies leaves its reservation behind."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9)
         assert (await purse.reserve("r2", 0.9)).blocked is not None
@@ -88,8 +88,10 @@ class BudgetRules:
         assert (await purse.reserve("r2", 0.9)).blocked is None
         assert await purse.spent("day") == (90, 0)
 
-    async def test_a_spend_settles_its_reservation_with_what_it_was(self, store: Store, clock: ManualClock) -> None:
-        """This is in the transaction of its events."""
+    async def test_a_spend_replaces_its_reservation_with_the_actual_cost(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """The commit of the call's events replaces the reservation with its actual cost."""
         purse = Purse(store, clock, day=(1.0, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.9, 5000)
@@ -97,8 +99,8 @@ class BudgetRules:
         await store.journal.commit(lease, Commit(TurnId("T1"), (), spend=spend))
         assert await purse.spent("day") == (25, 120)
 
-    async def test_a_spend_whose_reservation_has_lapsed_counts_once(self, store: Store, clock: ManualClock) -> None:
-        """The call took too long, or the wall clock was set meanwhile. Its cost counts all the same."""
+    async def test_a_spend_with_an_expired_reservation_counts_once(self, store: Store, clock: ManualClock) -> None:
+        """The reservation may expire during a slow call, or when the wall clock is changed. The cost still counts."""
         purse = Purse(store, clock, day=(1.0, 0), user=(0.5, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.5, 5000)
@@ -110,8 +112,8 @@ class BudgetRules:
             await store.ledger.record(lease.thread, TurnId("T1"), spend)
         assert [await purse.spent(scope) for scope in ("day", "user")] == [(35, 130)] * 2
 
-    async def test_a_lifted_day_holds_nothing_up_until_it_ends(self, store: Store, clock: ManualClock) -> None:
-        """The owner suspended the limits for that day."""
+    async def test_suspended_limits_apply_again_the_next_day(self, store: Store, clock: ManualClock) -> None:
+        """The owner has suspended the limits for that day."""
         purse = Purse(store, clock, total=(0, 10))
         assert (await purse.reserve("r1", 0, 20)).blocked is not None
         assert await store.budget.lift() == purse.day
@@ -119,9 +121,7 @@ class BudgetRules:
         await clock.advance(86_400)
         assert (await purse.reserve("r2", 0, 20)).blocked is not None
 
-    async def test_a_call_beside_turns_settles_by_itself_and_counts_once(
-        self, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_a_call_outside_turns_counts_once(self, store: Store, clock: ManualClock) -> None:
         purse = Purse(store, clock, day=(1.0, 0))
         lease = await opened(store)
         await purse.reserve("summary:1", 0.9, 5000)
@@ -131,8 +131,8 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 120)
         assert [row.calls for row in await store.ledger.usage()] == [1]
 
-    async def test_use_is_told_by_thread_the_dearest_first(self, store: Store, clock: ManualClock) -> None:
-        """This covers turns and calls outside of turns, within the requested days."""
+    async def test_usage_by_thread_lists_the_most_expensive_first(self, store: Store, clock: ManualClock) -> None:
+        """The totals include calls outside turns, within the requested number of days."""
         cheap, dear = ThreadId("web:lobby:cheap"), ThreadId("web:lobby:dear")
 
         async def record(thread: ThreadId, before: str, usd: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Rules of threads that other turns' calls start."""
+"""Contract tests for child threads, which a turn's tool call starts."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, lease
 
 
 def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
-    """The message of a call of THREAD's turn to its child."""
+    """Return the prompt that a call of THREAD's turn sends to its child."""
     caller = msgspec.convert(
         {
             "line": [[THREAD, turn]],
@@ -28,12 +28,12 @@ def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
 
 
 async def begun(store: Store, prompt: Prompt) -> Receipt:
-    """Start it, with at most two running."""
+    """Begin a child thread. At most two may run."""
     return await store.children.begin(prompt, 2)
 
 
 async def ended(store: Store, prompt: Prompt, turn: str = "C1") -> ThreadId:
-    """Run the child's turn to its end, with its report."""
+    """Run the child's turn to its end and report the result to its parent."""
     lease = await leased(store, prompt.thread)
     await store.journal.open_turn(lease, prompt, opening(turn, prompt))
     finished = TurnFinished("done", "seven")
@@ -44,10 +44,10 @@ async def ended(store: Store, prompt: Prompt, turn: str = "C1") -> ThreadId:
 
 
 class ChildRules:
-    """Mix into a class with the fixtures `store` and `clock`."""
+    """Tests of `ChildStore`, mixed into `StoreContract`."""
 
-    async def test_a_call_begins_one_child_however_often_it_runs(self, store: Store) -> None:
-        """It can therefore run again after a crash."""
+    async def test_a_call_begins_one_child_even_if_it_runs_again(self, store: Store) -> None:
+        """The call can therefore run again after a crash."""
         await opened(store)
         assert (await begun(store, called())).status == "accepted"
         assert (await begun(store, called())).status == "duplicate"
@@ -56,8 +56,8 @@ class ChildRules:
         assert info is not None
         assert (info.parent, info.queued) == (THREAD, 1)
 
-    async def test_a_bound_holds_for_those_at_work_only(self, store: Store) -> None:
-        """A finished child makes room."""
+    async def test_the_limit_counts_only_running_children(self, store: Store) -> None:
+        """A finished child makes room for another."""
         await opened(store)
         first, second, third = called("c1"), called("c2"), called("c3")
         await begun(store, first)
@@ -67,8 +67,7 @@ class ChildRules:
         await ended(store, first)
         assert (await begun(store, third)).status == "accepted"
 
-    async def test_a_turn_that_is_over_or_being_stopped_begins_nothing(self, store: Store) -> None:
-        """No child is left without a parent."""
+    async def test_a_finished_or_stopping_turn_begins_no_child(self, store: Store) -> None:
         lease = await opened(store)
         assert (await begun(store, called(turn="T0"))).status == "dropped"
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -77,8 +76,7 @@ class ChildRules:
         assert (await begun(store, called())).status == "dropped"
         assert await store.children.get(called().thread) is None
 
-    async def test_a_child_tells_whether_it_works_and_how_it_ended(self, store: Store) -> None:
-        """Its caller uses this."""
+    async def test_a_childs_state_and_result_can_be_read(self, store: Store) -> None:
         await opened(store)
         await begun(store, called())
         child = await store.children.get(called().thread)
@@ -90,8 +88,8 @@ class ChildRules:
         assert child.finished is not None
         assert (child.works, child.finished.reply) == (False, "seven")
 
-    async def test_the_end_of_a_spawned_child_is_noted_in_the_same_transaction(self, store: Store) -> None:
-        """This is outside any turn of its parent."""
+    async def test_a_spawned_childs_result_is_journaled_in_the_same_transaction(self, store: Store) -> None:
+        """The note belongs to none of the parent's turns."""
         await opened(store)
         prompt = called(mode="tell")
         await begun(store, prompt)
@@ -101,8 +99,8 @@ class ChildRules:
         assert isinstance(note.data, UserSaid)
         assert note.data.text == f"[The subagent {thread} has finished.]\nseven"
 
-    async def test_the_end_of_one_that_wakes_waits_in_the_mailbox(self, store: Store) -> None:
-        """This holds even if the mailbox is full."""
+    async def test_a_waking_childs_result_is_a_prompt_for_its_parent(self, store: Store) -> None:
+        """The prompt is accepted even if the mailbox is full."""
         lease = await opened(store)
         prompt = called(mode="wake")
         await begun(store, prompt)

@@ -1,4 +1,5 @@
-"""Rules of the outbox: posts of a thread are sent in order, by one claimant each, and unknown outcomes are recorded."""
+"""Contract tests for the outbox. A thread's posts are sent in order, one process sends each post, and unknown
+outcomes are recorded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,20 +21,20 @@ NOTE = UserSaid("said here", Author("agent:deck", "deck", is_bot=True, trusted=T
 
 
 async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("web",)) -> list[OutboxRow]:
-    """Claim what is due."""
+    """Claim the due posts."""
     return await store.outbox.claim(platforms, limit, CLAIM_SECONDS)
 
 
 class DeliveryRules:
-    """Rules of `Outbox`."""
+    """Tests of `Outbox`, mixed into `StoreContract`."""
 
     async def test_a_post_is_enqueued_once(self, store: Store) -> None:
         assert await store.outbox.put(post("a"))
         assert not await store.outbox.put(post("a"))
         assert await store.outbox.depth() == 1
 
-    async def test_a_note_is_journaled_once_with_its_post_also_where_nothing_was_said(self, store: Store) -> None:
-        """From then on, the thread is the speaker's."""
+    async def test_a_posts_note_is_journaled_once_even_in_a_new_thread(self, store: Store) -> None:
+        """The note creates the thread, which belongs to the note's agent."""
         noted = replace(post("a"), note=NOTE)
         assert [await store.outbox.put(noted) for _ in range(2)] == [True, False]
         assert [event.data for event in await store.journal.events(THREAD)] == [NOTE]
@@ -41,8 +42,7 @@ class DeliveryRules:
         assert known is not None
         assert (known.agent, known.title, known.queued) == ("deck", "reply", 0)
 
-    async def test_an_opening_takes_its_note_and_the_rest_to_what_it_opened(self, store: Store) -> None:
-        """They do not go to the original place."""
+    async def test_an_openings_note_and_further_parts_go_to_the_thread_it_opened(self, store: Store) -> None:
         await store.outbox.put(NewPost("a", THREAD, "reply", "opening", note=NOTE))
         assert await store.journal.thread(THREAD) is None
         (row,) = await claimed(store)
@@ -50,8 +50,8 @@ class DeliveryRules:
         assert [event.data for event in await store.journal.events(OTHER)] == [NOTE]
         assert [(row.id, row.thread) for row in await claimed(store)] == [("b", OTHER)]
 
-    async def test_posts_of_a_thread_leave_one_after_another(self, store: Store) -> None:
-        """Other threads do not wait for it."""
+    async def test_posts_of_a_thread_are_sent_one_after_another(self, store: Store) -> None:
+        """Posts in other threads do not wait."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         await store.outbox.put(post("c", OTHER))
@@ -62,8 +62,8 @@ class DeliveryRules:
         assert not await store.outbox.posted(other, 0, "p2", last=True), "nothing waits there"
         assert [row.id for row in await claimed(store)] == ["b"]
 
-    async def test_a_claim_takes_the_oldest_within_its_limit(self, store: Store) -> None:
-        """Only the requested platforms count."""
+    async def test_a_claim_returns_the_oldest_posts_up_to_its_limit(self, store: Store) -> None:
+        """Only posts of the requested platforms are claimed."""
         threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(4)]
         for number, thread in enumerate(threads):
             await store.outbox.put(post(f"p{number}", thread))
@@ -72,7 +72,7 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store, 3, ["web", "terminal"])] == ["p3", "elsewhere"]
         assert await claimed(store, 3, []) == []
 
-    async def test_racing_claims_share_no_row(self, store: Store) -> None:
+    async def test_concurrent_claims_never_share_a_post(self, store: Store) -> None:
         threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(20)]
         for number, thread in enumerate(threads):
             await store.outbox.put(post(f"a{number}", thread))
@@ -83,8 +83,8 @@ class DeliveryRules:
         assert set(rows) <= {f"a{number}" for number in range(20)}
         assert len(rows) + len(await claimed(store, 20)) == 20
 
-    async def test_what_was_claimed_and_not_begun_is_due_at_once_and_no_repeat(self, store: Store) -> None:
-        """Another process may claim it meanwhile."""
+    async def test_a_released_claim_is_due_immediately_and_not_a_repeat(self, store: Store) -> None:
+        """Another process may claim the post immediately."""
         await store.outbox.put(post("a"))
         (first,) = await claimed(store)
         await store.outbox.give_back(first)
@@ -94,7 +94,7 @@ class DeliveryRules:
         assert await claimed(store) == []
 
     async def test_the_end_of_a_turn_may_claim_its_answer(self, store: Store, clock: ManualClock) -> None:
-        """No other process has it until the claim ends, when it may have been sent."""
+        """No other process gets the answer until the claim expires. It may have been sent by then."""
         lease = await opened(store)
         ended = await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))
         (row,) = ended.claimed
@@ -104,8 +104,8 @@ class DeliveryRules:
         (again,) = await claimed(store)
         assert again == replace(row, maybe_sent=True, claims=1)
 
-    async def test_an_answer_is_not_claimed_with_its_turn_while_another_post_goes_first(self, store: Store) -> None:
-        """Only posts of its own thread count."""
+    async def test_an_answer_behind_another_post_is_not_claimed_with_its_turn(self, store: Store) -> None:
+        """Only posts of the same thread count."""
         await store.outbox.put(post("elsewhere", OTHER))
         assert (await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))).claimed
         lease = await opened(store, "T2")
@@ -113,8 +113,8 @@ class DeliveryRules:
         (other,) = await claimed(store)
         assert other.id == "elsewhere"
 
-    async def test_an_answer_that_was_claimed_with_its_turn_is_given_back(self, store: Store) -> None:
-        """This works once. A later claim is permanent."""
+    async def test_an_answer_claimed_with_its_turn_can_be_released(self, store: Store) -> None:
+        """The claim can be released once. A later claim cannot be released this way."""
         lease = await opened(store)
         (row,) = (await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))).claimed
         await store.outbox.give_back(row)
@@ -123,13 +123,12 @@ class DeliveryRules:
         await store.outbox.give_back(row)
         assert await claimed(store) == []
 
-    async def test_an_answer_that_is_claimed_with_its_turn_overtakes_earlier_previews(self, store: Store) -> None:
-        """A later claim does the same."""
+    async def test_an_answer_claimed_with_its_turn_replaces_earlier_previews(self, store: Store) -> None:
         assert await store.outbox.begin_preview(THREAD, TurnId("T0"))
         await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))
         assert await store.outbox.is_overtaken(THREAD, TurnId("T0"))
 
-    async def test_pieces_are_remembered_with_the_platforms_ids(self, store: Store) -> None:
+    async def test_parts_are_stored_with_their_message_ids(self, store: Store) -> None:
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
         await store.outbox.posted(row, 0, "p0", last=False)
@@ -141,7 +140,7 @@ class DeliveryRules:
         assert await claimed(store) == []
         assert await store.outbox.depth() == 0
 
-    async def test_a_retry_waits_for_its_time_and_keeps_its_place(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_retry_waits_until_it_is_due_and_keeps_its_position(self, store: Store, clock: ManualClock) -> None:
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b"))
         (row,) = await claimed(store)
@@ -152,8 +151,8 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
 
-    async def test_a_clock_that_is_set_back_keeps_no_post_waiting(self, store: Store, clock: ManualClock) -> None:
-        """This includes posts behind it: no wait is longer than the longest retry."""
+    async def test_a_clock_set_back_does_not_delay_posts(self, store: Store, clock: ManualClock) -> None:
+        """No post waits longer than the longest retry, including the posts behind it."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         (row,) = await claimed(store)
@@ -164,8 +163,8 @@ class DeliveryRules:
         await store.outbox.posted(row, 0, "m1", last=True)
         assert [row.id for row in await claimed(store)] == ["b"]
 
-    async def test_an_unknown_outcome_is_told_to_the_next_try(self, store: Store, clock: ManualClock) -> None:
-        """It then reads back first, or marks the repeat."""
+    async def test_the_next_attempt_learns_of_an_unknown_outcome(self, store: Store, clock: ManualClock) -> None:
+        """The next attempt looks for the post on the platform, or marks it as a possible repeat."""
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
         await store.outbox.retry(row, clock.now(), "timeout", maybe_sent=True)
@@ -176,7 +175,7 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert not row.maybe_sent
 
-    async def test_a_claim_of_a_process_that_died_expires(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_dead_processs_claim_expires(self, store: Store, clock: ManualClock) -> None:
         """The post may have been sent."""
         await store.outbox.put(post("a"))
         assert len(await claimed(store)) == 1
@@ -186,8 +185,8 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert row.maybe_sent
 
-    async def test_what_is_held_is_claimed_anew_however_late(self, store: Store, clock: ManualClock) -> None:
-        """Posts that were put back, sent or given up meanwhile are not claimed."""
+    async def test_a_process_can_renew_an_expired_claim(self, store: Store, clock: ManualClock) -> None:
+        """The other post was put back, so it must wait until its own retry."""
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b", OTHER))
         (_, other) = await claimed(store)
@@ -200,8 +199,8 @@ class DeliveryRules:
         await clock.advance(1)
         assert [row.id for row in await claimed(store)] == ["a", "b"]
 
-    async def test_a_former_holder_puts_nothing_back(self, store: Store, clock: ManualClock) -> None:
-        """It was frozen while another took over. It can only record that a piece was posted."""
+    async def test_a_former_claimant_cannot_release_a_post(self, store: Store, clock: ManualClock) -> None:
+        """The process was suspended while another one took over. It can still record that it posted a part."""
         await store.outbox.put(post("a"))
         (former,) = await claimed(store)
         await store.outbox.release("web")
@@ -216,21 +215,21 @@ class DeliveryRules:
         assert await claimed(store) == []
         assert await store.outbox.depth() == 0
 
-    async def test_a_post_given_up_lets_the_next_pass(self, store: Store) -> None:
+    async def test_an_abandoned_post_does_not_block_the_next(self, store: Store) -> None:
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b"))
         (row,) = await claimed(store)
         await store.outbox.fail(row, "the channel is gone")
         assert [row.id for row in await claimed(store)] == ["b"]
 
-    async def test_a_post_comes_back_as_it_was_put(self, store: Store) -> None:
+    async def test_a_post_is_returned_unchanged(self, store: Store) -> None:
         whole = post("a", ThreadId(THREAD), "text with nul \0 and ☃")
         await store.outbox.put(whole)
         (row,) = await claimed(store)
         assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)
 
-    async def test_a_preview_that_is_begun_is_known_before_its_message_is(self, store: Store) -> None:
-        """Its id takes the first place when it arrives, and the thread's next preview does not inherit it."""
+    async def test_a_preview_is_recorded_before_its_message_id_is_known(self, store: Store) -> None:
+        """The message id replaces the empty one when it is known. The thread's next preview does not inherit it."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         assert await store.outbox.posted_ids("preview:T1") == [""]
         for _ in range(2):
@@ -246,8 +245,8 @@ class DeliveryRules:
         assert await store.outbox.posted_ids("preview:T2") == []
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
 
-    async def test_no_preview_is_begun_while_a_post_of_the_thread_is_to_be_made(self, store: Store) -> None:
-        """The post may wait or be in flight. Posts elsewhere do not matter."""
+    async def test_no_preview_begins_while_the_thread_has_an_unsent_post(self, store: Store) -> None:
+        """The post may be waiting or being sent. Posts in other threads do not matter."""
         await store.outbox.put(post("elsewhere", OTHER))
         await store.outbox.put(post("a", ThreadId(THREAD)))
         assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
@@ -258,8 +257,8 @@ class DeliveryRules:
             await store.outbox.posted(row, 0, row.id, last=True)
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
 
-    async def test_a_preview_is_overtaken_by_the_next_post_of_its_thread(self, store: Store) -> None:
-        """Edits do not overtake it, and it cannot be started again."""
+    async def test_the_threads_next_post_replaces_a_preview(self, store: Store) -> None:
+        """An edit does not replace a preview. A replaced preview cannot start again."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
         for post_given in (edit, post("elsewhere", OTHER)):
@@ -276,8 +275,8 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
         assert not await store.outbox.is_overtaken(THREAD, TurnId("T2"))
 
-    async def test_a_preview_is_taken_by_its_answer_and_none_begins_after_that(self, store: Store) -> None:
-        """This holds however late another machine learns about the answer."""
+    async def test_an_answer_takes_over_its_preview_and_prevents_another(self, store: Store) -> None:
+        """It does not matter how late another process learns about the answer."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.put(post("T1:reply", ThreadId(THREAD)))
         (row,) = await claimed(store)
@@ -287,26 +286,27 @@ class DeliveryRules:
             assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
         assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
 
-    async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
-        """A reference to it before its id is known still finds its thread. Other channels do not wait."""
+    async def test_a_lookup_waits_for_a_message_in_flight(self, store: Store, clock: ManualClock) -> None:
+        """The lookup waits until the message's id is known. Lookups in other channels do not wait."""
         with store.outbox.underway(THREAD):
             asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
-            await clock.sleepers()  # it waits
+            await clock.sleepers()  # the lookup waits
             assert await store.outbox.thread_of("web:other:", "m1") is None
             await store.outbox.begin_preview(THREAD, TurnId("T1"))
             await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert await asking == THREAD
         assert await store.outbox.thread_of("web:lobby:", "m2") is None
 
-    async def test_what_stays_underway_is_not_awaited_for_ever(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_lookup_does_not_wait_forever(self, store: Store, clock: ManualClock) -> None:
         with store.outbox.underway(THREAD), store.outbox.underway(THREAD):
             asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
             await clock.sleepers()
             await clock.advance(5)
             assert await asking is None
 
-    async def test_a_message_leads_to_its_thread(self, store: Store) -> None:
-        """Our messages are found by id and prompts by key, within their channel. A preview becomes the answer."""
+    async def test_a_message_id_or_key_identifies_its_thread(self, store: Store) -> None:
+        """The bot's messages are found by id and prompts by key, within their channel. An answer keeps its preview's
+        message id."""
         await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"

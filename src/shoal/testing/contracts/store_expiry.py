@@ -1,4 +1,4 @@
-"""Rules for deleting old decisions, schedules, sums and measurements that nothing can need again."""
+"""Contract tests for deleting old decisions, schedules, totals and measurements that nothing can need again."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from shoal.testing.contracts.store_bookkeeping import forgotten, months, reserve
 
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
-    """A commit of this turn that asks for approval, with this many days to answer."""
+    """Return a commit that requests an approval, which expires after `days` days."""
     new_question = question(clock, name)
     (approval,) = new_question.approvals
     return replace(
@@ -23,19 +23,16 @@ def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Co
 
 
 def timed(clock: ManualClock, turn: str, number: int) -> Commit:
-    """A commit with the duration of a step."""
+    """Return a commit with the duration of a step."""
     return Commit(TurnId(turn), steps=(Step(number, "model", clock.now(), 200),))
 
 
 class ExpiryRules:
-    """Rules of `Bookkeeping` outside delivery."""
+    """Tests of `Bookkeeping` outside delivery, mixed into `StoreContract`."""
 
     # ---- approvals ----
 
-    async def test_old_decisions_are_forgotten_but_what_holds_for_a_thread_holds(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        """Their turn is over."""
+    async def test_old_decisions_are_deleted_except_grants_for_a_thread(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock, "A1", "d1")
         await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
         await store.journal.commit(lease, use("A1"))
@@ -55,7 +52,7 @@ class ExpiryRules:
         assert await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
-        """An allowed call may still run once."""
+        """An approved call may still run once."""
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))
@@ -65,10 +62,10 @@ class ExpiryRules:
         await store.journal.commit(lease, use("A1"))
         assert [approval.id for approval in await store.approvals.search()] == ["A2"]
 
-    # ---- the rest ----
+    # ---- steps and budgets ----
 
-    async def test_old_steps_are_forgotten_but_not_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
-        """The page counts those."""
+    async def test_old_steps_are_deleted_except_those_of_open_turns(self, store: Store, clock: ManualClock) -> None:
+        """The page shows the step durations of open turns."""
         lease = await opened(store, "T1")
         await store.journal.commit(lease, timed(clock, "T1", 1))
         await closed(store, lease, "T1")
@@ -82,8 +79,8 @@ class ExpiryRules:
         await forgotten(store, clock)
         assert [step.step.number for step in await store.journal.steps(THREAD)] == [3]
 
-    async def test_ceilings_of_old_days_and_turns_are_forgotten(self, store: Store, clock: ManualClock) -> None:
-        """Lifetime totals and those of open turns stay."""
+    async def test_budget_totals_of_old_days_and_turns_are_deleted(self, store: Store, clock: ManualClock) -> None:
+        """Lifetime totals and the limits of open turns remain."""
         day = clock.now().date().isoformat()
         over, open_turn = clock.new_id(), clock.new_id()
         await opened(store, open_turn)

@@ -1,4 +1,5 @@
-"""Rules of the journal: one holder per thread, numbers without gaps, and atomic commits."""
+"""Contract tests for the journal. A thread has one holder, its sequence numbers have no gaps, and commits are
+atomic."""
 
 import asyncio
 from contextlib import suppress
@@ -50,7 +51,7 @@ RACERS = 8
 
 
 def everything(clock: ManualClock) -> Commit:
-    """A commit with one of each."""
+    """Return a commit that contains every kind of record."""
     return Commit(
         TurnId("T1"),
         (AssistantSaid("hi"),),
@@ -65,7 +66,7 @@ def everything(clock: ManualClock) -> Commit:
 
 
 def starting(last_seq: int) -> Commit:
-    """A message with a call that was admitted when this event was the last."""
+    """Return a commit with a message and its tool call, admitted when `last_seq` was the last event."""
     call = ToolCall(CallId("c1"), "bash", "{}")
     audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
     starts = AdmittedCalls(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
@@ -73,24 +74,24 @@ def starting(last_seq: int) -> Commit:
 
 
 class JournalRules:
-    """Rules of `Journal`."""
+    """Tests of `Journal`, mixed into `StoreContract`."""
 
     async def test_an_idle_or_unknown_thread_has_no_lease(self, store: Store) -> None:
-        """Waking it costs nothing."""
         assert await store.journal.lease(THREAD) is None
         await closed(store, await opened(store))
         assert await store.journal.lease(THREAD) is None
 
-    async def test_a_lease_tells_where_the_thread_stands(self, store: Store) -> None:
-        """Its holder can continue from there."""
+    async def test_a_lease_has_the_threads_state(self, store: Store) -> None:
+        """The holder can continue from that point."""
         first = await opened(store)
         await store.journal.commit(first, answer("T1"))
         lease = await leased(store)
         assert (lease.open_turn, lease.turn_seq, lease.last_seq, lease.window_seq) == ("T1", 1, 3, 0)
         assert lease.epoch > first.epoch
 
-    async def test_a_lease_still_holds_for_the_next_turn(self, store: Store) -> None:
-        """Nobody else must have taken over the thread. It contains the waiting prompt and the end of the journal."""
+    async def test_a_lease_can_be_renewed_for_the_next_turn(self, store: Store) -> None:
+        """The renewed lease has the waiting prompt and the end of the journal. It is refused if another process took
+        the thread."""
         lease = await opened(store)
         await closed(store, lease)
         await store.journal.append(THREAD, [Cleared("u1")])
@@ -103,8 +104,8 @@ class JournalRules:
         await store.journal.open_turn(held, prompt("next"), opening("T2", prompt("next")))
         assert (await leased(store)).open_turn == "T2"
 
-    async def test_a_lease_holds_no_more_once_there_is_more_to_know(self, store: Store) -> None:
-        """Nothing waits, a turn is open, or another process has the thread."""
+    async def test_a_lease_cannot_be_renewed_if_the_thread_has_changed(self, store: Store) -> None:
+        """No prompt waits, a turn is open, or another process has the thread."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert await store.journal.held(lease) is None
@@ -116,8 +117,8 @@ class JournalRules:
         await closed(store, newer, "T2")
         assert await store.journal.held(newer) is None
 
-    async def test_a_stale_holder_can_change_nothing(self, store: Store, clock: ManualClock) -> None:
-        """A holder that was frozen is fenced."""
+    async def test_a_stale_lease_cannot_change_anything(self, store: Store, clock: ManualClock) -> None:
+        """A holder that was suspended is fenced off."""
         stale = await opened(store)
         await leased(store)
         await store.inbox.accept(prompt("next"), 5)
@@ -138,8 +139,8 @@ class JournalRules:
         assert await store.settings.get("last", "main") is None
         assert (await leased(store)).prompt == prompt("next")
 
-    async def test_one_of_racing_holders_advances_the_thread(self, store: Store) -> None:
-        """Each takes over and appends. Only the newest lease counts."""
+    async def test_one_of_concurrent_holders_advances_the_thread(self, store: Store) -> None:
+        """All of them take the thread and append. Only the newest lease succeeds."""
         await opened(store)
 
         async def attempt() -> str:
@@ -157,14 +158,14 @@ class JournalRules:
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
     async def test_a_prompt_opens_one_turn(self, store: Store) -> None:
-        """Taking it and opening the turn are one transaction."""
+        """One transaction takes the prompt and opens the turn."""
         lease = await opened(store, key="a")
         with pytest.raises(QueueChanged):
             await store.journal.open_turn(lease, prompt("a"), opening("T2", prompt("a")))
         assert (await types(store)).count("turn_started") == 1
 
-    async def test_numbers_have_no_gaps_whoever_appends(self, store: Store) -> None:
-        """This covers commits, others' appends and failed ones."""
+    async def test_sequence_numbers_have_no_gaps(self, store: Store) -> None:
+        """The test mixes commits, appends outside turns, and failures."""
         lease = await opened(store)
 
         async def refused() -> None:
@@ -191,8 +192,7 @@ class JournalRules:
         event = committed.events[0]
         assert (event.seq, event.turn, event.at, event.data) == (4, "T1", clock.now(), AssistantSaid("fine"))
 
-    async def test_all_of_a_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
-        """These are events, posts, audit, approval, spend, steps and prompts."""
+    async def test_a_commit_stores_all_its_records(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
         await store.journal.commit(lease, everything(clock))
         assert (await types(store))[-1] == "assistant_message"
@@ -206,8 +206,8 @@ class JournalRules:
             await store.journal.commit(lease, Commit(TurnId("T1"), settings=(("last", "main", thread),)))
             assert await store.settings.get("last", "main") == thread
 
-    async def test_nothing_of_a_failed_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
-        """Here its approval cannot be used."""
+    async def test_a_failed_commit_stores_nothing(self, store: Store, clock: ManualClock) -> None:
+        """The commit fails because its approval cannot be used."""
         lease = await opened(store)
         parts = everything(clock)
         with pytest.raises(Conflict):
@@ -220,7 +220,7 @@ class JournalRules:
         await store.journal.commit(lease, answer("T1"))
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
 
-    async def test_calls_start_with_their_message_while_nothing_has_happened_to_the_thread(self, store: Store) -> None:
+    async def test_calls_start_with_their_message_if_the_thread_is_unchanged(self, store: Store) -> None:
         """Messages that only wait for the end of the turn do not count."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("later"))
@@ -230,8 +230,8 @@ class JournalRules:
         assert [row.entry.action for row in await store.audit.tail(1000, chain_name=THREAD)] == ["tool:bash:ls"]
 
     @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
-    async def test_a_message_is_stored_alone_once_something_has_happened(self, store: Store, happening: str) -> None:
-        """Its calls were admitted before that event."""
+    async def test_calls_do_not_start_if_the_thread_has_changed(self, store: Store, happening: str) -> None:
+        """The calls were admitted before that event."""
         lease = await opened(store)
         if happening == "steer":
             await store.inbox.accept_now(steer("wait"))
@@ -259,8 +259,8 @@ class JournalRules:
         assert committed.prompt is None
         assert [row.post.text for row in await store.outbox.claim(["web"], 10, 60)] == ["hi"]
 
-    async def test_the_end_of_a_turn_voids_its_open_approvals(self, store: Store, clock: ManualClock) -> None:
-        """This is journaled before the end of the turn."""
+    async def test_the_end_of_a_turn_cancels_its_open_approvals(self, store: Store, clock: ManualClock) -> None:
+        """The journal records this before the end of the turn."""
         lease = await opened(store)
         await store.journal.commit(lease, everything(clock))
         committed = await closed(store, lease)
@@ -269,15 +269,15 @@ class JournalRules:
         assert approval is not None
         assert approval.state == "cancelled"
 
-    async def test_the_window_begins_after_a_clear_or_what_a_compaction_covers(self, store: Store) -> None:
+    async def test_the_window_begins_after_a_clear_or_compaction(self, store: Store) -> None:
         lease = await opened(store)
         await store.journal.commit(lease, Commit(TurnId("T1"), (Compacted(1, "they said hello"),)))
         assert (await leased(store)).window_seq == 1
         await store.journal.append(THREAD, [Cleared("u1")])
         assert (await leased(store)).window_seq == 4
 
-    async def test_events_are_read_by_number(self, store: Store) -> None:
-        """They are read after a number, before one, and up to a limit."""
+    async def test_events_are_read_by_range(self, store: Store) -> None:
+        """A range starts after a number, ends before a number, or has a limit."""
         lease = await opened(store)
         for _ in range(4):
             await store.journal.commit(lease, answer("T1"))
@@ -291,7 +291,7 @@ class JournalRules:
         with pytest.raises(NotFound):
             await store.journal.append(THREAD, [Cleared("u1")])
 
-    async def test_threads_active_at_the_same_moment_are_listed_by_when_they_began(
+    async def test_threads_active_at_the_same_time_are_listed_by_creation(
         self, store: Store, clock: ManualClock
     ) -> None:
         threads = [make_thread_id("web", "lobby", name) for name in ("b", "a", "c")]
@@ -303,8 +303,7 @@ class JournalRules:
         for channels in ((), ("web:lobby:",)):
             assert [info.thread for info in await store.journal.threads(channels=channels)] == threads[::-1]
 
-    async def test_threads_are_listed_the_last_active_first(self, store: Store, clock: ManualClock) -> None:
-        """The list contains the fields that lists show."""
+    async def test_threads_are_listed_by_last_activity(self, store: Store, clock: ManualClock) -> None:
         began = clock.now()
         await store.inbox.accept(prompt("a", text="  first\nquestion  "), 5)
         await clock.advance(1)
@@ -323,10 +322,9 @@ class JournalRules:
         assert await store.journal.threads(agent="nobody") == []
         assert await store.journal.thread(ThreadId("web:lobby:three")) is None
 
-    async def test_a_conversation_held_elsewhere_comes_once_with_its_times(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        """Each event keeps its time, the list shows the last, a search finds it, and the conversation can continue."""
+    async def test_a_conversation_is_imported_once_with_its_times(self, store: Store, clock: ManualClock) -> None:
+        """Each event keeps its time, the list shows the last one, a search finds it, and the conversation can
+        continue."""
         then, turn = clock.now() - timedelta(days=300), TurnId("T0")
         events_told = (
             UserSaid("When is high water?", PERSON), TurnStarted("main", "x"), AssistantSaid("At ten."),

@@ -1,4 +1,4 @@
-"""Rules of the mailbox: acceptance, order and limits of prompts; steers, follow-ups and aborts."""
+"""Contract tests for the mailbox: acceptance, order and limits of prompts, and steers, follow-ups and aborts."""
 
 import asyncio
 from datetime import timedelta
@@ -30,14 +30,14 @@ from shoal.testing.contracts.steps import (
 )
 
 AGAIN = 8
-"""Number of concurrent callers in tests of races."""
+"""Number of concurrent callers."""
 
 
 class MailboxRules:
-    """Rules of `Inbox`."""
+    """Tests of `Inbox`, mixed into `StoreContract`."""
 
     async def test_prompts_are_answered_in_the_order_of_acceptance(self, store: Store) -> None:
-        """The lease names the oldest, and each finished turn names the next."""
+        """The lease has the oldest prompt. Each finished turn returns the next one."""
         for key in ("a", "b", "c"):
             assert (await store.inbox.accept(prompt(key), 5)).status == "accepted"
         lease, answered = await leased(store), list[str]()
@@ -49,8 +49,7 @@ class MailboxRules:
             waiting = (await closed(store, lease, turn)).prompt
         assert answered == ["a", "b", "c"]
 
-    async def test_a_message_counts_once_while_it_waits_runs_and_after(self, store: Store) -> None:
-        """A key ensures this, not a cache with a time limit."""
+    async def test_a_message_counts_once_while_it_waits_while_it_runs_and_later(self, store: Store) -> None:
         message = prompt("a")
         assert (await store.inbox.accept(message, 5)).status == "accepted"
         assert (await store.inbox.accept(message, 5)).status == "duplicate"
@@ -61,15 +60,14 @@ class MailboxRules:
         assert (await store.inbox.accept(message, 5)).status == "duplicate"
         assert await store.journal.lease(THREAD) is None
 
-    async def test_keys_count_within_their_platform(self, store: Store) -> None:
-        """The same id on another platform is a different message."""
+    async def test_keys_are_unique_per_platform(self, store: Store) -> None:
         assert (await store.inbox.accept(prompt("a"), 5)).status == "accepted"
         assert (await store.inbox.accept(prompt("a", OTHER), 5)).status == "duplicate"
         elsewhere = make_thread_id("terminal", "local", "one")
         assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
 
-    async def test_a_full_mailbox_is_busy_and_keeps_nothing_of_the_refused(self, store: Store) -> None:
-        """The message is accepted once there is room. The one being answered takes none."""
+    async def test_a_full_mailbox_is_busy_and_stores_no_refused_prompt(self, store: Store) -> None:
+        """The message is accepted once the mailbox has room. The prompt being answered takes no room."""
         for key in ("a", "b"):
             assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("c"), 2)).status == "busy"
@@ -80,8 +78,11 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("d"), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("e"), 2)).status == "busy"
 
-    async def test_lines_of_one_person_are_one_turn_and_take_one_place(self, store: Store, clock: ManualClock) -> None:
-        """Other people's messages are never among them. All are taken at once."""
+    async def test_one_persons_messages_are_one_turn_and_one_mailbox_entry(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Messages of other people are never part of the turn. The turn takes all of the person's messages in one
+        transaction."""
         other = Author("u2", "Other", trusted=True)
         lines = [line("a1"), line("b1", other), line("a2"), line("b2", other), line("a3")]
         for prompt_line in lines:
@@ -101,8 +102,8 @@ class MailboxRules:
         assert following is not None
         assert (following.prompt.text, following.is_all) == ("line b1\nline b2", True)
 
-    async def test_prompts_by_the_api_are_a_turn_each(self, store: Store) -> None:
-        """This holds for messages of the same person."""
+    async def test_prompts_from_the_api_are_separate_turns(self, store: Store) -> None:
+        """This includes messages of the same person."""
         for number in range(2):
             assert (await store.inbox.accept(prompt(f"p{number}"), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("p2"), 2)).status == "busy"
@@ -110,8 +111,8 @@ class MailboxRules:
         assert lease.waiting is not None
         assert [line.key for line in lease.waiting.lines] == ["p0"]
 
-    async def test_a_line_that_is_changed_meanwhile_opens_no_turn_as_it_was(self, store: Store) -> None:
-        """Nothing is taken, and the mailbox is read again."""
+    async def test_an_edited_message_does_not_open_a_turn_with_its_old_text(self, store: Store) -> None:
+        """The turn takes nothing, and its worker reads the mailbox again."""
         for change in (Edit(THREAD, "a1", "better", PERSON), Deletion(THREAD, "a2", PERSON)):
             await store.inbox.accept(line("a1"), 5)
             await store.inbox.accept(line("a2"), 5)
@@ -127,18 +128,18 @@ class MailboxRules:
         assert again.prompt is not None
         assert again.prompt.text == "better"
 
-    async def test_racing_prompts_never_exceed_the_bound(self, store: Store) -> None:
+    async def test_concurrent_prompts_never_exceed_the_limit(self, store: Store) -> None:
         receipts = await asyncio.gather(*(store.inbox.accept(prompt(f"k{n}"), 3) for n in range(AGAIN)))
         assert sorted(receipt.status for receipt in receipts) == ["accepted"] * 3 + ["busy"] * (AGAIN - 3)
         assert (await store.inbox.backlog()).prompts == 3
 
-    async def test_one_of_racing_copies_is_accepted(self, store: Store) -> None:
-        """A platform delivers the same message twice at once."""
+    async def test_one_of_concurrent_duplicates_is_accepted(self, store: Store) -> None:
+        """The platform delivers the same message several times at once."""
         receipts = await asyncio.gather(*(store.inbox.accept(prompt("a"), 100) for _ in range(AGAIN)))
         assert sorted(receipt.status for receipt in receipts) == ["accepted"] + ["duplicate"] * (AGAIN - 1)
 
-    async def test_a_message_that_is_no_text_is_refused_and_the_next_is_taken(self, store: Store) -> None:
-        """A lone surrogate cannot be stored. NUL can be, inside a message."""
+    async def test_invalid_text_is_rejected_and_the_next_message_is_accepted(self, store: Store) -> None:
+        """The store rejects a lone surrogate, but accepts NUL inside a message."""
         refused = False
         try:
             await store.inbox.accept(prompt("a", text="\ud800"), 5)
@@ -148,8 +149,8 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("b", text="nul \0 ☃ \U0001f41f"), 5)).status == "accepted"
         assert (await leased(store)).prompt == prompt("b", text="nul \0 ☃ \U0001f41f")
 
-    async def test_what_has_work_is_found_at_start(self, store: Store) -> None:
-        """These are the threads with an open turn or a queued prompt."""
+    async def test_threads_with_work_are_listed_at_start(self, store: Store) -> None:
+        """A thread has work if it has an open turn or a queued prompt."""
         assert await store.inbox.waiting() == []
         lease = await opened(store)
         await store.inbox.accept(prompt("b", OTHER), 5)
@@ -157,8 +158,7 @@ class MailboxRules:
         await closed(store, lease)
         assert await store.inbox.waiting() == [OTHER]
 
-    async def test_the_backlog_tells_how_much_waits_and_since_when(self, store: Store, clock: ManualClock) -> None:
-        """Metrics use this."""
+    async def test_the_backlog_has_a_count_and_a_start_time(self, store: Store, clock: ManualClock) -> None:
         began = clock.now()
         await store.inbox.accept(prompt("b", OTHER), 5)
         await clock.advance(60)
@@ -169,7 +169,7 @@ class MailboxRules:
     # ---- for the running turn ----
 
     async def test_a_steer_is_dropped_when_nothing_runs(self, store: Store) -> None:
-        """It leaves nothing behind, not even a thread."""
+        """No row is left behind, not even a thread."""
         assert (await store.inbox.accept_now(steer("s"))).status == "dropped"
         assert await store.journal.thread(THREAD) is None
         lease = await opened(store)
@@ -190,7 +190,7 @@ class MailboxRules:
         assert (await store.journal.take_steers(lease, TurnId("T1"))).events == ()
 
     async def test_a_turn_does_not_end_while_a_message_for_it_waits(self, store: Store) -> None:
-        """The turn takes it before its end, and the reply is not posted yet."""
+        """The turn takes the message first, and its reply is not posted yet."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("f1", text="one more"))
         committed = await closed(store, lease)
@@ -201,15 +201,15 @@ class MailboxRules:
         assert [event.type for event in (await closed(store, lease)).events] == ["turn_finished"]
         assert len(await store.outbox.claim(["web"], 10, 60)) == 1
 
-    async def test_a_lease_tells_of_waiting_steers(self, store: Store) -> None:
-        """After a crash, nobody signals them again."""
+    async def test_a_lease_reports_waiting_steers(self, store: Store) -> None:
+        """After a crash, no signal is repeated."""
         await opened(store)
         assert not (await leased(store)).steers
         await store.inbox.accept_now(steer("s1"))
         assert (await leased(store)).steers
 
-    async def test_racing_steers_are_taken_by_the_turn_or_dropped(self, store: Store) -> None:
-        """A steer is never left behind."""
+    async def test_concurrent_steers_are_delivered_or_dropped(self, store: Store) -> None:
+        """No steer is left behind."""
         lease = await opened(store)
         receipts, committed = await asyncio.gather(
             asyncio.gather(*(store.inbox.accept_now(steer(f"s{n}")) for n in range(AGAIN))), closed(store, lease)
@@ -221,8 +221,8 @@ class MailboxRules:
         taken = len(committed.events) + len((await store.journal.take_steers(lease, TurnId("T1"))).events)
         assert taken == delivered > 0
 
-    async def test_an_abort_drops_what_was_meant_for_the_turn_but_no_prompt(self, store: Store) -> None:
-        """Prompts queued behind it still run."""
+    async def test_an_abort_drops_steers_and_follow_ups_but_no_prompt(self, store: Store) -> None:
+        """Prompts queued behind the turn still run."""
         lease = await opened(store)
         await store.inbox.accept_now(steer("s1"))
         await store.inbox.accept(prompt("next"), 5)
@@ -235,8 +235,9 @@ class MailboxRules:
         assert committed.prompt == prompt("next")
         assert not (await leased(store)).aborting
 
-    async def test_what_a_stopped_turn_writes_tells_that_it_was_stopped(self, store: Store) -> None:
-        """No further work starts even before a signal arrives. The text of the answer is kept, but not posted."""
+    async def test_a_commit_of_a_stopping_turn_reports_the_stop(self, store: Store) -> None:
+        """No further work starts even before a signal arrives. The journal keeps the answer's text, but it is not
+        posted."""
         lease = await opened(store)
         assert not (await store.journal.commit(lease, answer("T1"))).aborting
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -250,7 +251,7 @@ class MailboxRules:
         assert not (await closed(store, await leased(store), outcome="aborted")).aborting
 
     async def test_an_abort_of_everything_empties_the_mailbox(self, store: Store) -> None:
-        """This works without an open turn."""
+        """No turn needs to be open."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).delivered
@@ -260,8 +261,8 @@ class MailboxRules:
         assert await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True)) == Receipt("dropped")
         assert await store.inbox.waiting() == []
 
-    async def test_an_abort_drops_what_its_author_has_said_when_nothing_runs(self, store: Store) -> None:
-        """Messages of others and later messages stay."""
+    async def test_an_abort_without_a_turn_drops_its_authors_queued_messages(self, store: Store) -> None:
+        """Other people's messages and later messages remain."""
         assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
         await store.inbox.accept(prompt("a"), 5)
         assert (await store.inbox.abort(Abort(THREAD, Author("somebody else", trusted=True)))).status == "dropped"
@@ -272,8 +273,8 @@ class MailboxRules:
         await store.journal.open_turn(lease, prompt("b"), opening("T1", prompt("b")))
         assert not (await leased(store)).aborting
 
-    async def test_steers_of_a_failed_turn_start_the_next_ones(self, store: Store) -> None:
-        """They are delivered later, once and in order."""
+    async def test_steers_of_a_failed_turn_become_prompts(self, store: Store) -> None:
+        """They become prompts, once and in order."""
         lease = await opened(store)
         await store.inbox.accept_now(steer("s1", text="first"))
         await store.inbox.accept(prompt("p", text="second"), 5)
@@ -289,8 +290,8 @@ class MailboxRules:
         assert message is None
         assert (await types(store)).count("turn_started") == 4
 
-    async def test_an_edit_replaces_what_still_waits(self, store: Store) -> None:
-        """A deletion removes it from the mailbox, and its key stays known."""
+    async def test_an_edit_replaces_a_waiting_message(self, store: Store) -> None:
+        """A deletion removes the message from the mailbox. Its key remains known."""
         for key in ("a", "b"):
             await store.inbox.accept(prompt(key), 5)
         revision = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1"))
@@ -305,7 +306,7 @@ class MailboxRules:
 
     @pytest.mark.parametrize("taken", [False, True])
     @pytest.mark.parametrize("later", ["best", "hello"], ids=["other words", "the first words again"])
-    async def test_of_two_edits_that_swap_the_later_stands(self, store: Store, later: str, taken: bool) -> None:
+    async def test_the_newer_of_two_edits_out_of_order_applies(self, store: Store, later: str, taken: bool) -> None:
         message = msgspec.structs.replace(prompt("a"), text="hello")
         await store.inbox.accept(message, 5)
         if taken:
@@ -320,8 +321,8 @@ class MailboxRules:
             assert lease.prompt is not None
             assert lease.prompt.text == later
 
-    async def test_an_edit_of_what_was_taken_is_journaled_once(self, store: Store) -> None:
-        """The same applies to a deletion, after which nothing changes it."""
+    async def test_an_edit_of_an_answered_message_is_journaled_once(self, store: Store) -> None:
+        """The same applies to a deletion, after which the message cannot change."""
         await opened(store, key="a")
         edit = Edit(THREAD, "a", "better", PERSON, "m1")
         assert (await store.inbox.revise(edit)).receipt.status == "delivered"
@@ -332,8 +333,8 @@ class MailboxRules:
         assert (await store.inbox.revise(edit)).receipt.status == "dropped"
         assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
 
-    async def test_an_edit_by_somebody_who_is_not_trusted_any_more_is_not_either(self, store: Store) -> None:
-        """Conversely, an edit by a person who is trusted now does not raise the trust of old text."""
+    async def test_an_edit_by_a_person_who_lost_trust_is_untrusted(self, store: Store) -> None:
+        """Likewise, an edit by a person who is now trusted does not raise the trust of old text."""
         guest = msgspec.structs.replace(PERSON, trusted=False)
         await store.inbox.accept(prompt("a"), 5)
         await store.inbox.revise(Edit(THREAD, "a", "better", guest, "m1"))
@@ -342,8 +343,8 @@ class MailboxRules:
         assert lease.prompt is not None
         assert (lease.prompt.text, lease.prompt.author.trusted) == ("best", False)
 
-    async def test_an_edit_that_passes_on_others_words_is_trusted_by_nobody(self, store: Store) -> None:
-        """The same applies to the edit of a message that did."""
+    async def test_an_edit_with_another_persons_text_is_untrusted_in_the_mailbox(self, store: Store) -> None:
+        """The same applies to an edit of such a message."""
         forwarded = msgspec.structs.replace(prompt("b"), tainted_by="a forwarded message")
         for number, (message, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
             await store.inbox.accept(message, 5)
@@ -354,7 +355,7 @@ class MailboxRules:
             assert event.data == Revised(msgspec.structs.replace(PERSON, trusted=False), "m1", "obey")
             await closed(store, lease, f"T{number}")
 
-    async def test_nobody_changes_what_another_wrote(self, store: Store) -> None:
+    async def test_only_the_author_can_change_a_message(self, store: Store) -> None:
         await store.inbox.accept(prompt("a"), 5)
         stranger = Author("u2", "Other", trusted=True)
         for message in (
@@ -367,7 +368,7 @@ class MailboxRules:
         lease = await leased(store)
         assert lease.prompt == prompt("a")
 
-    async def test_a_message_is_gone_where_the_platform_does_not_say_whose_it_was(self, store: Store) -> None:
+    async def test_a_deletion_without_an_author_removes_the_message(self, store: Store) -> None:
         await store.inbox.accept(prompt("a"), 5)
         await store.inbox.accept(prompt("b"), 5)
         assert (await store.inbox.revise(Deletion(THREAD, "a", UNTOLD))).receipt.status == "accepted"

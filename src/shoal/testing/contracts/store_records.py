@@ -1,4 +1,4 @@
-"""Rules of audit chains, spend and settings."""
+"""Contract tests for audit chains, spend and settings."""
 
 import asyncio
 
@@ -15,12 +15,11 @@ RACERS = 8
 
 
 def entry(action: str) -> AuditEntry:
-    """An audit entry."""
     return AuditEntry("action", action, "allow", user="u1")
 
 
 def is_chained(rows: list[AuditRow], head: str) -> bool:
-    """Whether the rows are a complete chain that ends in `head`."""
+    """Return whether the rows are a complete chain that ends in the hash `head`."""
     previous = GENESIS
     for number, row in enumerate(rows, 1):
         expected = entry_hash(previous, row.chain, number, to_micros(row.at), canonical_entry(row.entry))
@@ -31,12 +30,12 @@ def is_chained(rows: list[AuditRow], head: str) -> bool:
 
 
 class RecordRules:
-    """Rules of `AuditLog`, `Ledger` and `SettingStore`."""
+    """Tests of `AuditLog`, `Ledger` and `SettingStore`, mixed into `StoreContract`."""
 
     # ---- audit ----
 
     async def test_audit_entries_are_chained(self, store: Store, clock: ManualClock) -> None:
-        """Each hash covers all entries before it. A turn's entries form a chain per thread."""
+        """Each hash covers all earlier entries. Each thread has its own chain."""
         lease = await opened(store)
         await store.journal.commit(lease, Commit(TurnId("T1"), audit=(entry("a"), entry("b"))))
         await clock.advance(1)
@@ -46,7 +45,7 @@ class RecordRules:
         assert await store.audit.chains() == [(THREAD, 3, rows[-1].hash)]
         assert is_chained(rows, rows[-1].hash)
 
-    async def test_racing_entries_break_no_chain(self, store: Store) -> None:
+    async def test_concurrent_entries_keep_the_chain_intact(self, store: Store) -> None:
         await asyncio.gather(*(store.audit.record("app", [entry(f"{n}a"), entry(f"{n}b")]) for n in range(RACERS)))
         rows = await store.audit.tail(1000, chain_name="app")
         assert len(rows) == 2 * RACERS
@@ -54,8 +53,8 @@ class RecordRules:
         assert count == len(rows)
         assert is_chained(rows, head)
 
-    async def test_the_audit_is_read_by_its_tail(self, store: Store, clock: ManualClock) -> None:
-        """The tail contains the newest entries, oldest first."""
+    async def test_the_audit_tail_is_the_newest_entries(self, store: Store, clock: ManualClock) -> None:
+        """The tail is the newest entries, oldest first."""
         for number, chain in enumerate(["x", "y", "x", "x"]):
             await store.audit.record(chain, [entry(str(number))])
             await clock.advance(1)
@@ -64,8 +63,8 @@ class RecordRules:
 
     # ---- ledger and settings ----
 
-    async def test_use_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
-        """The newest day is first. An unknown price is None, never 0. Each call counts once."""
+    async def test_usage_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
+        """The newest day is first. An unknown price is None, never 0. Recording a call again changes nothing."""
         lease = await opened(store)
 
         async def spend(identity: str, model: str, usd: float | None) -> None:
@@ -89,22 +88,21 @@ class RecordRules:
         assert [row.day for row in await store.ledger.usage(2)] == ["2026-01-06", "2026-01-05", "2026-01-05"]
 
     async def test_a_setting_keeps_its_last_value(self, store: Store) -> None:
-        """Settings are distinguished by scope and key."""
         assert await store.settings.get("telegram:main", "offset") is None
         await store.settings.put("telegram:main", "offset", "1")
         await store.settings.put("telegram:main", "offset", "2")
         await store.settings.put("telegram:other", "offset", "9")
         assert await store.settings.get("telegram:main", "offset") == "2"
 
-    async def test_a_setting_is_swapped_by_one_of_many(self, store: Store) -> None:
-        """The one that saw the newest value wins."""
+    async def test_one_of_concurrent_swaps_succeeds(self, store: Store) -> None:
+        """The swap that names the current value succeeds; the others fail."""
         for expected, value in ((None, "first"), ("first", "second")):
             swaps = (store.settings.swap("workspace", "main", expected, value) for _ in range(RACERS))
             assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
             assert await store.settings.get("workspace", "main") == value
 
     async def test_a_chat_that_moved_keeps_its_first_id(self, store: Store) -> None:
-        """This holds for any order of the moves, and after a restart."""
+        """The order of the moves does not matter. A restart keeps the first id."""
         processes = [MovedChats("fake", store.settings) for _ in range(RACERS)]
         for old, new in (("a", "b"), ("b", "c")):
             noted = await asyncio.gather(*(process.note(old, new) for process in processes))
@@ -124,8 +122,8 @@ class RecordRules:
         assert await store.settings.page("marks", "b") == [("c", "of c")]
         assert await store.settings.page("none") == []
 
-    async def test_a_setting_that_changed_is_not_dropped(self, store: Store) -> None:
-        """Only the value that was seen is deleted."""
+    async def test_a_changed_setting_is_not_deleted(self, store: Store) -> None:
+        """A delete names the value it expects."""
         await store.settings.put("marks", "a", "new")
         assert not await store.settings.drop("marks", "a", "old")
         assert await store.settings.get("marks", "a") == "new"

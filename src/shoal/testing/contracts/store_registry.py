@@ -1,4 +1,4 @@
-"""Rules of agents' rows: registry, bindings, choices, and active threads."""
+"""Contract tests for agents: registry, bindings, settings per channel, and active threads."""
 
 import asyncio
 
@@ -17,15 +17,15 @@ RACERS = 8
 
 
 def binding(clock: Clock, channel: str, agent: str, *, made: bool = False) -> Binding:
-    """A binding of the fake platform."""
+    """Return a binding of the fake platform."""
     return Binding("fake", channel, agent, "fake:ada", clock.now(), made)
 
 
 class RegistryRules:
-    """Rules of `AgentStore`."""
+    """Tests of `AgentStore`, mixed into `StoreContract`."""
 
-    async def test_an_agent_is_noted_once_and_changes(self, store: Store, clock: ManualClock) -> None:
-        """Its row contains when it was created and last changed."""
+    async def test_an_agent_has_one_row_that_follows_its_changes(self, store: Store, clock: ManualClock) -> None:
+        """The row has the times of its creation and its last change."""
         assert await store.registry.put("main", "a")
         first = clock.now()
         await clock.advance(10)
@@ -43,7 +43,7 @@ class RegistryRules:
         assert (row.digest, row.created_at, row.changed_at) == ("b", first, clock.now())
 
     async def test_a_retired_agent_loses_its_bindings(self, store: Store, clock: ManualClock) -> None:
-        """Its row stays, and it can return."""
+        """The agent's row remains, and the agent can be added again."""
         for name in ("main", "other"):
             await store.registry.put(name, "")
         other = binding(clock, "c", "other")
@@ -60,7 +60,7 @@ class RegistryRules:
         assert await store.registry.put("main", "")
 
     async def test_a_channel_has_one_binding(self, store: Store, clock: ManualClock) -> None:
-        """The last one wins."""
+        """A new binding replaces the old one."""
         await asyncio.gather(*(store.registry.bind(binding(clock, "a", f"agent{n}")) for n in range(RACERS)))
         last = msgspec.structs.replace(binding(clock, "a", "last"), listen="named")
         await store.registry.bind(last)
@@ -69,7 +69,7 @@ class RegistryRules:
         assert not await store.registry.unbind("fake", "a")
         assert await store.registry.bindings() == []
 
-    async def test_choices_of_a_place_are_kept_until_forgotten(self, store: Store) -> None:
+    async def test_choices_for_a_channel_are_stored_until_removed(self, store: Store) -> None:
         await store.settings.put("elsewhere", "fake", "x")
         await store.registry.choose("fake", "{}")
         await store.registry.choose("fake:a", '{"model":"m"}')
@@ -78,8 +78,8 @@ class RegistryRules:
         await store.registry.choose("fake", "")
         assert await store.registry.choices() == {"fake:a": '{"model":"m"}'}
 
-    async def test_threads_at_work_tell_what_they_do(self, store: Store, clock: ManualClock) -> None:
-        """Threads with an open turn are first, then those with waiting prompts."""
+    async def test_threads_at_work_are_listed_with_their_state(self, store: Store, clock: ManualClock) -> None:
+        """Threads with an open turn are first, followed by those with waiting prompts."""
         assert await store.registry.at_work() == []
         lease = await opened(store)
         step = Step(1, "model", clock.now(), 40)

@@ -1,4 +1,4 @@
-"""Rules of threads' names, lists and deletion."""
+"""Contract tests for naming, listing and deleting threads."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, closed,
 
 
 def digest_of(events: list[Event]) -> str:
-    """Return the digest that the audit log stores for these."""
+    """Return the digest of these events as the audit log stores it."""
     lines = [
         f"{event.thread}\t{event.seq}\t{event.turn}\t{event.type}\t{to_micros(event.at)}\t"
         f"{encode_data(event.data).decode()}\n"
@@ -25,7 +25,7 @@ def digest_of(events: list[Event]) -> str:
 
 
 async def conversation(store: Store, thread: ThreadId = THREAD, turn: str = "T1") -> None:
-    """An idle thread with an answer, a result and a step."""
+    """Create an idle thread with an answer, a tool result and a step."""
     lease = await opened(store, turn, thread)
     result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9)
     step = Step(1, "tool bash", prompt("x").at, 5)
@@ -35,10 +35,10 @@ async def conversation(store: Store, thread: ThreadId = THREAD, turn: str = "T1"
 
 
 class ThreadRules:
-    """Rules of `ThreadStore`, and of lists from `Journal`."""
+    """Tests of `ThreadStore` and of the journal's lists, mixed into `StoreContract`."""
 
     async def test_a_thread_is_renamed_pinned_and_archived(self, store: Store) -> None:
-        """Omitted fields stay unchanged."""
+        """Omitted fields keep their values."""
         await conversation(store)
         await store.threads.change(THREAD, title="Tea", pinned=True)
         await store.threads.change(THREAD, model="fake/big")
@@ -50,8 +50,7 @@ class ThreadRules:
         with pytest.raises(NotFound):
             await store.threads.change(OTHER, pinned=True)
 
-    async def test_archived_threads_are_listed_apart_by_agent_and_channel(self, store: Store) -> None:
-        """They are not in the list of all other threads."""
+    async def test_archived_threads_have_their_own_lists(self, store: Store) -> None:
         for thread in (THREAD, OTHER):
             await conversation(store, thread, thread[-3:])
         await store.threads.change(OTHER, archived=True, agent="main")
@@ -61,7 +60,7 @@ class ThreadRules:
         assert [info.thread for info in await journal.threads(channels=lobby)] == [THREAD]
         assert [info.thread for info in await journal.threads(channels=lobby, archived=True)] == [OTHER]
 
-    async def test_a_models_title_never_replaces_a_persons(self, store: Store) -> None:
+    async def test_a_models_title_never_replaces_a_persons_title(self, store: Store) -> None:
         """It does not replace another model's title either."""
         await conversation(store)
         assert await store.threads.is_untitled(THREAD)
@@ -73,8 +72,8 @@ class ThreadRules:
         assert info is not None
         assert info.title == "Mine"
 
-    async def test_a_deleted_thread_leaves_its_digest_and_nothing_else(self, store: Store) -> None:
-        """No table with content keeps rows of the deleted thread. Other threads keep their rows."""
+    async def test_a_deleted_thread_leaves_only_its_digest(self, store: Store) -> None:
+        """Other threads keep their rows."""
         await conversation(store)
         await conversation(store, OTHER, "T2")
         events = await store.journal.events(THREAD)
@@ -85,13 +84,15 @@ class ThreadRules:
         assert await store.artifacts.of_thread(THREAD) == []
         assert await store.journal.steps(THREAD) == []
         assert {event.thread for event in await store.search.said("treasure")} == {OTHER}
-        assert (await store.inbox.accept(prompt("m-T1"), 100)).status == "accepted", "its messages are forgotten"
+        assert (await store.inbox.accept(prompt("m-T1"), 100)).status == "accepted", (
+            "the thread's messages must be deleted"
+        )
         (entry,) = await store.audit.tail(10, chain_name=THREAD)
         assert (entry.entry.action, entry.entry.user) == ("thread:delete", "web:owner")
         assert deleted.digest in entry.entry.detail
 
-    async def test_a_thread_with_something_to_do_is_not_deleted(self, store: Store) -> None:
-        """It has an open turn or a waiting message."""
+    async def test_a_thread_with_pending_work_cannot_be_deleted(self, store: Store) -> None:
+        """The thread has an open turn or a waiting message."""
         lease = await opened(store)
         with pytest.raises(Conflict):
             await store.threads.check_rest(THREAD)
@@ -106,10 +107,10 @@ class ThreadRules:
         with pytest.raises(NotFound):
             await store.threads.delete(OTHER, "web:owner", "")
 
-    async def test_a_lease_from_before_a_deletion_is_none_of_the_new_thread(
+    async def test_a_lease_from_before_a_deletion_is_invalid_for_the_new_thread(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """The new thread may reuse the number."""
+        """The new thread may reuse the old lease's epoch."""
         await conversation(store)
         await store.inbox.accept(prompt("again"), 100)
         before = await leased(store)
@@ -126,8 +127,8 @@ class ThreadRules:
         assert await store.journal.held(before) is None
         assert await store.journal.held(after) is not None
 
-    async def test_the_last_word_of_a_search_may_be_unfinished(self, store: Store) -> None:
-        """The caller can request this."""
+    async def test_a_search_can_match_the_beginning_of_its_last_word(self, store: Store) -> None:
+        """With `prefix`, the last word matches words that begin with it."""
         await conversation(store)
         assert await store.search.said("no treas", prefix=True)
         assert not await store.search.said("no treas")

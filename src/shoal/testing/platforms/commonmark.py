@@ -1,4 +1,5 @@
-"""Show Markdown like a platform with a CommonMark parser of its own. Source: spec.commonmark.org, and `~~`."""
+"""Render Markdown as text, like a platform with a CommonMark parser. Sources: spec.commonmark.org, plus `~~` for
+strikethrough."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -7,23 +8,23 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 Run: TypeAlias = tuple[str, frozenset[str]]
-"""A part of what people see, with its styles: `strong`, `em`, `s`, `code`, and a link's address."""
+"""Visible text and its styles: `strong`, `em`, `s`, `code`, and the address of a link."""
 
 
 def shown_text(text: str, *, html: bool, break_: str) -> str:
-    """Return the text without markup. `break_` replaces a single line break; with `html`, tags are dropped."""
+    """Return the visible text. `break_` replaces single line breaks. With `html`, HTML tags are dropped."""
     return "".join(part for part, _ in shown_runs(text, html=html, break_=break_)).removesuffix("\n")
 
 
 def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
-    """Return the text without markup in parts with their styles."""
+    """Return the visible text in runs with the same styles."""
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])
     plain, out = frozenset[str](), list[Run]()
     numbers: list[
         int
-    ] = []  # of the next item of each open list: its first item counts alone (spec.commonmark.org, 5.3)
+    ] = []  # next number of each open list; only the first item's number counts (spec.commonmark.org, 5.3)
     for token in parser.parse(text):
         if token.type == "inline":
             out += [*_spans(token.children or (), break_), ("\n", plain)]

@@ -1,9 +1,4 @@
-"""FakeDiscord: Discord's API and gateway on loopback. It rejects what the real ones reject, and fails on request.
-
-Its people write with `says`, press buttons with `clicks`, give commands with `commands`, and see `said`. Each route of
-a channel has its own budget of posts and of edits, five in five seconds of the fake's clock, told in the headers; more
-are answered 429. Source: docs.discord.com, API v10.
-"""
+"""A fake of Discord's HTTP API and gateway, on loopback. Source: docs.discord.com, API v10."""
 
 import re
 from collections import deque
@@ -28,7 +23,14 @@ _LIMITED = re.compile(r"POST /channels/\d+/messages|(?:PATCH|DELETE) /channels/\
 
 
 class FakeDiscord(FakePlatform):
-    """One bot, its servers and their people."""
+    """A Discord with one bot. It rejects invalid calls with Discord's error codes.
+
+    Add servers with `add_server`. People write with `says`, click with `clicks` and run slash commands with
+    `commands`. `said` lists the bot's messages in a channel, and `calls` all its calls.
+
+    Each channel allows five posts and five edits in five seconds of `clock`. The answers' headers report the
+    remaining budget; `exceeded` counts the calls rejected with 429. `gateway` controls the WebSocket connections.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -45,18 +47,18 @@ class FakeDiscord(FakePlatform):
         self._windows: dict[str, deque[float]] = {}
 
     async def start(self) -> None:
-        """Serve the API and the gateway, after `stop` on the same ports."""
+        """Start the API and the gateway. After `stop`, they use the same ports again."""
         await super().start()
         self.world.address = self.server.address
         await self.gateway.start()
 
     async def stop(self) -> None:
-        """Stop serving. State is kept."""
+        """Stop the API and the gateway. The state remains."""
         await self.gateway.stop()
         await super().stop()
 
     def drop(self) -> None:
-        """Break every connection."""
+        """Break every open connection."""
         self.gateway.drop()
         super().drop()
 
@@ -67,22 +69,22 @@ class FakeDiscord(FakePlatform):
     # ---- people ----
 
     def add_server(self) -> tuple[str, str]:
-        """Add a server with one channel; return both ids."""
+        """Add a server with one channel, and return both ids."""
         guild = self.world.fresh()
         return guild, self.add_channel(guild)
 
     def add_channel(self, guild: str, *, name: str = "harbour", kind: int = 0) -> str:
-        """Add a channel; return its id."""
+        """Add a channel to a server and return its id. `kind` is Discord's channel type."""
         room = Room(self.world.fresh(), kind, guild, name=name)
         self.world.rooms[room.id] = room
         return room.id
 
     def direct(self, user: str = ADA) -> str:
-        """Return the id of the direct conversation with a person."""
+        """Return the id of the direct channel with a person."""
         return self.world.direct(user).id
 
     def open_thread(self, channel: str, message_id: str, name: str = "a thread") -> str:
-        """Open a thread at a message as a person; return its id, which is the message's."""
+        """Open a thread on a message as a person. Returns its id, which equals the message's id."""
         guild = self.world.rooms[channel].guild
         self.world.rooms[message_id] = Room(message_id, 11, guild, channel, name)
         return message_id
@@ -91,14 +93,14 @@ class FakeDiscord(FakePlatform):
         self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None,
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person; return the message's id. `more` are further fields of the gateway's event."""
+        """Write as a person and return the message's id. `more` adds fields to the gateway event."""
         self.world.names.setdefault(user, f"User{user[-3:]}")
         sent = Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file, more=more or {})
         await self.happens("MESSAGE_CREATE", self.world.event(self.world.keep(sent)))
         return sent.id
 
     def quietly(self, channel: str, text: str, *, user: str, file: tuple[str, bytes] | None = None) -> str:
-        """Write or send a file without telling the bot; return the message's id."""
+        """Write or send a file without an event for the bot, and return the message's id."""
         return self.world.keep(Sent(self.world.fresh(), channel, user, "", text, file=file)).id
 
     async def changes(self, message_id: str, text: str) -> None:
@@ -130,7 +132,7 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_REACTION_ADD", data)
 
     async def clicks(self, message_id: str, label: str, *, user: str = ADA) -> Heard:
-        """Press a button under a message as a person."""
+        """Click a button of a message as a person."""
         sent = self._sent(message_id)
         data: Given = {"component_type": 2, "custom_id": dict(sent.buttons)[label], "id": 2}
         return await self._interacts(3, sent.channel, user, data, {"message": self.world.message(sent)})
@@ -143,7 +145,7 @@ class FakeDiscord(FakePlatform):
         return await self._interacts(2, channel, user, data, {})
 
     async def types(self, channel: str, name: str, text: str, *, user: str = ADA) -> list[str]:
-        """Type a slash command as a person; return the suggested choices."""
+        """Type a slash command as a person, and return the suggested choices."""
         known = next(command for command in self.world.commands if command["name"] == name)
         options: list[Json] = [{"type": 3, "name": "text", "value": text, "focused": True}]
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
@@ -152,11 +154,11 @@ class FakeDiscord(FakePlatform):
         return heard.choices or []
 
     async def happens(self, name: str, data: Given) -> None:
-        """Deliver an event. Delivered again, it gets a new number, as in a resumed session."""
+        """Deliver an event to the bot. A repeated delivery has a new sequence number, as in a resumed session."""
         await self.happen(lambda: self.gateway.tell(name, data))
 
     def said(self, channel: str) -> list[Sent]:
-        """Return the bot's visible messages in a channel."""
+        """Return the bot's visible messages in a channel, oldest first."""
         return [
             message
             for message in self.world.messages
@@ -164,21 +166,21 @@ class FakeDiscord(FakePlatform):
         ]
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a finished message of the bot in the channel contains `part`."""
+        """Wait until a finished message of the bot in the channel contains `part`, and return it."""
         return await self.seen(lambda: self.said(channel), part, lambda message: message.text)
 
     async def hears(self, heard: Heard) -> str:
-        """Wait for the answer to a command or click."""
+        """Wait for the bot's answer to a command or click, and return its text."""
         return (await self.until(lambda: heard.message)).text
 
     # ---- for the gateway ----
 
     def welcomes(self, token: str) -> bool:
-        """Whether the token is valid."""
+        """Return whether the bot's token is valid."""
         return token == TOKEN and not self.token_refused
 
     def ready(self, session: str, url: str) -> Given:
-        """Return the data of READY."""
+        """Return the READY payload."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return {
             "v": 10, "user": self.world.user(BOT), "guilds": [{"id": guild, "unavailable": True} for guild in guilds],
@@ -186,14 +188,14 @@ class FakeDiscord(FakePlatform):
         }  # fmt: skip
 
     def servers(self) -> list[Given]:
-        """Return the data of each GUILD_CREATE."""
+        """Return the GUILD_CREATE payload of each server."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return [self.world.server(guild) for guild in guilds]
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the API, or serve a file."""
+        """Answer an API call, or serve a file."""
         path = unquote(called.path.partition("?")[0])
         if path.startswith("/attachments/"):
             found = self.world.files.get(path)
@@ -211,7 +213,7 @@ class FakeDiscord(FakePlatform):
             return await self.weathered(lambda: ok(content), polls=True)
         if not _LIMITED.fullmatch(f"{called.method} {path}"):
             return self._answer(called, path, given, files)
-        # A post or an edit: within its budget, unless trouble is due.
+        # Posts and edits are rate-limited and subject to faults.
         self._everywhere = bool(self.troubles) and self.troubles[0][0] == "refuse_all"
         route = f"{called.method} {path.split('/')[2]}"
 
@@ -225,7 +227,7 @@ class FakeDiscord(FakePlatform):
         return await self.weathered(make)
 
     def too_many(self, seconds: float) -> Answered:
-        """Build a 429, for the whole account if that is due."""
+        """Return a 429 answer. After the fault `refuse_all`, it applies to all of the account's calls."""
         content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": self._everywhere}
         headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
         scope = (("x-ratelimit-scope", "user"),)
@@ -249,7 +251,7 @@ class FakeDiscord(FakePlatform):
         return Answered(status, msgspec.json.encode(content) if content is not None else b"")
 
     def _budget(self, route: str) -> tuple[tuple[str, str], ...] | None:
-        """Build the headers with the rest of a route's rate limit; None if it was exhausted."""
+        """Take one call from a route's rate limit and return the headers, or return None if the limit is exhausted."""
         taken = self._windows.setdefault(route, deque())
         now = self.clock.monotonic()
         while taken and taken[0] <= now - WINDOW_SECONDS:
@@ -270,7 +272,7 @@ class FakeDiscord(FakePlatform):
         return max(0.0, self._windows[route][0] + WINDOW_SECONDS - self.clock.monotonic())
 
     async def tell(self) -> None:
-        """Notify waiters. The gateway reports the bot's own actions."""
+        """Report the bot's own actions to the gateway, and notify waiting tasks."""
         while self.world.coming:
             await self.gateway.tell(*self.world.coming.popleft())
         await super().tell()

@@ -1,5 +1,4 @@
-"""Discord's gateway for the fake: hello, identify, resume with missed events, heartbeats, and disconnects on
-request."""
+"""The gateway of the fake Discord: hello, identify, resume with missed events, heartbeats, and forced disconnects."""
 
 import asyncio
 import zlib
@@ -18,7 +17,7 @@ HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
 MESSAGE_CONTENT = 1 << 15
 _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
-"""The intent of an event in servers and in direct conversations, by the beginning of its name."""
+"""Intents that an event needs in servers and in direct channels, by the beginning of the event's name."""
 
 
 class Told(msgspec.Struct):
@@ -65,7 +64,7 @@ class FakeGateway(LoopbackSocket):
         self.deaf = False
 
     def forget(self) -> None:
-        """Make every session impossible to resume."""
+        """Make it impossible to resume any session."""
         self.sessions.clear()
 
     async def recall(self) -> None:
@@ -74,12 +73,12 @@ class FakeGateway(LoopbackSocket):
             await line.send(7)
 
     async def end(self, code: int) -> None:
-        """Close every connection with a code."""
+        """Close every connection with a close code."""
         for line in tuple(self._lines):
             await line.socket.close(code)
 
     async def tell(self, name: str, data: Given) -> None:
-        """Deliver an event to every session. Disconnected ones get it when they resume."""
+        """Deliver an event to every session. A disconnected session gets it on resume."""
         for session in tuple(self.sessions.values()):
             seen = _seen(name, data, session.intents)
             if seen is not None:
@@ -88,7 +87,7 @@ class FakeGateway(LoopbackSocket):
                     await session.line.send(0, seen, name, len(session.events))
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Say hello, and handle frames until the connection ends."""
+        """Send hello, and handle frames until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         path = connection.request.path if connection.request is not None else ""
@@ -160,7 +159,7 @@ class FakeGateway(LoopbackSocket):
 
 
 def _seen(name: str, data: Given, intents: int) -> Given | None:
-    """Return an event as a session with these intents gets it."""
+    """Return an event as a session with these intents receives it, or None if it does not."""
     kind = name.rpartition("_")[0]
     if kind in _NEEDS and not intents & _NEEDS[kind]["guild_id" not in data]:
         return None

@@ -1,9 +1,10 @@
-"""Show Discord's markup as people see it.
+"""Render Discord's markup as people see it.
+
+At each position the first matching rule wins. A backslash escapes only punctuation, and not in URLs or code. Code
+fences have exactly three backticks. Only for `_` does it matter whether letters surround it.
 
 Sources: docs.discord.com/developers/reference#message-formatting, Discord's guide to text formatting, and the npm
-packages discord-markdown-parser and simple-markdown, which match the observed parsing of its clients. At each position
-the first matching rule wins. A backslash escapes only punctuation, and neither in an address nor in code. Fences have
-exactly three backticks. Letters next to a mark matter only for `_`.
+packages discord-markdown-parser and simple-markdown, which match the observed behaviour of Discord's clients.
 """
 
 import re
@@ -38,7 +39,7 @@ _ADDRESS = re.compile(r"https?://")
 
 
 def shown_text(source: str) -> str:
-    """Return the text of a message as people see it."""
+    """Return a message's visible text."""
     out: list[str] = []
     at = 0
     while at < len(source):

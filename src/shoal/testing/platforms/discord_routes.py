@@ -1,4 +1,4 @@
-"""The routes of Discord's API in the fake, which reject what the real ones reject."""
+"""The HTTP routes of the fake Discord. They reject what Discord rejects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ from shoal.testing.platforms.wire import Given, Json, Part
 Asked: TypeAlias = tuple[Json, tuple[Part, ...], Mapping[str, str]]
 Handler: TypeAlias = Callable[["Routes", tuple[str, ...], Asked], Json]
 NOTHING: Json = None
-"""Answered without content (204)."""
+"""The result of a route that answers 204, without content."""
 
 
 class Routes:
-    """Answers calls from the state of a world."""
+    """Answers API calls from the state in `world`."""
 
     def __init__(self, world: DiscordWorld) -> None:
         self.world = world
 
     def answer(self, method: str, path: str, asked: Asked) -> tuple[bool, Json]:
-        """Return whether the route is known, and its answer; None for no content. Raises Refusal."""
+        """Return whether the route is known, and its result. Raises Refusal if Discord would reject the call."""
         for known, pattern, handler in TABLE:
             match = pattern.fullmatch(path) if known == method else None
             if match is not None:
@@ -52,7 +52,7 @@ class Routes:
         return [{"id": guild, "name": "Pier", "icon": None, "owner": False, "features": []} for guild in guilds]
 
     def register(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Register all slash commands at once."""
+        """Replace all slash commands."""
         if ids[0] != APPLICATION:
             raise Refusal(50001)
         self.world.commands = [
@@ -68,7 +68,7 @@ class Routes:
         return self.world.channel(self.world.room(ids[0]))
 
     def open_direct(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Return the direct conversation with a person."""
+        """Return the direct channel with a person."""
         return self.world.channel(self.world.direct(str(_object(asked).get("recipient_id"))))
 
     def typing(self, ids: tuple[str, ...], asked: Asked) -> Json:
@@ -89,7 +89,7 @@ class Routes:
         return self.world.channel(room)
 
     def open_thread(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Open a thread at a message, with the message's id."""
+        """Open a thread on a message. The thread's id equals the message's id."""
         parent, message_id = ids
         given = _object(asked)
         room = self.world.room(parent)
@@ -108,7 +108,7 @@ class Routes:
         return self.world.channel(thread)
 
     def open_in_forum(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Open a thread of a forum with its first message, which has the thread's id."""
+        """Open a forum thread with its first message. Both have the same id."""
         room, given = self.world.room(ids[0]), _object(asked)
         if room.type not in (15, 16):
             raise Refusal(50024)
@@ -124,7 +124,6 @@ class Routes:
         return self.world.channel(thread)
 
     def roles(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Return a server's roles."""
         return self.world.guild_roles(ids[0])
 
     def member(self, ids: tuple[str, ...], asked: Asked) -> Json:
@@ -135,7 +134,7 @@ class Routes:
     # ---- messages ----
 
     def post(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Post a message of the bot. An equal nonce returns the same message."""
+        """Post a message as the bot. A repeated nonce returns the first message."""
         given = _object(asked)
         room = self.world.room(ids[0])
         if room.type == 1 and room.user in self.world.shut:
@@ -176,7 +175,7 @@ class Routes:
         return self.world.message(self.world.find(ids[0], ids[1]))
 
     def page(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Return the newest messages of a channel, newest first, below or above an id."""
+        """Return a page of a channel's messages before or after an id, newest first."""
         self.world.room(ids[0])
         query = asked[2]
         limit = int(query.get("limit", 50))
@@ -192,7 +191,7 @@ class Routes:
     # ---- interactions ----
 
     def callback(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Acknowledge an interaction within three seconds."""
+        """Answer, defer or acknowledge an interaction, which the bot must do first."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.id != ids[0]:
@@ -213,7 +212,7 @@ class Routes:
         return NOTHING
 
     def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Write or edit the answer to an interaction."""
+        """Write or edit the first answer to an interaction."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":
@@ -227,7 +226,7 @@ class Routes:
         return self.world.message(heard.message)
 
     def follow_up(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Add an answer to an interaction."""
+        """Add another answer to an interaction."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":
@@ -237,7 +236,7 @@ class Routes:
         assert heard.message is not None
         return self.world.message(heard.message)
 
-    # ---- parts ----
+    # ---- state ----
 
     def _heard(self, token: str) -> Heard:
         if token not in self.world.heard:
@@ -310,4 +309,4 @@ TABLE = (
     _route("PATCH", "/webhooks/{webhook_id}/{webhook_token}/messages/@original", Routes.original),
     _route("POST", "/webhooks/{webhook_id}/{webhook_token}", Routes.follow_up),
 )
-"""Method, path and handler. Parameters have the names of Discord's API description."""
+"""Methods, paths and handlers. Path parameters have the names in Discord's API description."""

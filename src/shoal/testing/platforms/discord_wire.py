@@ -1,4 +1,4 @@
-"""Discord's calls and answers for the fake: errors in Discord's words, and validation."""
+"""Requests, errors and validation of the Discord API, for its fake."""
 
 import re
 from typing import Literal
@@ -50,7 +50,7 @@ _REASONS = {
 
 
 class Refusal(Refused):
-    """An error answer by its JSON error code. `field` is the subject of a 50035."""
+    """Raised to answer a call with a JSON error code of Discord. `field` names the invalid field of code 50035."""
 
     def __init__(self, code: int, field: str = "", message: str = "") -> None:
         status, reason = _REASONS[code]
@@ -61,7 +61,7 @@ class Refusal(Refused):
 
 
 class Sent(msgspec.Struct):
-    """A message in a channel as people see it. Only the person who gave a command sees a `hidden` one."""
+    """A message as people see it. `raw` is its source text; only the person who ran a command sees `hidden` answers."""
 
     id: str
     channel: str
@@ -81,7 +81,7 @@ class Sent(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """A channel: type 0 in a server, 1 direct, 11 a thread below `parent`."""
+    """A channel: type 0 in a server, 1 for a direct channel, 11 for a thread in the channel `parent`."""
 
     id: str
     type: int = 0
@@ -94,7 +94,7 @@ class Room(msgspec.Struct):
 
 
 class Heard(msgspec.Struct):
-    """An interaction with its answers so far."""
+    """A person's command, click or typing, and the bot's answer so far."""
 
     id: str
     token: str
@@ -106,12 +106,12 @@ class Heard(msgspec.Struct):
 
 
 def refused(field: str, message: str) -> Refusal:
-    """Build a 50035 about a field."""
+    """Return an error 50035 about a field."""
     return Refusal(50035, field, message)
 
 
 def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
-    """Parse the JSON of a call and its files."""
+    """Return the JSON body of a call, and its files."""
     if called.headers.get("content-type", "").startswith("multipart/"):
         fields = form_of(called.headers, called.body)
         payload: Json = msgspec.json.decode(fields["payload_json"].content) if "payload_json" in fields else {}
@@ -122,7 +122,7 @@ def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
 
 
 def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None:
-    """Reject a message that Discord would reject."""
+    """Raise Refusal for a message that Discord would reject."""
     content = given.get("content")
     if content is not None and not isinstance(content, str):
         raise refused("content", "Could not interpret as string.")
@@ -152,7 +152,7 @@ def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None
 
 
 def is_voice(given: Given) -> bool:
-    """Whether a message is sent as a voice message."""
+    """Return whether the bot sends a voice message."""
     flags = given.get("flags")
     return isinstance(flags, int) and bool(flags & 1 << 13)
 
@@ -165,7 +165,7 @@ def _chars(embed: Json) -> int:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """Return a message's buttons as labels and values. Raises Refusal for invalid ones."""
+    """Return the labels and values of a message's buttons. Raises Refusal for invalid buttons."""
     rows = given.get("components") or []
     if not isinstance(rows, list) or len(rows) > 5:
         raise refused("components", "Must be 5 or fewer in length.")
@@ -194,7 +194,7 @@ def _button(button: Json) -> tuple[str, str]:
 
 
 def checked_commands(given: Json) -> list[Given]:
-    """Validate slash commands. Raises Refusal for invalid ones."""
+    """Return the slash commands. Raises Refusal for invalid commands."""
     if not isinstance(given, list) or len(given) > COMMANDS_MAX:
         raise refused("commands", "Must be 100 or fewer in length.")
     commands: list[Given] = []
@@ -211,7 +211,7 @@ def checked_commands(given: Json) -> list[Given]:
 
 
 def checked_choices(data: Given) -> list[str]:
-    """Return the values of suggested choices. Raises Refusal."""
+    """Return the values of suggested choices. Raises Refusal for invalid choices."""
     choices = data.get("choices")
     if not isinstance(choices, list) or len(choices) > 25:
         raise refused("data.choices", "Must be 25 or fewer in length.")
@@ -231,7 +231,7 @@ def _options(command: Given) -> list[Given]:
 
 
 def user_json(user: str, name: str, *, bot: bool) -> Given:
-    """Render a person in Discord's format."""
+    """Return a user object in Discord's format."""
     return {
         "id": user, "username": name.lower(), "global_name": name, "discriminator": "0", "avatar": None, "bot": bot,
         "public_flags": 0, "flags": 0, "primary_guild": None,

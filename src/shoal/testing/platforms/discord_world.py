@@ -1,4 +1,4 @@
-"""The servers, channels, people and messages of the fake Discord, in its API's format."""
+"""The state of the fake Discord: servers, channels, people and messages, in the format of Discord's API."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ BOT = "900000000000000001"
 BOT_NAME = "Shoal"
 APPLICATION = "900000000000000002"
 OWN_ROLE, OTHER_ROLE = "800000000000000001", "800000000000000002"
-"""Roles of every server: the bot's own, and one of people."""
+"""Roles in every server: the bot's own role, and a role that people have."""
 ADA = "700000000000000001"
 NONCE_SECONDS = 300.0
-"""Lifetime of a nonce."""
+"""Lifetime of a nonce, in seconds."""
 MESSAGES_MAX_A_PAGE = 100
 
 
 class DiscordWorld:
-    """The whole state. `coming` contains events not delivered yet."""
+    """The state of the fake Discord. `coming` lists the events that the gateway has not delivered yet."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -33,7 +33,7 @@ class DiscordWorld:
         self.shut: set[str] = set()
         self.barred: dict[str, str] = {}
         self.replies_refused = 0
-        """Error code for replies to messages. Source: github.com/discord/discord-api-docs/pull/8424."""
+        """Error code for replies, or 0 to accept them. Source: github.com/discord/discord-api-docs/pull/8424."""
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
@@ -42,12 +42,12 @@ class DiscordWorld:
         self._count = 0
 
     def fresh(self) -> str:
-        """Return a new id. Ids sort by time."""
+        """Return a new id. Ids sort by creation time."""
         self._count += 1
         return str(((int(self.clock.now().timestamp() * 1000) - EPOCH_MS) << 22) + self._count)
 
     def room(self, room_id: str) -> Room:
-        """Return a channel visible to the bot. Raises Refusal."""
+        """Return a channel. Raises Refusal if the bot cannot see it."""
         if room_id not in self.rooms:
             raise Refusal(10003)
         if self.rooms[room_id].locked:
@@ -55,7 +55,7 @@ class DiscordWorld:
         return self.rooms[room_id]
 
     def find(self, room_id: str, message_id: str) -> Sent:
-        """Return a message. Raises Refusal."""
+        """Return a message. Raises Refusal if it does not exist or the bot cannot see its channel."""
         self.room(room_id)
         for message in self.messages:
             if message.id == message_id and message.channel == room_id and not message.hidden:
@@ -63,7 +63,8 @@ class DiscordWorld:
         raise Refusal(10008)
 
     def direct(self, user: str) -> Room:
-        """Return the bot's direct conversation with a person, created if needed. Raises Refusal."""
+        """Return the direct channel with a person, and create it if needed. Raises Refusal if they accept no
+        messages."""
         if user in self.shut:
             raise Refusal(50007)
         known = next((room for room in self.rooms.values() if room.type == 1 and room.user == user), None)
@@ -86,7 +87,7 @@ class DiscordWorld:
         sent.text = shown_text(sent.raw)
 
     def repeated(self, nonce: str, user: str) -> Sent | None:
-        """Return the message recently created with this nonce."""
+        """Return a person's message that was created with this nonce within NONCE_SECONDS, or None."""
         since = self.clock.now().timestamp() - NONCE_SECONDS
         matches = (
             message
@@ -95,13 +96,13 @@ class DiscordWorld:
         )
         return next(matches, None)
 
-    # ---- descriptions ----
+    # ---- API objects ----
 
     def user(self, user: str) -> Given:
         return user_json(user, self.names.get(user, f"User{user[-3:]}"), bot=user in self.bots)
 
     def member(self, user: str) -> Given:
-        """Render a member of a server, as next to a message: without the user."""
+        """Return a server member without the user object, as in message events."""
         return {
             "roles": list[Json](self.roles.get(user, ())), "nick": None, "joined_at": "2025-01-01T00:00:00+00:00",
             "deaf": False, "mute": False, "flags": 0, "premium_since": None, "pending": False, "avatar": None,
@@ -109,7 +110,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def message(self, sent: Sent, *, whole: bool = True) -> Given:
-        """Render a message, with the one it answers unless `whole` is false."""
+        """Return a message object. Unless `whole` is False, it contains the message that it replies to."""
         edited: Json = self.time(sent.at + sent.edits) if sent.edits else None
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,
@@ -127,7 +128,7 @@ class DiscordWorld:
         return described | dict(sent.more)
 
     def event(self, sent: Sent) -> Given:
-        """Render a message in the gateway's format."""
+        """Return a message in the format of gateway events."""
         described = self.message(sent)
         room = self.rooms[sent.channel]
         if room.guild:
@@ -137,7 +138,7 @@ class DiscordWorld:
         return described
 
     def channel(self, room: Room) -> Given:
-        """Render a channel."""
+        """Return a channel object."""
         described: Given = {
             "id": room.id, "type": room.type, "last_message_id": room.last or None, "flags": 0,
         }  # fmt: skip
@@ -156,7 +157,7 @@ class DiscordWorld:
                             "rate_limit_per_user": 0}  # fmt: skip
 
     def server(self, guild: str) -> Given:
-        """Render a server in the format of GUILD_CREATE."""
+        """Return a server in the format of GUILD_CREATE."""
         rooms = [room for room in self.rooms.values() if room.guild == guild]
         bot: Json = {**self.member(BOT), "user": self.user(BOT)}
         return {
@@ -171,7 +172,8 @@ class DiscordWorld:
         }  # fmt: skip
 
     def guild_roles(self, guild: str) -> list[Json]:
-        """Return a server's roles: @everyone, one that people have, and the one that Discord creates for a bot.
+        """Return a server's roles: @everyone, a role that people have, and the role that Discord creates for the
+        bot.
 
         Source: docs.discord.com/developers/topics/permissions, role tags.
         """
@@ -196,7 +198,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def time(self, at: float) -> str:
-        """Render a time in Discord's format."""
+        """Return a Unix time in Discord's format."""
         return datetime.fromtimestamp(at, UTC).isoformat()
 
     def _mentions(self, sent: Sent) -> list[Json]:

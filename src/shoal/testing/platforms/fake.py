@@ -1,23 +1,23 @@
-"""The base of every fake platform: a server on loopback, people who wait and read, and injected faults.
+"""Base class of the platform fakes: a loopback server, people who write and read, and injected faults.
 
     fault of a call           `troubles` affect posts and edits, `poll_troubles` affect polling; one call each
     ------------------------  ------------------------------------------------------------------------------------
-    refuse                    answered with 429 and a wait in seconds
+    refuse                    answer 429 with a retry delay in seconds
     refuse_all                the same, for all calls of the account
-    fail                      answered with `failed`, by default a 502, without any effect
-    cut                       the connection breaks without any effect
-    lose                      the call succeeds, and the connection breaks before the answer
-    delay                     the call succeeds, and the answer waits for `let_go`
+    fail                      answer with `failed`, by default a 502; the call has no effect
+    cut                       break the connection; the call has no effect
+    lose                      the call succeeds, but the connection breaks before the answer
+    delay                     the call succeeds, but the answer waits for `let_go`
 
     fault of events
     ------------------------  ------------------------------------------------------------------------------------
     event_copies              number of deliveries of each event
-    hold, release             stop deliveries; then deliver all, in order or backwards
+    hold, release             stop deliveries, then deliver all events in order or backwards
     redeliver                 deliver the last event again
     slow_files                block file downloads until `let_go`
-    barred                    places that accept no posts, each with the platform's reason
+    barred                    chats and threads that refuse posts, with the platform's reason
 
-`stop` and `start` make an outage, during which people still write. `drop` breaks every connection once.
+`stop` and `start` make an outage, during which people can still write. `drop` breaks every connection once.
 """
 
 import asyncio
@@ -37,19 +37,22 @@ CALL_SECONDS_MAX = 30.0
 _FILE = re.compile(
     r"/(file/bot|files/|attachments/|service/v3/attachments/|v1/media/|_matrix/client/v1/media/download/)"
 )
-"""Path of served files."""
+"""Path prefixes of file downloads."""
 
 Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
-"""A fault of a post, and the seconds of a rejection."""
+"""The kind of a fault, and the retry delay in seconds for `refuse` and `refuse_all`."""
 Delivery: TypeAlias = Callable[[], Awaitable[T]]
-"""Delivers one event to the bot. May be called again."""
+"""Delivers one event to the bot. The fake may call it several times."""
 Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
-"""Handles the headers and body of a call to the bot: an adapter's `receive`, or a caller of it over HTTP."""
+"""Handles the headers and body of a webhook call to the bot, such as an adapter's `receive` method."""
 
 
 class FakePlatform:
-    """Shared by all fakes. A fake answers calls in `respond`, and lets events `happen`. Events that are calls go to
-    `deliver`."""
+    """Base class of the platform fakes.
+
+    A subclass answers the bot's calls in `respond` and reports each event with `happen`. On platforms with webhooks,
+    it sends events to `deliver`.
+    """
 
     def __init__(self) -> None:
         self.server = LoopbackServer(self._served)
@@ -68,23 +71,23 @@ class FakePlatform:
         self._changed = asyncio.Condition()
 
     async def start(self) -> None:
-        """Listen, after `stop` on the same port."""
+        """Start the server. After `stop`, it uses the same port again."""
         await self.server.start()
 
     async def stop(self) -> None:
-        """Stop serving. State is kept."""
+        """Stop the server. The platform's state remains."""
         await self.server.stop()
 
     def drop(self) -> None:
-        """Break every connection."""
+        """Break every open connection."""
         self.server.drop()
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call. Raises Refused."""
+        """Answer a call of the bot. Raises Refused to reject it."""
         raise NotImplementedError
 
     def too_many(self, seconds: float) -> Answered:
-        """Build a 429 in the platform's words."""
+        """Return a 429 answer in the platform's format."""
         return ok({}, 429, (("retry-after", f"{seconds:g}"),))
 
     async def _served(self, called: Called) -> Answered:
@@ -100,7 +103,7 @@ class FakePlatform:
         return answer
 
     def call(self, url: str) -> None:
-        """Deliver events that are calls to this address."""
+        """Send webhook calls to this URL."""
         import httpx2
 
         async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
@@ -113,29 +116,29 @@ class FakePlatform:
     # ---- what people see ----
 
     async def until(self, found: Callable[[], T | None]) -> T:
-        """Wait until a condition is true, and return its value."""
+        """Wait until `found` returns a true value, and return that. It is called after each change."""
         async with self._changed:
             seen = await self._changed.wait_for(found)
         assert seen is not None
         return seen
 
     async def tell(self) -> None:
-        """Notify waiters of a change."""
+        """Notify waiting tasks of a change."""
         async with self._changed:
             self._changed.notify_all()
 
     async def seen(self, said: Callable[[], Iterable[T]], part: str, text_of: Callable[[T], str]) -> T:
-        """Wait until a finished message contains `part`."""
+        """Wait until a message contains `part`, and return it. Previews that are still being written do not count."""
         return await self.until(
             lambda: next(
                 (post for post in said() if part in text_of(post) and not text_of(post).endswith(WRITING)), None
             )
         )
 
-    # ---- the weather ----
+    # ---- faults ----
 
     async def weathered(self, make: Callable[[], Answered], *, polls: bool = False) -> Answered:
-        """Execute a call, unless a fault is due."""
+        """Execute a call with the next fault in `troubles` or, for `polls`, in `poll_troubles`."""
         troubles = self.poll_troubles if polls else self.troubles
         kind, seconds = troubles.popleft() if troubles else ("", 0.0)
         match kind:
@@ -154,12 +157,13 @@ class FakePlatform:
         return BREAK if kind == "lose" else answer
 
     async def let_go(self) -> None:
-        """Release delayed answers and files."""
+        """Release delayed answers and downloads."""
         self._delayed = self.slow_files = False
         await self.tell()
 
     async def happen(self, deliver: Delivery[T]) -> T | None:
-        """Deliver an event, subject to faults; return the bot's answer, or None if it is held back."""
+        """Deliver an event to the bot with the current faults. Returns the bot's answer, or None if the event is
+        held."""
         self._last = deliver
         answer = None
         for _ in range(self.event_copies):
@@ -171,17 +175,17 @@ class FakePlatform:
         return answer
 
     async def redeliver(self) -> None:
-        """Deliver the last event again, as after a lost confirmation."""
-        assert self._last is not None, "nothing happened yet"
+        """Deliver the last event again, as if the bot's confirmation were lost."""
+        assert self._last is not None, "no event was delivered yet"
         await self._last()
         await self.tell()
 
     def hold(self) -> None:
-        """Keep events back until `release`."""
+        """Hold all events until `release`."""
         self._held = []
 
     async def release(self, *, backwards: bool = False) -> None:
-        """Deliver held events, optionally newest first."""
+        """Deliver the held events, newest first if `backwards` is set."""
         held, self._held = self._held or [], None
         for deliver in held[::-1] if backwards else held:
             await deliver()

@@ -1,7 +1,5 @@
-"""FakeGoogleChat: Google's services for a Chat app, on loopback. They reject what the real ones reject.
+"""A fake of Google's services for a Chat app, on loopback.
 
-Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by HTTP, signed as Google
-signs them, or wait at a Pub/Sub subscription when `pulls` is set; what happens to messages later goes by Pub/Sub.
 Sources: developers.google.com/workspace/chat, and the Chat API's discovery document.
 """
 
@@ -43,7 +41,12 @@ _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 
 
 class FakeGoogleChat(FakePlatform):
-    """One app, its spaces and their people."""
+    """A Google Chat with one app. It rejects invalid calls with Google's status codes.
+
+    Add spaces with `add`. People write with `says` and click with `clicks`; `messages` lists all messages, oldest
+    first. Events are signed HTTP calls to `deliver`. If `pulls` is set, they wait in a Pub/Sub subscription instead.
+    Edits, deletions and reactions always arrive through Pub/Sub.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -64,7 +67,7 @@ class FakeGoogleChat(FakePlatform):
         self._count = 0
 
     def settings(self) -> dict[str, str]:
-        """Return the account's keys, with all addresses here. The key file is `key_file`."""
+        """Return the account settings with which an adapter connects to this fake. Write `key_file` to its key file."""
         address = self.server.address
         return {
             "audience": PROJECT, "api_base": address, "certs_url": f"{address}/certs",
@@ -73,7 +76,7 @@ class FakeGoogleChat(FakePlatform):
         }  # fmt: skip
 
     def key_file(self) -> bytes:
-        """Return the service account's key in Google's format."""
+        """Return the service account's key as Google's JSON file."""
         return msgspec.json.encode(
             {
                 "type": "service_account", "client_email": APP_ACCOUNT, "private_key_id": self.app_signer.kid,
@@ -84,17 +87,17 @@ class FakeGoogleChat(FakePlatform):
     # ---- people ----
 
     def add(self, space: str, kind: Literal["DIRECT_MESSAGE", "SPACE"]) -> None:
-        """Add a space by its id."""
+        """Add a space."""
         self.spaces[space] = kind
 
     def person(self, user: str) -> Given:
-        """Render a user in Google's format."""
+        """Return a user resource in Google's format."""
         if user in ("app", "otherbot"):
             return {"name": f"users/{user}", "displayName": user.title(), "type": "BOT"}
         return {"name": f"users/{user}", "displayName": f"Person {user}", "type": "HUMAN", "email": f"{user}@x.org"}
 
     def space(self, space: str) -> Given:
-        """Render a space in Google's format."""
+        """Return a space resource in Google's format."""
         kind = self.spaces[space]
         old = "DM" if kind == "DIRECT_MESSAGE" else "ROOM"
         return {"name": f"spaces/{space}", "type": old, "spaceType": kind, "spaceThreadingState": "THREADED_MESSAGES"}
@@ -103,7 +106,8 @@ class FakeGoogleChat(FakePlatform):
         self, space: str, text: str, *, user: str = "1001", thread: str = "", named: bool = True, quotes: str = "",
         attachment: tuple[Given, ...] = (), passes_on: bool = False, more: "Given | None" = None,
     ) -> str:  # fmt: skip
-        """Write as a person, in a space with a mention of the app by default; return the message's name."""
+        """Write as a person and return the message's name. In a space, the message mentions the app unless `named`
+        is False."""
         is_direct = self.spaces[space] == "DIRECT_MESSAGE"
         shown = text if is_direct or not named else f"@Shoal {text}"
         message = self._keep(space, thread, user, shown, attachment=attachment)
@@ -127,14 +131,14 @@ class FakeGoogleChat(FakePlatform):
         return await self.says(space, "", user=user, named=named, attachment=(file,))
 
     def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
-        """Write without telling the app; return the message's name."""
+        """Write without an event for the app, and return the message's name."""
         return self._keep(space, "", user, text).name
 
     async def adds(self, space: str, *, user: str = "1001") -> None:
         await self._happens("ADDED_TO_SPACE", space, user)
 
     async def changes(self, name: str, text: str, *, named: bool = False) -> None:
-        """Edit a message as its author, and mention the app if `named`.
+        """Edit a message as its author, and mention the app if `named` is set.
 
         Source: the Chat API's discovery document, Annotation and UserMentionMetadata.
         """
@@ -160,27 +164,27 @@ class FakeGoogleChat(FakePlatform):
         await self.publishes("reaction.v1.created", {"reaction": reaction})
 
     async def clicks(self, name: str, label: str, *, user: str = "1001") -> None:
-        """Press a button under a message as a person."""
+        """Click a button of a message as a person."""
         message = self.message(name)
         parameters: Json = [{"key": "shoal", "value": dict(message.buttons)[label]}]
         action: Given = {"actionMethodName": "shoal", "parameters": parameters}
         await self._happens("CARD_CLICKED", message.space, user, message=self.about(message), action=action)
 
     async def chooses(self, space: str, number: int, *, user: str = "1001") -> None:
-        """Choose a command of the app from its menu."""
+        """Choose one of the app's commands from its menu."""
         chosen: Given = {"appCommandId": number, "appCommandType": "QUICK_COMMAND"}
         await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
 
     def message(self, name: str) -> ChatMessage:
-        """Return a message by its name."""
+        """Return a message by its resource name."""
         return next(message for message in self.messages if message.name == name)
 
     def said(self, space: str) -> list[ChatMessage]:
-        """Return the app's messages in a space."""
+        """Return the app's messages in a space, oldest first."""
         return [message for message in self.messages if message.space == space and message.sender == "app"]
 
     async def sees(self, space: str, part: str) -> ChatMessage:
-        """Wait until a finished message of the app contains `part`."""
+        """Wait until a finished message of the app contains `part`, and return it."""
         return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
@@ -202,7 +206,7 @@ class FakeGoogleChat(FakePlatform):
             await self._call(event)
 
     async def publishes(self, kind: str, content: Given) -> None:
-        """Publish a change of a message through Google Workspace. Pub/Sub pushes or holds it."""
+        """Report a change of a message through Pub/Sub, which pushes it or holds it for the next pull."""
         await self._publish({"data": _encoded(content), "attributes": {"ce-type": f"google.workspace.chat.{kind}"}})
 
     async def _publish(self, content: Given) -> None:
@@ -220,13 +224,13 @@ class FakeGoogleChat(FakePlatform):
 
     async def _call(self, content: Given, *, push: bool = False) -> None:
         async def deliver() -> None:
-            assert self.deliver is not None, "nobody takes events"
+            assert self.deliver is not None, "set FakeGoogleChat.deliver or call FakeGoogleChat.call first"
             await self.deliver(self.signed(push=push), msgspec.json.encode(content))
 
         await self.happen(deliver)
 
     def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Build the headers of an event, or of a push."""
+        """Return the signed headers of an event, or of a Pub/Sub push. `claims` replace claims of the token."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": CHAT_ACCOUNT, "aud": PROJECT, "iat": now, "exp": now + 3600}
         if push:
@@ -239,7 +243,7 @@ class FakeGoogleChat(FakePlatform):
         key = by or (self.oidc_signer if push else self.certificate_signer)
         return {"authorization": f"Bearer {key.token({**given, **claims})}", "content-type": "application/json"}
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
         """Answer a call to any of the services."""
@@ -362,7 +366,7 @@ class FakeGoogleChat(FakePlatform):
         return made
 
     def about(self, message: ChatMessage) -> Given:
-        """Render a message in Google's format."""
+        """Return a message resource in Google's format."""
         data: Given = {
             "name": message.name, "sender": self.person(message.sender), "createTime": message.created_at,
             "text": message.text, "space": {"name": f"spaces/{message.space}"},

@@ -1,4 +1,4 @@
-"""Validation of Google Chat's API, and the visible text of its messages."""
+"""Validation of Google Chat API calls, and the visible text of messages."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Given: TypeAlias = "dict[str, Json]"
 
 
 def refused(status: int, code: str) -> Refused:
-    """Raised if Google rejects a call."""
+    """Return the exception that rejects a call with this status."""
     return Refused(ok({"error": {"code": status, "message": code, "status": code}}, status))
 
 
@@ -82,7 +82,7 @@ class _Message(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Parts(NamedTuple):
-    """The content of a message to post."""
+    """The content of a message to post: its text, thread, private viewer and quoted message."""
 
     text: str
     thread: str
@@ -98,7 +98,10 @@ def _read(given: Given) -> _Message:
 
 
 def check_message(given: Given, times: Mapping[str, str]) -> Parts:
-    """Parse a message; `times` are those of messages that it may quote. Raises Refused."""
+    """Parse a message. Raises Refused if it is invalid.
+
+    `times` maps the names of the messages that it may quote to their last update times.
+    """
     message = _read(given)
     too_long = len(message.text) > TEXT_CHARS_MAX or len(msgspec.json.encode(given)) > MESSAGE_BYTES_MAX
     quoted = message.quoted_message_metadata
@@ -121,7 +124,7 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
 
 
 def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience: str, now: datetime) -> str:
-    """Return the scopes that a service account requests. Raises Refused unless it authenticates."""
+    """Return the scopes that a service account requests. Raises Refused if its assertion is invalid."""
     import jwt
 
     try:
@@ -151,12 +154,12 @@ def shown_text(text: str) -> str:
 
 
 def shown_runs(text: str) -> list[commonmark.Run]:
-    """Return the text in parts with their styles."""
+    """Return the visible text in runs with the same styles."""
     return commonmark.shown_runs(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
 
 
 class ChatMessage(msgspec.Struct):
-    """A message in its current state. `text` is as written, `shown` as people see it."""
+    """A message in its current state. `text` is the source, `shown` the visible text."""
 
     name: str
     space: str
@@ -175,12 +178,11 @@ class ChatMessage(msgspec.Struct):
 
     @property
     def shown(self) -> str:
-        """The visible text."""
         return shown_text(self.text) if self.syntax == "MARKUP_SYNTAX_MARKDOWN" else self.text
 
 
 def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple[Sequence[ChatMessage], str]:
-    """Return the requested messages of a space, a few at a time, and the token of the next page."""
+    """Return a page of messages, at most three, and the token of the next page."""
     wanted = params.get("filter", "")
     thread = re.search(r"thread\.name = (\S+)", wanted)
     after = re.search(r'create_time > "([^"]+)"', wanted)

@@ -1,8 +1,4 @@
-"""FakeMatrix: a homeserver's client-server API on loopback. It rejects what a real one rejects, and fails on request.
-
-Its people write with `says`, put emojis with `reacts`, invite with `invites`, and see `said`. Encryption is no part of
-it: rooms may be encrypted, and what is written there then cannot be read. Source: spec.matrix.org, v1.15.
-"""
+"""A fake Matrix homeserver, on loopback. Source: spec.matrix.org, v1.15."""
 
 import asyncio
 import mimetypes
@@ -25,7 +21,12 @@ _DOWNLOAD = f"{_CLIENT}/v1/media/download/{SERVER}/"
 
 
 class FakeMatrix(FakePlatform):
-    """One bot, its rooms and their people."""
+    """A homeserver with one bot. It rejects invalid calls with Matrix's error codes.
+
+    Add rooms with `add_room`. People write with `says`, react with `reacts` and invite the bot with `invites`.
+    `said` lists the bot's messages in a room. The fake does not implement encryption: the bot cannot read messages
+    in encrypted rooms.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class FakeMatrix(FakePlatform):
     # ---- people ----
 
     def add_room(self, *people: str, name: str = "", encrypted: bool = False) -> str:
-        """Add a room with the bot and these people (default: only ada); return its id."""
+        """Add a room with the bot and these people, by default ada, and return its id."""
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
     async def invites_to(self, room: str, *, user: str = ADA) -> None:
@@ -55,7 +56,7 @@ class FakeMatrix(FakePlatform):
         await self.tell()
 
     async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
-        """Create a room as a person and invite the bot; return its id."""
+        """Create a room as a person, invite the bot, and return the room's id."""
         room = self.world.add_room(user, name=name)
         self.world.move(room, BOT, "invite", user, direct=direct)
         await self.tell()
@@ -65,7 +66,7 @@ class FakeMatrix(FakePlatform):
         self, room: str, text: str, *, user: str = ADA, thread: str = "", reply_to: str = "", kind: str = "m.text",
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person; return the event's id. The bot's id in the text mentions it."""
+        """Write as a person and return the event's id. The message mentions the bot if it contains the bot's id."""
         mentioned: Given = {"user_ids": [BOT]} if BOT in text else {}
         content: Given = {"msgtype": kind, "body": text, "m.mentions": mentioned}
         relation: Given = {"m.in_reply_to": {"event_id": reply_to}} if reply_to else {}
@@ -79,14 +80,14 @@ class FakeMatrix(FakePlatform):
         return await self.happens(room, user, "m.room.message", content | (more or {}))
 
     async def sends_file(self, room: str, name: str, content: bytes, *, user: str = ADA, thread: str = "") -> str:
-        """Send a file without text as a person; return the event's id."""
+        """Send a file without text as a person, and return the event's id."""
         uploaded = self._routes.upload(name, content)
         info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
 
     async def sends_key(self) -> None:
-        """Send the bot a key from a device, without saying which event it opens.
+        """Send the bot an encryption key from a device. Matrix does not say which events it decrypts.
 
         Source: spec.matrix.org, client-server API, send-to-device messaging and m.room_key.
         """
@@ -97,7 +98,7 @@ class FakeMatrix(FakePlatform):
         await self.tell()
 
     async def upgrades(self, room: str, *, public: bool = True) -> str:
-        """Upgrade a room as Ada. If it is `public`, anyone may join the new one. Returns its id.
+        """Upgrade a room as ada and return the new room's id. If `public` is set, anyone may join the new room.
 
         Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
         """
@@ -112,7 +113,7 @@ class FakeMatrix(FakePlatform):
         return new.id
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
-        """Edit one's own message."""
+        """Edit a person's own message."""
         named: Given = {"user_ids": [BOT]} if text.startswith(BOT) else {}
         new: Given = {"msgtype": "m.text", "body": text, "m.mentions": named}
         relation: Given = {"rel_type": "m.replace", "event_id": event_id}
@@ -120,7 +121,7 @@ class FakeMatrix(FakePlatform):
         await self.happens(room, user, "m.room.message", content)
 
     async def deletes(self, room: str, event_id: str, *, user: str = ADA) -> None:
-        """Delete one's own message."""
+        """Delete a person's own message."""
         self.world.event(self.world.rooms[room], event_id).content = {}
         await self.happens(room, user, "m.room.redaction", {"redacts": event_id}, redacts=event_id)
 
@@ -130,7 +131,7 @@ class FakeMatrix(FakePlatform):
         await self.happens(room, user, "m.reaction", {"m.relates_to": relation})
 
     async def happens(self, room: str, user: str, kind: str, content: Given, *, redacts: str = "") -> str:
-        """Add an event to a room; return its id."""
+        """Add an event to a room and return its id."""
         event = self.world.written(self.world.rooms[room], user, kind, content, redacts=redacts)
 
         async def deliver() -> None:
@@ -142,12 +143,15 @@ class FakeMatrix(FakePlatform):
     # ---- what people see ----
 
     def said(self, room: str, *, thread: str | None = None) -> list[Written]:
-        """Return the bot's messages in a room. `thread` "" is outside threads, None is everywhere."""
+        """Return the bot's messages in a room, oldest first.
+
+        `thread` selects a thread, "" the messages outside threads, and None all messages.
+        """
         messages = [self._written(self.world.rooms[room], event) for event in self.world.rooms[room].events]
         return [message for message in messages if message is not None and thread in (None, message.thread)]
 
     async def sees(self, room: str, part: str) -> Written:
-        """Wait until a finished message of the bot in the room contains `part`."""
+        """Wait until a finished message of the bot in the room contains `part`, and return it."""
         return await self.seen(lambda: self.said(room), part, lambda message: message.text)
 
     def _written(self, room: Room, event: Happened) -> Written | None:
@@ -172,10 +176,10 @@ class FakeMatrix(FakePlatform):
             edits=edits,
         )
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the client-server or media API."""
+        """Answer a call of the client-server API or the media API."""
         path = unquote(called.path.partition("?")[0])
         if path == f"{_CLIENT}/v3/login":
             login: Given = msgspec.json.decode(called.body)

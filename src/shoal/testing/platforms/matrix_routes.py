@@ -1,4 +1,4 @@
-"""The paths of the client-server API in the fake homeserver."""
+"""The HTTP routes of the fake homeserver's client-server API."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Handler: TypeAlias = Callable[[tuple[str, ...], Given, Query], Given]
 
 
 class Routes:
-    """Answers the bot's calls from the state of the world."""
+    """Answers API calls from the state in `world`."""
 
     def __init__(self, world: MatrixWorld) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Routes:
         )
 
     def answer(self, method: str, path: str, given: Given, query: Query) -> Given:
-        """Answer a call. Raises Refusal."""
+        """Return the result of a call. Raises Refusal to reject it."""
         for pattern, handler in self._table:
             match = pattern.fullmatch(f"{method} {path}")
             if match is not None:
@@ -74,9 +74,9 @@ class Routes:
             if self._world.thread_root(root):
                 raise Refusal("M_INVALID_PARAM", "Cannot start threads from an event with a relation")
         if relation.get("rel_type") == "m.replace":
-            # A homeserver stores such an edit, and clients ignore it; here it is delivered at once.
+            # Homeservers store such an edit and clients ignore it. The fake rejects it, to reveal the mistake.
             edited = self._world.event(room, text_in(relation, "event_id"))
-            reason = "This changes nothing: it needs m.new_content and a message of your own"
+            reason = "The edit needs m.new_content and one of your own messages"
             if edited.sender != BOT or not part_of(given, "m.new_content"):
                 raise Refusal("M_INVALID_PARAM", reason)
         event = self._world.happen(room, BOT, parts[1], given)
@@ -157,7 +157,7 @@ class Routes:
         invited = given.get("invite")
         for user in invited if isinstance(invited, list) else ():
             self._world.move(room, str(user), "invite", BOT)
-            if user == ADA:  # she accepts at once
+            if user == ADA:  # ada accepts immediately
                 self._world.move(room, ADA, "join", ADA)
         return {"room_id": room.id}
 
@@ -171,13 +171,13 @@ class Routes:
         return {}
 
     def _keys(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
-        """Nobody here has keys. The bot's own keys are accepted."""
+        """Accept the bot's keys. No other device has any."""
         if parts[0] == "upload":
             return {"one_time_key_counts": {"signed_curve25519": 50}}
         return {"device_keys" if parts[0] == "query" else "one_time_keys": {}, "failures": {}}
 
     def upload(self, name: str, content: bytes) -> Given:
-        """Store a file; return its address."""
+        """Store a file and return its content URI."""
         media = self._world.fresh("m")
         self._world.files[media] = (name, content)
         return {"content_uri": f"mxc://{SERVER}/{media}"}

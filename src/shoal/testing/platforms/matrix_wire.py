@@ -1,4 +1,4 @@
-"""Calls and answers of the fake homeserver: errors in Matrix's words, and validation."""
+"""Requests, errors and validation of the Matrix client-server API, for its fake."""
 
 from html.parser import HTMLParser
 
@@ -13,7 +13,7 @@ del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr 
 caption pre span img details summary
 """
 TAGS = frozenset(_TAGS.split())
-"""HTML that clients must show, by the specification."""
+"""HTML elements that clients must render, by the specification."""
 _BLOCKS = frozenset(["p", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr"])
 _STATUS = {
     "M_FORBIDDEN": 403, "M_NOT_FOUND": 404, "M_UNRECOGNIZED": 404, "M_TOO_LARGE": 413, "M_BAD_JSON": 400,
@@ -22,7 +22,7 @@ _STATUS = {
 
 
 class Refusal(Refused):
-    """An error answer."""
+    """Raised to answer a call with a Matrix error code."""
 
     def __init__(self, code: str, reason: str, retry_after_ms: int | None = None) -> None:
         content: Given = {"errcode": code, "error": reason}
@@ -34,7 +34,7 @@ class Refusal(Refused):
 
 
 class Happened(msgspec.Struct):
-    """An event of a room, at its position in the stream of all events."""
+    """An event of a room, with its position in the stream of all events."""
 
     position: int
     event_id: str
@@ -47,7 +47,7 @@ class Happened(msgspec.Struct):
     redacts: str = ""
 
     def told(self) -> Given:
-        """Render it in the API's format."""
+        """Return the event in the API's format."""
         event: Given = {
             "type": self.type, "event_id": self.event_id, "room_id": self.room, "sender": self.sender,
             "origin_server_ts": self.at_ms, "content": self.content, "unsigned": {"age": 1},
@@ -60,7 +60,7 @@ class Happened(msgspec.Struct):
 
     @property
     def relation(self) -> Given:
-        """Return its relation to another event."""
+        """The event's relation to another event, or {}."""
         relation = self.content.get("m.relates_to")
         return relation if isinstance(relation, dict) else {}
 
@@ -109,8 +109,10 @@ class _Text(HTMLParser):
 
 
 def shown_text(html: str) -> str:
-    """Return the visible text of HTML. Raises Refusal for tags that clients need not show, which a homeserver would
-    accept."""
+    """Return the visible text of HTML.
+
+    Raises Refusal for elements that clients need not render, although a homeserver would accept them.
+    """
     reader = _Text()
     reader.feed(html)
     reader.close()
@@ -120,7 +122,7 @@ def shown_text(html: str) -> str:
 
 
 def shown_runs(html: str) -> list[Run]:
-    """Return the text of HTML in parts with their styles."""
+    """Return the visible text in runs with the same styles."""
     reader = _Text()
     reader.feed(html)
     reader.close()
@@ -128,19 +130,19 @@ def shown_runs(html: str) -> list[Run]:
 
 
 def text_in(content: Given, name: str) -> str:
-    """Return a text of an event's content; empty if missing."""
+    """Return a text field of an event's content, or ""."""
     value = content.get(name)
     return value if isinstance(value, str) else ""
 
 
 def part_of(content: Given, name: str) -> Given:
-    """Return an object of an event's content; empty if missing."""
+    """Return an object in an event's content, or {}."""
     value = content.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def check_message(content: Given) -> None:
-    """Reject an invalid message."""
+    """Raise Refusal for an invalid message."""
     if len(msgspec.json.encode(content)) > EVENT_BYTES_MAX:
         raise Refusal("M_TOO_LARGE", "event too large")
     for part in (content, part_of(content, "m.new_content")):

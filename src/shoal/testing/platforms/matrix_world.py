@@ -1,4 +1,4 @@
-"""The rooms, people and events of the fake homeserver, in one stream for sync."""
+"""The state of the fake homeserver: rooms, people, and one stream of events for sync."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ ADA = f"@ada:{SERVER}"
 
 
 class Room(msgspec.Struct):
-    """A room: memberships and events."""
+    """A room with its memberships and events."""
 
     id: str
     name: str = ""
@@ -23,12 +23,12 @@ class Room(msgspec.Struct):
     events: list[Happened] = []
 
     def joined(self) -> list[str]:
-        """Return its members."""
+        """Return the ids of the members."""
         return [user for user, membership in self.members.items() if membership == "join"]
 
 
 class MatrixWorld:
-    """The whole state."""
+    """The state of the fake homeserver."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -55,7 +55,7 @@ class MatrixWorld:
         return room
 
     def move(self, room: Room, user: str, membership: str, sender: str, *, direct: bool = False) -> None:
-        """Change a membership, optionally of a direct conversation."""
+        """Change a person's membership. `direct` marks an invitation to a direct chat."""
         room.members[user] = membership
         content: Given = {"membership": membership, **({"is_direct": True} if direct else {})}
         self.happen(room, sender, "m.room.member", content, state_key=user)
@@ -63,7 +63,7 @@ class MatrixWorld:
     def happen(
         self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
     ) -> Happened:
-        """Add an event to a room and deliver it."""
+        """Create an event, deliver it, and return it."""
         event = self.written(room, sender, kind, content, state_key=state_key, redacts=redacts)
         self.tell(event)
         return event
@@ -76,19 +76,19 @@ class MatrixWorld:
         return Happened(0, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts)
 
     def tell(self, event: Happened) -> None:
-        """Put an event into the stream. It may be repeated, as by a homeserver after trouble."""
+        """Put an event into the stream. It may be put there again, as homeservers do after a failure."""
         self.position += 1
         self.rooms[event.room].events.append(msgspec.structs.replace(event, position=self.position))
 
     def room(self, room_id: str, user: str = BOT) -> Room:
-        """Return a room that a user is in. Raises Refusal."""
+        """Return a room that a person has joined. Raises Refusal otherwise."""
         room = self.rooms.get(room_id)
         if room is None or room.locked or room.members.get(user) != "join":
             raise Refusal("M_FORBIDDEN", f"User {user} not in room {room_id}")
         return room
 
     def event(self, room: Room, event_id: str) -> Happened:
-        """Return an event of a room. Raises Refusal."""
+        """Return an event of a room. Raises Refusal if it does not exist."""
         for event in room.events:
             if event.event_id == event_id:
                 return event
@@ -97,7 +97,7 @@ class MatrixWorld:
     # ---- sync ----
 
     def news(self, since: int, limit: int) -> Given | None:
-        """Return what is new to the bot, or None."""
+        """Return the sync response for everything after the position `since`, or None if nothing is new."""
         joined: Given = {}
         invited: Given = {}
         for room in self.rooms.values():
@@ -126,12 +126,12 @@ class MatrixWorld:
     # ---- what people see ----
 
     def thread_root(self, event: Happened) -> str:
-        """Return the first message of an event's thread, or an empty string."""
+        """Return the id of the first message in an event's thread, or ""."""
         relation = event.relation
         return text_in(relation, "event_id") if relation.get("rel_type") == "m.thread" else ""
 
     def latest(self, event: Happened) -> tuple[Given, int]:
-        """Return a message's current content, and its number of edits."""
+        """Return a message's current content and its number of edits."""
         changes = [
             past.content for past in self.rooms[event.room].events
             if past.relation.get("rel_type") == "m.replace" and past.relation.get("event_id") == event.event_id

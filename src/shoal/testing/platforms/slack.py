@@ -1,8 +1,4 @@
-"""FakeSlack: a workspace on loopback. It rejects what the real one rejects, and fails on request.
-
-Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by Socket Mode, or signed
-to `deliver` where that is set; unconfirmed ones come again. Source: docs.slack.dev.
-"""
+"""A fake Slack workspace, on loopback. Source: docs.slack.dev."""
 
 import hashlib
 import hmac
@@ -25,12 +21,17 @@ SIGNING_SECRET = "fake-signing-secret"
 POSTS = frozenset(
     {"chat.postMessage", "chat.update", "chat.delete", "chat.startStream", "files.completeUploadExternal"}
 )
-"""Methods subject to faults."""
+"""Methods that `troubles` affect."""
 EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅": "white_check_mark"}
 
 
 class FakeSlack(FakePlatform, Workspace):
-    """One app, its workspace and its people."""
+    """A Slack workspace with one app. It rejects invalid calls with Slack's error codes.
+
+    Add people with `add_user` and channels with `add_room`. People write with `says` and click with `clicks`;
+    `messages` lists all messages, oldest first, and `said` the bot's messages in a channel. Events are sent by
+    Socket Mode, or signed to `deliver` if that is set. Slack sends unconfirmed events again.
+    """
 
     def __init__(self, started_at: float = STARTED_AT) -> None:
         FakePlatform.__init__(self)
@@ -45,18 +46,18 @@ class FakeSlack(FakePlatform, Workspace):
         self.add_user("UOTHERBOT", "Alerts", is_bot=True)
 
     async def start(self) -> None:
-        """Listen, after `stop` on the same ports."""
+        """Start the server and Socket Mode. After `stop`, they use the same ports again."""
         await super().start()
         self.address = self.server.address
         await self.socket.start()
 
     async def stop(self) -> None:
-        """Stop serving. State is kept."""
+        """Stop the server and Socket Mode. The state remains."""
         await super().stop()
         await self.socket.stop()
 
     def drop(self) -> None:
-        """Break every connection."""
+        """Break every open connection."""
         super().drop()
         self.socket.drop()
 
@@ -75,7 +76,7 @@ class FakeSlack(FakePlatform, Workspace):
         self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = (),
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person; return the message's timestamp. `more` are further fields of Slack's event."""
+        """Write as a person and return the message's timestamp. `more` adds fields to Slack's event."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
         sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
@@ -92,7 +93,7 @@ class FakeSlack(FakePlatform, Workspace):
         self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA",
         uploaded_by: str = "",
     ) -> str:  # fmt: skip
-        """Send a file, or share one that another person uploaded, who remains the file's `user`.
+        """Send a file, or share one that `uploaded_by` uploaded. That person remains the file's `user`.
 
         Source: docs.slack.dev/reference/objects/file-object.
         """
@@ -109,7 +110,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self._about("message_changed", sent, {"message": after, "previous_message": before})
 
     async def deletes(self, ts: str) -> None:
-        """Delete a message as its author. One with replies leaves a tombstone."""
+        """Delete a message as its author. A message with replies leaves a tombstone."""
         sent = self.message(ts)
         before = self.about(sent)
         if any(message.thread_ts == ts for message in self.messages):
@@ -121,7 +122,7 @@ class FakeSlack(FakePlatform, Workspace):
             await self._about("message_deleted", sent, {"deleted_ts": ts, "previous_message": before})
 
     async def reacts(self, ts: str, emoji: str, *, user: str = "UADA") -> None:
-        """React to a message as a person. Slack reports the emoji's name."""
+        """React to a message as a person. Slack reports an emoji by its name."""
         sent = self.message(ts)
         item: Given = {"type": "message", "channel": sent.channel, "ts": ts}
         name = EMOJI.get(emoji, emoji)
@@ -134,7 +135,7 @@ class FakeSlack(FakePlatform, Workspace):
         )
 
     async def clicks(self, ts: str, label: str, *, user: str = "UADA") -> None:
-        """Press a button under a message as a person."""
+        """Click a button of a message as a person."""
         sent = self.message(ts)
         value = dict(sent.buttons)[label]
         action: Given = {"type": "button", "action_id": "choice-0", "value": value, "action_ts": self.stamp()}
@@ -148,7 +149,7 @@ class FakeSlack(FakePlatform, Workspace):
         )  # fmt: skip
 
     async def slashes(self, channel: str, command: str, text: str = "", *, user: str = "UADA") -> None:
-        """Run a slash command as a person. Slack reports no thread."""
+        """Run a slash command as a person. Slack does not report the thread."""
         await self._interacts(
             "slash_commands",
             {
@@ -158,12 +159,12 @@ class FakeSlack(FakePlatform, Workspace):
         )  # fmt: skip
 
     def forget(self) -> None:
-        """Drop unconfirmed events, as Slack does after its third attempt."""
+        """Drop the unconfirmed events, as Slack does after its third attempt."""
         self.socket.pending.clear()
         self._unconfirmed.clear()
 
     async def opens_home(self, user: str, tab: str = "home") -> None:
-        """Open the app's home, or its messages, as a person."""
+        """Open the app's home, or another of its tabs, as a person."""
         await self.happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
@@ -171,21 +172,21 @@ class FakeSlack(FakePlatform, Workspace):
         return next(message for message in self.messages if message.ts == ts)
 
     def said(self, channel: str) -> list[Sent]:
-        """Return the bot's messages in a channel."""
+        """Return the bot's messages in a channel, oldest first."""
         return [message for message in self.messages if message.channel == channel and message.user == BOT]
 
     def shown(self, message: Sent) -> str:
-        """Return the visible text of a message."""
+        """Return a message's visible text."""
         return message.source if message.streamed and not message.edits else shown_text(message.source)
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a finished message of the bot in the channel contains `part`."""
+        """Wait until a finished message of the bot in the channel contains `part`, and return it."""
         return await self.seen(
             lambda: [message for message in self.said(channel) if not message.streaming], part, self.shown
         )
 
     async def called(self, method: str) -> Given:
-        """Wait until the bot has called a method; return the parameters of its last call."""
+        """Wait until the bot has called a method, and return the parameters of its last call."""
         await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
 
@@ -195,7 +196,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self.happens({"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more})
 
     async def happens(self, event: Given) -> None:
-        """Deliver an event."""
+        """Deliver an event to the bot."""
         authorization: Given = {"team_id": TEAM, "user_id": BOT, "is_bot": True, "is_enterprise_install": False}
         call: Given = {
             "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,
@@ -211,8 +212,10 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver_unconfirmed()
 
     async def deliver_unconfirmed(self) -> None:
-        """Deliver unconfirmed events in order, several at once if one is slow. Slack retries until it is answered
-        with 200."""
+        """Deliver the unconfirmed events in order. Slack repeats an event until the answer is 200.
+
+        If the bot is slow, several calls may be in flight at the same time.
+        """
         while self.deliver is not None:
             waiting = [call for call in self._unconfirmed if not any(call is other for other in self._calling)]
             if not waiting:
@@ -240,17 +243,17 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver(self.signed(body, "application/x-www-form-urlencoded"), body)
 
     def signed(self, body: bytes, kind: str, *, at: int = STARTED_AT, secret: str = SIGNING_SECRET) -> dict[str, str]:
-        """Build the signed headers of a call to the app."""
+        """Return the signed headers of a call to the app."""
         digest = hmac.new(secret.encode(), b"v0:%d:%b" % (at, body), hashlib.sha256).hexdigest()
         return {"content-type": kind, "x-slack-request-timestamp": str(at), "x-slack-signature": f"v0={digest}"}
 
     def _response_url(self) -> str:
         return f"{self.address}/respond/{self.fresh()}"
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the Web API, or about a file."""
+        """Answer a call of the Web API, or serve a file."""
         path = called.path.partition("?")[0]
         if path.startswith("/api/"):
             return await self._call(path.removeprefix("/api/"), called)

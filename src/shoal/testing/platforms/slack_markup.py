@@ -1,11 +1,11 @@
-"""Show Slack's mrkdwn as people see it.
+"""Render Slack's mrkdwn as people see it.
 
-Sources: docs.slack.dev/messaging/formatting-message-text, and yhatt/jsx-slack, docs/about-escape-and-exact-mode.md, for
-gaps in the documentation. Marks work only at the ends of words, for which a zero-width space is enough. The wide forms
-of `*`, `_`, `` ` `` and `>` work as well. Marks cannot be escaped, but the fallback of an invalid time is shown
-literally. A soft hyphen keeps `>` from starting a quote.
+Style marks take effect only at the ends of words; a zero-width space next to a mark is enough. The wide forms of
+`*`, `_`, `` ` `` and `>` work too. Marks cannot be escaped, but the fallback of an invalid time is shown literally.
+A soft hyphen prevents `>` from starting a quote. Slack accepts all markup and shows unpaired marks literally.
 
-Slack accepts all markup. Unpaired marks are shown literally.
+Sources: docs.slack.dev/messaging/formatting-message-text and, where that has gaps, yhatt/jsx-slack,
+docs/about-escape-and-exact-mode.md.
 """
 
 import re
@@ -16,9 +16,10 @@ _WHOLE = re.compile(
     r"|(<(?:[@#][A-Z0-9]+(?:\|[^<>]*)?|!date\^[1-9][^<>]*)>)|<((?:https?|mailto|tel)[^<>|]+)(?:\|([^<>]*))?>",
     re.DOTALL,
 )
-"""Fences, code, invalid times, mentions and links, inside which marks have no effect."""
+"""Code, invalid times, mentions and links. Style marks have no effect inside them."""
 _QUOTE = re.compile("^(?:&gt;|>|\uff1e) ?", re.MULTILINE)
-"""`>`, `&gt;` and U+FF1E start a quote: yhatt/jsx-slack, about-escape-and-exact-mode.md, Leading quotes."""
+"""Characters that start a quote: `>`, `&gt;` and U+FF1E. Source: yhatt/jsx-slack, about-escape-and-exact-mode.md,
+Leading quotes."""
 _KEPT = re.compile(r"\x00(\d+)\x00")
 _STYLES = tuple(
     re.compile(rf"(?<![^\W_])(?<!{mark}){mark}([^\s](?:[^\n]*?[^\s])??){mark}(?![^\W_])(?!{mark})")
@@ -28,7 +29,7 @@ _INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
 
 def shown_text(source: str) -> str:
-    """Return the text without markup."""
+    """Return the visible text."""
     pieces: list[str] = []
 
     def keep(text: str) -> str:
@@ -37,7 +38,7 @@ def shown_text(source: str) -> str:
 
     text = _WHOLE.sub(lambda match: keep(next(text for text in match.groups()[::-1] if text is not None)), source)
     text = _QUOTE.sub("", text)
-    for _ in _STYLES:  # marks may be nested
+    for _ in _STYLES:  # style marks may be nested
         for style in _STYLES:
             text = style.sub(r"\1", text)
     while _KEPT.search(text):

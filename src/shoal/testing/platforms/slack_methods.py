@@ -1,4 +1,4 @@
-"""The Web API's methods in the fake, which reject what the real ones reject.
+"""The Web API methods of the fake Slack. They reject what Slack rejects.
 
 Source: docs.slack.dev/reference/methods.
 """
@@ -30,7 +30,7 @@ BOT = "UBOT"
 BOT_ID = "BBOT"
 BOT_NAME = "shoal"
 STARTED_AT = 1_767_603_600
-"""Start time of the ManualClock."""
+"""Default start time of `ManualClock`, as a Unix time."""
 
 _NAME = re.compile(r"[\w-]{1,80}")
 _TS = re.compile(r"\d+\.\d{6}")
@@ -38,7 +38,7 @@ Method = Callable[[Given], Mapping[str, Json]]
 
 
 def _checked(look: Callable[[Given], object]) -> Method:
-    """A method that only checks whether its subject exists."""
+    """Return a method that only checks whether its subject exists."""
 
     def method(given: Given) -> Mapping[str, Json]:
         look(given)
@@ -48,7 +48,7 @@ def _checked(look: Callable[[Given], object]) -> Method:
 
 
 class Workspace:
-    """A workspace's people, channels and messages, and the methods that read and change them."""
+    """A workspace's people, channels and messages, with the methods that read and change them."""
 
     barred: dict[str, str]
 
@@ -111,11 +111,11 @@ class Workspace:
         }  # fmt: skip
 
     def fresh(self) -> int:
-        """Return the next number, for ids and times."""
+        """Return the next number for ids and times."""
         return next(self._numbers)
 
     def stamp(self) -> str:
-        """Return the next timestamp, one second after the last."""
+        """Return the next timestamp, one second after the previous one."""
         number = self.fresh()
         return f"{self._started_at + number}.{number:06d}"
 
@@ -124,14 +124,14 @@ class Workspace:
         return sent
 
     def room(self, given: Mapping[str, Json], name: str = "channel") -> Room:
-        """Return the channel of a call. Raises Refused."""
+        """Return the channel that a call names. Raises Refused if it does not exist."""
         room = self.rooms.get(text_in(given, name))
         if room is None:
             raise refused("channel_not_found")
         return room
 
     def find(self, given: Mapping[str, Json], name: str = "ts") -> Sent:
-        """Return the message of a call. Raises Refused."""
+        """Return the message that a call names. Raises Refused if it does not exist."""
         room, ts = self.room(given), text_in(given, name)
         for message in self.messages:
             if message.channel == room.id and message.ts == ts and not message.only_for:
@@ -139,7 +139,7 @@ class Workspace:
         raise refused("message_not_found")
 
     def about(self, message: Sent, *, metadata: bool = False) -> Given:
-        """Render a message in Slack's format."""
+        """Return a message object in Slack's format."""
         data: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
         roots = [root for root in self.messages if root.ts == message.thread_ts and root is not message]
         if message.thread_ts:
@@ -159,7 +159,9 @@ class Workspace:
     # ---- messages ----
 
     def _place(self, given: Given) -> tuple[Room, str]:
-        """Where a post goes. A reply to a deleted message that had no replies goes to the channel, without an error.
+        """Return a post's channel and thread. Raises Refused if the bot may not post there.
+
+        If the thread's message was deleted without replies, Slack posts to the channel without an error.
 
         Source: github.com/slack-go/slack/issues/1571.
         """
@@ -199,7 +201,7 @@ class Workspace:
             raise refused("cant_update_message")
         if message.streaming:
             raise refused("streaming_state_conflict")
-        if "blocks" in given:  # left out, those that stand there stay
+        if "blocks" in given:  # without `blocks`, the message keeps its blocks
             message.blocks = check_blocks(given["blocks"])
         message.text = check_text(given, UPDATE_CHARS_MAX, has_blocks=bool(message.blocks))
         if "metadata" in given:
@@ -285,7 +287,7 @@ class Workspace:
         return self._page(given, replies)
 
     def _page(self, given: Given, messages: list[Sent]) -> Mapping[str, Json]:
-        """Return at most 999 messages, those after `oldest`, as Slack does."""
+        """Return a page of up to 999 messages that are newer than `oldest`."""
         oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
         if not 1 <= limit <= 999:
             raise refused("invalid_limit")
@@ -380,7 +382,7 @@ class Workspace:
         return {"upload_url": f"{self.address}/upload/{file}", "file_id": file}
 
     def new_file(self, name: str, size: int, user: str) -> str:
-        """Create a file; return its id."""
+        """Create a file and return its id."""
         file = f"F{self.fresh():08d}"
         self.files[file] = {
             "id": file, "name": name, "title": name, "mimetype": "text/plain", "size": size, "user": user,
@@ -391,7 +393,7 @@ class Workspace:
 
     def _publish(self, given: Given) -> Mapping[str, Json]:
         user = text_in(given, "user_id")
-        view: Json = msgspec.json.decode(text_in(given, "view") or "null")  # JSON within a form's field
+        view: Json = msgspec.json.decode(text_in(given, "view") or "null")  # the form field contains JSON
         if not isinstance(view, dict) or view.get("type") != "home" or not user:
             raise refused("invalid_arguments")
         self.homes[user] = check_blocks(view.get("blocks"))

@@ -1,4 +1,4 @@
-"""Socket Mode of the fake: one-time addresses, envelopes until they are confirmed, and requested disconnects."""
+"""Socket Mode of the fake Slack: one-time URLs, envelopes that must be confirmed, and forced disconnects."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SocketSide(LoopbackSocket):
-    """Sends envelopes to the newest connection, and repeats unconfirmed ones."""
+    """A Socket Mode server. It sends envelopes to the newest connection, and repeats unconfirmed ones."""
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class SocketSide(LoopbackSocket):
         self._numbers = itertools.count(1)
 
     def ticket(self) -> str:
-        """Return the address of the next connection, which can be used once."""
+        """Return the URL of the next connection. It can be used once."""
         ticket = f"ticket-{next(self._numbers)}"
         self._tickets.add(ticket)
         return f"{self.url}/link/?ticket={ticket}&app_id=A1"
 
     async def send(self, kind: str, payload: Json) -> None:
-        """Send an envelope to the newest connection, or to the next one."""
+        """Send an envelope to the newest connection, or to the next one if there is none."""
         envelope_id = f"envelope-{next(self._numbers)}"
         envelope: Given = {
             "envelope_id": envelope_id, "type": kind, "payload": payload,
@@ -42,12 +42,12 @@ class SocketSide(LoopbackSocket):
             await self._write(self.connections[-1], envelope)
 
     async def ask_to_reconnect(self, reason: str = "refresh_requested") -> None:
-        """Ask the newest connection to reconnect, as Slack does every few hours. Nothing more is sent to it."""
+        """Ask the newest connection to reconnect, as Slack does every few hours. It receives nothing more."""
         connection = self.connections.pop()
         await self._write(connection, {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-1"}})
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Say hello, send pending envelopes, and accept confirmations until the connection ends."""
+        """Send hello and the pending envelopes, and accept confirmations until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         request = connection.request
@@ -79,4 +79,4 @@ class SocketSide(LoopbackSocket):
         try:
             await connection.send(msgspec.json.encode(frame).decode())
         except ConnectionClosed:
-            return  # unconfirmed envelopes go to the next connection
+            return  # the next connection gets the unconfirmed envelopes

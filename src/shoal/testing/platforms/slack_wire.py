@@ -1,4 +1,4 @@
-"""Calls and answers of the Web API for the fake, and validation of messages."""
+"""Requests, errors and validation of the Slack Web API, for its fake."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,17 +21,20 @@ READS = frozenset(
         "team.info", "chat.getPermalink", "files.getUploadURLExternal",
     }
 )  # fmt: skip
-"""Methods that accept forms and queries but not JSON."""
+"""Methods that accept forms and query strings but not JSON."""
 
 
 def refused(code: str, *, needed: str = "") -> Refused:
-    """Build an error answer. Slack sends it with status 200."""
+    """Return the exception that answers a call with an error. Slack sends errors with status 200."""
     about = {"needed": needed, "provided": "chat:write"} if needed else {}
     return Refused(ok({"ok": False, "error": code, **about}))
 
 
 class Sent(msgspec.Struct):
-    """A message in a channel. Only `only_for` sees it. A `streaming` one is incomplete."""
+    """A message in a channel.
+
+    `only_for` is the only person who sees it, or empty. A `streaming` message is still incomplete.
+    """
 
     ts: str
     channel: str
@@ -50,7 +53,6 @@ class Sent(msgspec.Struct):
 
     @property
     def buttons(self) -> tuple[tuple[str, str], ...]:
-        """The labels and values of its buttons."""
         blocks = [block.get("elements") for block in self.blocks if isinstance(block, dict)]
         elements_found = [element for elements in blocks if isinstance(elements, list) for element in elements]
         elements = [element for element in elements_found if isinstance(element, dict)]
@@ -58,7 +60,7 @@ class Sent(msgspec.Struct):
 
     @property
     def source(self) -> str:
-        """The markup that people are shown: the blocks' text, if there are blocks."""
+        """The mrkdwn that people see: the text of the blocks, or of the message if it has no blocks."""
         texts = [_inner(block) for block in self.blocks if isinstance(block, dict)]
         return "\n".join(text for text in texts if text) if self.blocks else self.text
 
@@ -69,7 +71,7 @@ def _inner(holder: dict[str, Json]) -> str:
 
 
 class Room(msgspec.Struct):
-    """A channel or conversation."""
+    """A channel or a conversation."""
 
     id: str
     name: str
@@ -79,7 +81,7 @@ class Room(msgspec.Struct):
 
 
 def parameters_of(called: Called, method: str) -> Given:
-    """Return the parameters of a call, wherever they are. JSON counts only if the method accepts it."""
+    """Return a call's parameters from its query, form or JSON body. JSON counts only if the method accepts it."""
     given: Given = {name: _plain(name, value) for name, value in query_of(called).items()}
     kind = called.headers.get("content-type", "")
     if kind.startswith("application/json"):
@@ -101,7 +103,7 @@ def _plain(name: str, value: str) -> Json:
 
 
 def text_in(given: Mapping[str, Json], name: str) -> str:
-    """Return a text parameter; empty if missing."""
+    """Return a text parameter, or "" if it is missing."""
     value = given.get(name)
     return "" if value is None else str(value)
 
@@ -121,7 +123,7 @@ def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -
 
 
 def check_blocks(value: Json) -> list[Json]:
-    """Check the blocks of a message. Raises Refused for invalid ones."""
+    """Return the blocks of a message. Raises Refused if they are invalid."""
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > BLOCKS_MAX:
@@ -161,7 +163,7 @@ def _text_of(holder: dict[str, Json], kinds: tuple[str, ...]) -> str:
 
 
 def check_metadata(value: Json) -> Json:
-    """Check the metadata of a message. Raises Refused if invalid."""
+    """Return the metadata of a message. Raises Refused if it is invalid."""
     if value is None:
         return None
     if not isinstance(value, dict) or not value.get("event_type") or not isinstance(value.get("event_payload"), dict):

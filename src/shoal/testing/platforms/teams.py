@@ -1,8 +1,5 @@
-"""FakeTeams: the Bot Framework's services for a Teams bot, on loopback. They reject what the real ones reject.
-
-Its people write with `says`, press buttons with `clicks`, take files with `accepts`, and see `messages`. It signs what
-it delivers, gives out access tokens, and is the Connector service. Source: learn.microsoft.com, Bot Framework REST.
-"""
+"""A fake of the Bot Framework's services for a Teams bot, on loopback. Source: learn.microsoft.com, Bot Framework
+REST."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +22,7 @@ TENANT = "11111111-1111-1111-1111-111111111111"
 BOT = f"28:{APP_ID}"
 ISSUER = "https://api.botframework.com"
 PAYLOAD_BYTES_MAX = 28 * 1024
-"""Counted in UTF-16 over the whole payload, without Base64 pictures."""
+"""Maximum size of a payload in bytes of UTF-16, without Base64 pictures."""
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 INFO = "application/vnd.microsoft.teams.card.file.info"
@@ -37,7 +34,8 @@ Kind: TypeAlias = Literal["personal", "groupChat", "channel"]
 
 
 class TeamsPosted(msgspec.Struct):
-    """A message of the bot in its current state. Edits change it in place."""
+    """A message of the bot in its current state. Edits change it in place. `source` is the text before Markdown is
+    parsed."""
 
     id: str
     conversation: str
@@ -52,12 +50,18 @@ class TeamsPosted(msgspec.Struct):
 
 
 def refused(status: int, code: str) -> Refused:
-    """Raised if the service rejects a call."""
+    """Return the exception that rejects a call with an error code."""
     return Refused(ok({"error": {"code": code, "message": code}}, status))
 
 
 class FakeTeams(FakePlatform):
-    """One bot and its people."""
+    """A Teams with one bot. It signs activities, issues access tokens, and rejects invalid calls of the Connector
+    API.
+
+    Add chats with `add`. People write with `says`, click with `clicks` and accept files with `accepts`. `messages`
+    lists the bot's messages, oldest first, and `typed` the conversations with a typing indicator. Activities go to
+    `deliver`.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
@@ -81,7 +85,7 @@ class FakeTeams(FakePlatform):
         return f"{self.server.address}/service/"
 
     def settings(self) -> dict[str, object]:
-        """Return the account's keys, with all addresses here."""
+        """Return the account settings with which an adapter connects to this fake."""
         address = self.server.address
         return {
             "app_id": APP_ID,
@@ -94,11 +98,11 @@ class FakeTeams(FakePlatform):
     # ---- people ----
 
     def add(self, conversation: str, kind: Kind) -> None:
-        """Add a chat or channel."""
+        """Add a chat or a channel."""
         self.conversations[conversation] = kind
 
     def activity(self, kind: str, conversation: str, user: str, root: str = "", **more: Json) -> Given:
-        """Build a person's activity in a chat, or in a channel below the message `root`."""
+        """Return a person's activity in a chat, or in the channel thread of the message `root`."""
         bot: Given = {"id": BOT, "name": "Shoal"}
         person: Given = {"id": f"29:{user}", "name": user.title(), "aadObjectId": f"aad-{user}"}
         if user == "bot":
@@ -115,7 +119,8 @@ class FakeTeams(FakePlatform):
     async def says(
         self, conversation: str, text: str, *, user: str = "ada", root: str = "", named: bool = False, **more: Json
     ) -> str:
-        """Write as a person; in a channel below `root`, or as a new message. Returns the message's id."""
+        """Write as a person and return the message's id. In a channel, `root` is the thread to reply in; without it,
+        start a thread."""
         entities: list[Json] = []
         if named:
             text = f"<at>Shoal</at> {text}"
@@ -131,7 +136,7 @@ class FakeTeams(FakePlatform):
     async def sends_file(
         self, conversation: str, name: str, content: bytes, *, picture: bool = False, user: str = "ada"
     ) -> str:
-        """Send a file as a person, or a picture that only the bot's token opens."""
+        """Send a file as a person. A `picture` can be downloaded only with the bot's token."""
         file = self.fresh()
         self.contents[file] = content
         attached: Json = {
@@ -151,7 +156,7 @@ class FakeTeams(FakePlatform):
         await self.tells(self.activity("messageUpdate", conversation, "ada", root, **given))
 
     async def adds(self, conversation: str, *, user: str = "ada") -> None:
-        """Add the bot as a person. Teams reports this in two ways."""
+        """Add the bot to a conversation as a person. Teams reports this with two activities."""
         members: Json = [{"id": BOT}, {"id": "29:ben"}]
         await self.tells(self.activity("conversationUpdate", conversation, user, membersAdded=members))
         await self.tells(self.activity("installationUpdate", conversation, user, action="add"))
@@ -164,14 +169,15 @@ class FakeTeams(FakePlatform):
     async def reacts(
         self, conversation: str, message_id: str, reaction: str, *, root: str = "", user: str = "ada"
     ) -> None:
-        """React to a message as a person: like, heart… or 274c_crossmark."""
+        """React to a message as a person. `reaction` is Teams's name of it, such as `like`, `heart` or
+        `274c_crossmark`."""
         added: Json = [{"type": reaction}]
         await self.tells(
             self.activity("messageReaction", conversation, user, root, replyToId=message_id, reactionsAdded=added)
         )
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada", submits: bool = False) -> HttpAnswer:
-        """Press a button as a person. An old client submits it as a message."""
+        """Click a button as a person. With `submits`, the click arrives as a message, as from an old client."""
         message = self.message(message_id)
         data: Json = {"shoal": dict(message.buttons)[label]}
         channel, _, root = message.conversation.partition(";messageid=")
@@ -187,7 +193,7 @@ class FakeTeams(FakePlatform):
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
         """Accept or decline an offered file as a person."""
         message = self._offered.get(message_id) or self.message(message_id)
-        self._offered[message_id] = message  # an answer may be delivered again after the card is gone
+        self._offered[message_id] = message  # the answer may be delivered again after the card was deleted
         file = self.fresh()
         upload: Json = {
             "uploadUrl": f"{self.server.address}/upload/{file}", "contentUrl": f"https://example.sharepoint.com/{file}",
@@ -199,18 +205,18 @@ class FakeTeams(FakePlatform):
         return await self.tells(self.activity("invoke", message.conversation, "ada", "", **given))
 
     async def tells(self, activity: Mapping[str, Json]) -> HttpAnswer:
-        """Deliver a correctly signed activity. Held ones are answered with 0."""
+        """Deliver a signed activity and return the bot's answer. The status is 0 if the activity is held."""
         headers = self.signed(service_url=str(activity.get("serviceUrl")))
 
         async def deliver() -> HttpAnswer:
-            assert self.deliver is not None, "nobody takes activities"
+            assert self.deliver is not None, "set FakeTeams.deliver or call FakeTeams.call first"
             self.answers.append(await self.deliver(headers, msgspec.json.encode(activity)))
             return self.answers[-1]
 
         return await self.happen(deliver) or HttpAnswer(0)
 
     def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Build the headers of an activity."""
+        """Return the signed headers of an activity. `claims` replace claims of the token."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": ISSUER, "aud": APP_ID, "nbf": now - 60, "exp": now + 3600, "serviceurl": service_url}
         token = (by or self.signer).token({**given, **claims})
@@ -221,19 +227,19 @@ class FakeTeams(FakePlatform):
         return next(message for message in self.messages if message.id == message_id)
 
     def said(self, conversation: str) -> list[TeamsPosted]:
-        """Return the bot's messages in a chat, or in a channel with all its threads."""
+        """Return the bot's messages in a chat, or in a channel with all its threads, oldest first."""
         return [message for message in self.messages if message.conversation.partition(";")[0] == conversation]
 
     async def sees(self, conversation: str, part: str) -> TeamsPosted:
-        """Wait until a finished message of the bot contains `part`."""
+        """Wait until a finished message of the bot contains `part`, and return it."""
         return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:
-        """Return an unused id. Teams uses the time."""
+        """Return an unused id. Like Teams, it looks like a time in milliseconds."""
         self._count += 1
         return str(1_767_603_600_000 + self._count)
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
         """Answer a call to any of the services."""
@@ -274,11 +280,11 @@ class FakeTeams(FakePlatform):
         return ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
 
     def forget_tokens(self) -> None:
-        """Reject every access token issued so far."""
+        """Invalidate every access token issued so far."""
         self._tokens.clear()
 
     async def _service(self, called: Called) -> Answered:
-        """The Connector service, for callers with a token."""
+        """Answer a call of the Connector service. Raises Refused without a valid token."""
         if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
             raise refused(401, "Unauthorized")
         if called.path.startswith("/service/v3/attachments/"):
@@ -347,7 +353,7 @@ class FakeTeams(FakePlatform):
         return ok({"id": message.id})
 
     def _read(self, message: TeamsPosted, given: Given) -> None:
-        """Return the visible content of an activity. Raises Refused for an invalid one."""
+        """Store an activity's content in a message. Raises Refused if it is invalid."""
         attachments = given.get("attachments") or []
         if given.get("type") != "message" or not isinstance(attachments, list):
             raise refused(400, "BadSyntax")

@@ -1,4 +1,4 @@
-"""Parse cards like Teams: their visible content, or an error for invalid ones."""
+"""Parse attachments like Teams, into their visible content or an error."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ BUTTONS_MAX = 6
 
 def _of(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise TypeError("no object")
+        raise TypeError("not an object")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -19,7 +19,7 @@ def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:
     content = _of(attached["content"])
     body, actions = content["body"], content["actions"]
     if (content["type"], content["version"]) != ("AdaptiveCard", "1.4"):
-        raise ValueError("no card of a version that Teams knows")
+        raise ValueError("not an Adaptive Card of version 1.4")
     listed = msgspec.convert(actions, list[object])
     if len(listed) > BUTTONS_MAX:
         raise ValueError("too many actions")
@@ -27,36 +27,36 @@ def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:
 
 
 def text_of(attached: Attached) -> str:
-    """Return the text of an Adaptive Card."""
+    """Return the text of an Adaptive Card. Raises ValueError if Teams would reject or truncate it."""
     block, _ = _card(attached)
     if block["type"] != "TextBlock" or block["wrap"] is not True:
-        raise ValueError("a text that would be cut")
+        raise ValueError("the text does not wrap, so Teams truncates it")
     return str(block["text"])
 
 
 def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
-    """Return the titles and values of its buttons."""
+    """Return the titles and values of a card's buttons. Raises ValueError for invalid buttons."""
     _, actions = _card(attached)
     buttons: list[tuple[str, str]] = []
     for action in map(_of, actions):
         if action["type"] != "Action.Execute" or _of(action["fallback"])["data"] != action["data"]:
-            raise ValueError("no action with the same fallback")
+            raise ValueError("the fallback differs from the action")
         buttons.append((str(action["title"]), str(_of(action["data"])["shoal"])))
     return tuple(buttons)
 
 
 def offer_of(attached: Attached) -> str:
-    """Return the value of an accepted file offer."""
+    """Return the value that Teams sends back when a person accepts the file. Raises ValueError for an invalid offer."""
     content = _of(attached["content"])
     size = content["sizeInBytes"]
     if not isinstance(size, int) or size <= 0:
-        raise ValueError("a file of no size")
+        raise ValueError("the file has no size")
     return str(_of(content["acceptContext"])["shoal"])
 
 
 def picture_of(attached: Attached) -> bytes:
-    """Return the picture inside a message."""
+    """Return the content of an inline picture. Raises ValueError if it is not one."""
     head, _, data = str(attached["contentUrl"]).partition(",")
     if head != f"data:{attached['contentType']};base64":
-        raise ValueError("no picture")
+        raise ValueError("not an inline picture")
     return base64.b64decode(data, validate=True)

@@ -1,4 +1,4 @@
-"""Show Teams text as people see it: Markdown without tables, and without HTML except mentions.
+"""Render Teams text as people see it: Markdown without tables, and mentions as the only HTML.
 
 Source: learn.microsoft.com, Format your bot messages.
 """
@@ -11,10 +11,10 @@ _MENTION = re.compile(r"<at>(.*?)</at>")
 
 
 def shown_text(text: str) -> str:
-    """Return the text without markup. A single line break becomes a space, and HTML is dropped."""
+    """Return the visible text. A single line break becomes a space, and HTML is dropped."""
     return commonmark.shown_text(_MENTION.sub(r"@\1", text), html=True, break_=" ")
 
 
 def shown_runs(text: str) -> list[commonmark.Run]:
-    """Return the text in parts with their styles."""
+    """Return the visible text in runs with the same styles."""
     return commonmark.shown_runs(_MENTION.sub(r"@\1", text), html=True, break_=" ")

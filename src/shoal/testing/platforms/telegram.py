@@ -1,8 +1,4 @@
-"""FakeTelegram: the Bot API on loopback. It rejects what the real one rejects, and fails on request.
-
-Its people write with `says`, press buttons with `clicks`, and see `messages`. Refusals are worded as Telegram words
-them. Source: core.telegram.org/bots/api.
-"""
+"""A fake of the Telegram Bot API, on loopback. Source: core.telegram.org/bots/api."""
 
 import asyncio
 import itertools
@@ -37,7 +33,12 @@ STARTED_AT = 1_767_603_600
 
 
 class FakeTelegram(FakePlatform):
-    """One bot, its chats and their people."""
+    """A Telegram with one bot. It rejects invalid calls with Telegram's own messages.
+
+    Add chats with `add_chat`. People write with `says` and click with `clicks`. `messages` lists all messages,
+    oldest first; `said` lists the bot's messages in a chat. `calls` lists the bot's calls with their parameters, and
+    `answers` its answers to clicks. To receive updates by webhook, set `deliver`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,13 +76,13 @@ class FakeTelegram(FakePlatform):
     # ---- people ----
 
     def add_chat(self, chat: int, kind: str = "private", topics: tuple[int, ...] = ()) -> None:
-        """Add a chat. Groups have negative ids."""
+        """Add a chat. Groups have negative ids. `topics` are the ids of a forum's topics."""
         self.chats[chat] = (kind, set(topics))
 
     async def says(
         self, chat: int, text: str, *, user: int = 7, topic: int = 0, is_bot: bool = False, reply_to: int = 0
     ) -> int:
-        """Write as a person; return the message's id."""
+        """Write as a person and return the message's id."""
         sent = self._keep(Sent(0, chat, topic, user, text, reply_to=reply_to))
         message = self._message(sent)
         message["from"] = user_of(user, is_bot=is_bot)
@@ -90,9 +91,9 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def publishes(self, channel: int, text: str, *, signature: str = "") -> int:
-        """Post in a channel. A bot that is an administrator there learns only the channel, not the author.
+        """Post in a channel and return the message's id. The bot, an administrator there, does not learn the author.
 
-        Source: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature).
+        Sources: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature).
         """
         sent = self._keep(Sent(0, channel, 0, channel, text))
         chat: dict[str, Json] = {"id": channel, "type": "channel", "title": "Tides"}
@@ -105,10 +106,11 @@ class FakeTelegram(FakePlatform):
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
         """Turn a group into a supergroup.
 
-        Each chat gets a notice, and calls for the old id are refused with the new one. Messages are numbered from the
-        start in the new one. `told` selects the delivered notices and their order.
+        Both chats get a notice. Calls with the old id are refused with the new one. Message ids start again in the
+        supergroup. `told` selects which notices the bot gets and in which order.
 
-        Source: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
+        Sources: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and
+        #responseparameters.
         """
         topics = self.chats.pop(old)[1]
         self.chats[new], self.moved[old] = ("supergroup", topics), new
@@ -116,7 +118,7 @@ class FakeTelegram(FakePlatform):
         await self.migrates_again(old, new, told=told)
 
     async def migrates_again(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """Report a move again, possibly an old one."""
+        """Send the notices of a migration again, possibly of an earlier one."""
         notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
         for number in told:
             chat, kind, note = notes[number]
@@ -151,7 +153,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("my_chat_member", {**change, "old_chat_member": was, "new_chat_member": is_now})
 
     async def sends(self, chat: int, content: Given, *, user: int = 7, topic: int = 0, reply_to: int = 0) -> int:
-        """Send a message as a person with these additional fields."""
+        """Send a message without text as a person. `content` is its additional fields, such as a sticker."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to))
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user)}
         message.pop("text", None)
@@ -159,7 +161,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def sends_album(self, chat: int, names: Sequence[str], caption: str = "", *, captioned: int = 0) -> None:
-        """Send documents as an album, one by one. One of them has the caption."""
+        """Send documents as an album, one message per document. The one at index `captioned` has the caption."""
         album = f"album-{self._fresh()}"
         for number, name in enumerate(names):
             words: Given = {"caption": caption, "caption_entities": entities_of(caption)} if number == captioned else {}
@@ -167,18 +169,18 @@ class FakeTelegram(FakePlatform):
             await self.sends(chat, {"media_group_id": album, "document": file, **words})
 
     def quietly(self, chat: int, text: str, *, user: int, file: tuple[str, bytes] | None = None) -> int:
-        """Write or send a file without telling the bot; return the message's id."""
+        """Write or send a file without an update for the bot, and return the message's id."""
         return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
     def begin_numbers_anew(self) -> None:
-        """Restart the numbers of updates lower, as after a week without updates."""
+        """Restart update ids at lower numbers, as Telegram may do after a week without updates."""
         self._numbers_from = 0
 
     async def sends_file(
         self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "", topic: int = 0,
         more: Given | None = None,
     ) -> int:  # fmt: skip
-        """Send a document as a person; `more` are further fields of the message."""
+        """Send a document as a person and return the message's id. `more` adds fields to the message."""
         sent = self._keep(Sent(0, chat, topic, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
@@ -189,7 +191,7 @@ class FakeTelegram(FakePlatform):
     async def sends_voice(
         self, chat: int, content: bytes, *, user: int = 7, topic: int = 0, reply_to: int = 0, more: Given | None = None
     ) -> int:
-        """Send a voice message as a person; `more` are further fields of it."""
+        """Send a voice message as a person and return the message's id. `more` adds fields to the message."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to, file=("", content)))
         file = {**self._keep_file("", content), "duration": 2, "mime_type": "audio/ogg"}
         file.pop("file_name")
@@ -200,7 +202,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
-        """Press a button under a message as a person, in any chat by default."""
+        """Click a button of a message as a person. By default, look for the message in all chats."""
         sent = next(message for message in self.messages if message.id == message_id and chat in (0, message.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
@@ -210,7 +212,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("callback_query", click)
 
     async def redeliver(self) -> None:
-        """Deliver the last update again; when polling, under a new number, because the confirmed one is gone."""
+        """Deliver the last update again. A polling bot gets it under a new id, because it confirmed the old one."""
         if not self.webhook:
             last = {**self.updates[-1], "update_id": self._fresh() + self._numbers_from}
             self._updates.append(last)
@@ -219,7 +221,7 @@ class FakeTelegram(FakePlatform):
             await super().redeliver()
 
     async def sees(self, chat: int, part: str) -> Sent:
-        """Wait until a finished message of the bot in the chat contains `part`."""
+        """Wait until a finished message of the bot in the chat contains `part`, and return it."""
         return await self.seen(lambda: self.said(chat), part, lambda message: message.text)
 
     async def fetched(self) -> None:
@@ -227,19 +229,19 @@ class FakeTelegram(FakePlatform):
         await self.until(lambda: not self._updates)
 
     async def called(self, method: str) -> Given:
-        """Wait until the bot has called a method; return the parameters of its last call."""
+        """Wait until the bot has called a method, and return the parameters of its last call."""
         await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
 
     def said(self, chat: int) -> list[Sent]:
-        """Return the bot's messages in a chat."""
+        """Return the bot's messages in a chat, oldest first."""
         return [message for message in self.messages if message.chat == chat and message.user == BOT_ID]
 
     def pending(self) -> bytes:
-        """Return the oldest unfetched update, as a webhook's body."""
+        """Remove the oldest pending update and return it as a webhook's body."""
         return msgspec.json.encode(self._updates.popleft())
 
-    # ---- the wire ----
+    # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
         """Answer a call of the Bot API, or serve a file."""
@@ -283,15 +285,18 @@ class FakeTelegram(FakePlatform):
         return updates[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
-        if self.allowed and kind not in self.allowed:  # updates that a bot did not request are never stored for it
+        if self.allowed and kind not in self.allowed:  # Telegram does not store updates that a bot did not request
             return
         update: Given = {"update_id": self._fresh() + self._numbers_from, kind: content}
         self.updates.append(update)
         await self.happen(lambda: self._deliver(update))
 
     async def _deliver(self, update: Given) -> None:
-        """Queue an update for polling, or call a webhook with every update not answered with 200, in order; several
-        at once if it is slow."""
+        """Queue an update for polling, or call the webhook in order with each update that it has not answered with
+        200.
+
+        A slow webhook may get several calls at the same time.
+        """
         self._updates.append(update)
         headers = {"x-telegram-bot-api-secret-token": str(self.webhook.get("secret_token", ""))}
         while self.webhook and self.deliver is not None:
@@ -340,7 +345,7 @@ class FakeTelegram(FakePlatform):
         return made
 
     def _send_album(self, given: Given, files: Mapping[str, Part]) -> Json:
-        """Store an album as the one message that people see. The bot gets one message per file."""
+        """Store an album as the single message that people see. The bot gets one message per file."""
         self._place(given)
         media = given.get("media")
         items = [item for item in media if isinstance(item, dict)] if isinstance(media, list) else []
@@ -391,7 +396,7 @@ class FakeTelegram(FakePlatform):
             raise refused(400, "Bad Request: invalid file_id")
         return {"file_id": file, "file_unique_id": file, "file_path": f"documents/{file}"}
 
-    # ---- parts ----
+    # ---- validation and storage ----
 
     def _place(self, given: Given) -> int:
         chat = self.chats.get(int_of(given, "chat_id"))
@@ -401,7 +406,7 @@ class FakeTelegram(FakePlatform):
             raise refused(400, f"Bad Request: {why}", **({"migrate_to_chat_id": moved} if moved else {}))
         topic, there = int_of(given, "message_thread_id"), int_of(given, "chat_id")
         why = self.barred.get(str(there)) or self.barred.get(f"{there}/{topic}")
-        if why:  # TDLib and the Bot API server use this form: "Forbidden: …" is a 403
+        if why:  # TDLib and the Bot API server answer "Forbidden: …" with 403
             raise refused(403 if why.startswith("Forbidden") else 400, why)
         if topic and topic not in chat[1]:
             raise refused(400, "Bad Request: message thread not found")

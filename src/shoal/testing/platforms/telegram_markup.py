@@ -1,10 +1,11 @@
-"""Read Telegram's entities like the Bot API: return the styled parts of a text, or a refusal.
+"""Parse Telegram's message entities like the Bot API, into styled parts of a text or an error.
+
+Offsets count UTF-16 code units. An entity that starts or ends inside a character is an error. Empty entities and
+entities that reach beyond the text are dropped without an error, and of overlapping entities only one takes effect.
+Code may be inside a quote, but a quote may not be inside another quote. A message has at most 100 entities.
 
 Sources: core.telegram.org/bots/api#messageentity and #formatting-options; tdlib/td, td/telegram/MessageEntity.cpp
-(`clean_input_string_with_entities`, `fix_entities`). Offsets count UTF-16 code units. An entity that begins or ends
-inside a character is an error. Entities that are empty or reach beyond the text are silently dropped, and one of
-several overlapping entities counts. Only quotes may contain code, and quotes contain no quotes. A message has at most
-100 entities.
+(`clean_input_string_with_entities`, `fix_entities`).
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ class BadMarkup(Exception):
 
 
 class Entity(NamedTuple):
-    """A part of a text and its kind; `text` is the covered part."""
+    """A message entity. `text` is the part that it covers, and `detail` is a link's URL or the language of code."""
 
     kind: str
     text: str
@@ -32,7 +33,7 @@ class Entity(NamedTuple):
 
 
 def checked_entities(text: str, given: Json) -> list[Entity]:
-    """Return the effective entities. Raises BadMarkup."""
+    """Return the entities that take effect. Raises BadMarkup."""
     units = text.encode("utf-16-le")
     counted: list[tuple[int, int, Entity]] = []
     for item in given if isinstance(given, list) else []:
@@ -62,7 +63,7 @@ def checked_entities(text: str, given: Json) -> list[Entity]:
 
 
 def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, int]) -> bool:
-    """Whether an entity is effective next to one that begins before it or contains it."""
+    """Return whether an entity takes effect next to one that starts before it or contains it."""
     if place[0] >= there[1]:
         return True
     is_within = place[1] <= there[1]
@@ -74,5 +75,5 @@ def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, 
 
 
 def shown_styles(entities: Sequence[Entity]) -> set[tuple[str, str]]:
-    """Return the styled parts of a text with their styles, for tests."""
+    """Return each styled part of a text with its style."""
     return {(entity.kind, entity.text) for entity in entities}

@@ -1,7 +1,4 @@
-"""FakeHookChat: the other side of a webhook chat, on loopback. It signs its calls and checks the bot's.
-
-Its people write with `says`, press buttons with `clicks`, and see `messages`. It takes each idempotency key once.
-"""
+"""The other side of a webhook chat, on loopback."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -33,7 +30,11 @@ class HookPosted(msgspec.Struct):
 
 
 class FakeHookChat(FakePlatform):
-    """A webhook chat with its messages."""
+    """A webhook chat. It signs its calls and checks the bot's signatures.
+
+    People write with `says` and click with `clicks`. `messages` lists the messages, oldest first, and `typed` the
+    typing statuses. A repeated idempotency key returns the first message.
+    """
 
     def __init__(self, clock: Clock | None = None, secret: str = SECRET) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class FakeHookChat(FakePlatform):
     async def says(
         self, channel: str, thread: str, text: str, *, user: str = "ada", is_bot: bool = False, **more: Json
     ) -> str:
-        """Write as a person; return the message's id. `status` is the status of the answer."""
+        """Write as a person and return the message's id. `status` keeps the HTTP status of the bot's answer."""
         self._count += 1
         message_id = f"in-{self._count}"
         author: Json = {"id": user, "name": user, "is_bot": is_bot}
@@ -59,7 +60,7 @@ class FakeHookChat(FakePlatform):
         return message_id
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada") -> None:
-        """Press a button under a message as a person."""
+        """Click a button as a person."""
         message = next(post for post in self.messages if post.id == message_id)
         value = dict(message.buttons)[label]
         await self.tells(
@@ -70,23 +71,23 @@ class FakeHookChat(FakePlatform):
         )  # fmt: skip
 
     async def tells(self, call: Mapping[str, Json]) -> HttpAnswer:
-        """Make a correctly signed call. A held one is answered with 0."""
+        """Send a correctly signed call to the bot and return its answer. The status is 0 if the call is held."""
         body = msgspec.json.encode(call)
 
         async def deliver() -> HttpAnswer:
-            assert self.deliver is not None, "nobody takes calls"
+            assert self.deliver is not None, "set FakeHookChat.deliver or call FakeHookChat.call first"
             return await self.deliver({"x-shoal-signature": proof(self.secret, body, self._clock.now())}, body)
 
         return await self.happen(deliver) or HttpAnswer(0)
 
     async def sees(self, part: str) -> HookPosted:
-        """Wait until a finished message contains `part`."""
+        """Wait until a finished message contains `part`, and return it."""
         return await self.seen(lambda: self.messages, part, lambda post: post.text)
 
-    # ---- incoming ----
+    # ---- calls of the bot ----
 
     async def respond(self, called: Called) -> Answered:
-        """Accept a post."""
+        """Accept a post, an edit or a typing status."""
         if not proofs(called.headers, called.body, self.secret, self._clock.now()):
             return Answered(401, b"{}")
         out = msgspec.json.decode(called.body)

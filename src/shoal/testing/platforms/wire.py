@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for fakes of platforms. Handlers may wait, and connections break on request."""
+"""A small HTTP/1.1 and WebSocket server for platform fakes. Handlers can delay their answers and break connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ class Called(msgspec.Struct):
 
 
 class Answered(NamedTuple):
-    """The answer to send. With the status None, the connection breaks instead."""
+    """An answer to send. If `status` is None, the server breaks the connection instead."""
 
     status: int | None
     body: bytes = b""
@@ -41,7 +41,7 @@ BREAK = Answered(None)
 
 
 class Refused(Exception):
-    """Raised to reject a call with `answer`."""
+    """Raised by a fake to reject a call with `answer`."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.body.decode())
@@ -49,25 +49,27 @@ class Refused(Exception):
 
 
 def ok(content: object, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answered:
-    """An answer in JSON."""
+    """Return an answer with a JSON body."""
     return Answered(status, msgspec.json.encode(content), headers)
 
 
 def query_of(called: Called) -> dict[str, str]:
-    """Return the parameters of the query."""
+    """Return the query parameters of a request."""
     return dict(parse_qsl(called.path.partition("?")[2]))
 
 
 class Part(NamedTuple):
-    """A field of a multipart form."""
+    """A field of a multipart form. `filename` is empty for fields that are not files."""
 
     filename: str
     content: bytes
 
 
 class LoopbackServer:
-    """Serves on a free loopback port between `start` and `stop`. Calls for which `mute` is true take effect, but are
-    answered only when `unmuted` is set."""
+    """An HTTP server on a free loopback port. `respond` answers the requests.
+
+    Requests for which `mute` returns True take effect, but their answers wait until `unmuted` is set.
+    """
 
     def __init__(self, respond: Respond) -> None:
         self.mute: Callable[[Called], bool] = lambda _: False
@@ -80,14 +82,14 @@ class LoopbackServer:
         self.address = ""
 
     async def start(self) -> str:
-        """Listen; return the address. The port stays the same after a restart."""
+        """Start the server and return its address. After `stop`, it uses the same port again."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**20)
         self._port = int(self._server.sockets[0].getsockname()[1])
         self.address = f"http://127.0.0.1:{self._port}"
         return self.address
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
+        """Stop accepting connections and close the open ones."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server.sockets)
@@ -127,7 +129,7 @@ class LoopbackServer:
                 writer.write(head.encode("latin-1") + answer.body)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            return  # asyncio would report a cancelled handler as a defect
+            return  # asyncio would log a cancelled handler as an error
         finally:
             self._tasks.discard(task)
             self._writers.discard(writer)
@@ -153,7 +155,7 @@ async def _read(reader: asyncio.StreamReader) -> Called | None:
 
 
 def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
-    """Parse a multipart form."""
+    """Parse a multipart form into its fields by name."""
     head = f"content-type: {headers['content-type']}\r\n\r\n".encode("latin-1")
     message = BytesParser(policy=HTTP).parsebytes(head + body)
     fields: dict[str, Part] = {}
@@ -166,7 +168,7 @@ def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
 
 
 class LoopbackSocket:
-    """Serves WebSockets on a free loopback port between `start` and `stop`, each with `serve`."""
+    """A WebSocket server on a free loopback port. Override `serve` to handle connections."""
 
     def __init__(self) -> None:
         self.connections: list[ServerConnection] = []
@@ -178,14 +180,14 @@ class LoopbackSocket:
         return f"ws://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Listen. The port stays the same after a restart."""
+        """Start the server. After `stop`, it uses the same port again."""
         from websockets.asyncio.server import serve
 
         self._server = await serve(self.serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
         self._port = int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the listener and every connection. State is kept."""
+        """Stop accepting connections and break the open ones."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server.sockets)
@@ -194,11 +196,11 @@ class LoopbackSocket:
             await server.wait_closed()
 
     def drop(self) -> None:
-        """Break every connection."""
+        """Break every open connection."""
         for connection in self.connections:
             connection.transport.abort()
         self.connections.clear()
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Serve one connection until it ends."""
+        """Handle one connection until it ends."""
         raise NotImplementedError
