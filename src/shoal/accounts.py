@@ -1,4 +1,4 @@
-"""The accounts of the configuration and their adapters; a platform's module is imported when it has an account."""
+"""The configured accounts and their adapters. A platform's module is imported only if it has an account."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,11 +13,12 @@ from shoal.platforms.local import TerminalAdapter, WebAdapter
 from shoal.platforms.record import built_in
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
-"""Anyone who uses the page, the API or this machine's shell is the owner, unless a token belongs to someone else."""
+"""Identities of the owner on the page, the API and this machine's terminal."""
 
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
-    """Each account, also one that is switched off: its platform, the first part of its thread ids, its settings."""
+    """Return all accounts, including disabled ones: the platform, the first part of its thread ids, and the
+    settings."""
     rows = [
         (platform, platform_name(platform, account), account)
         for platform, accounts in config.platforms.accounts.items()
@@ -27,23 +28,23 @@ def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
 
 
 def accounts_of(config: Config) -> dict[str, AccountSettings]:
-    """Every enabled account, by the first part of its thread ids."""
+    """Return the enabled accounts by the first part of their thread ids."""
     return {name: account for _, name, account in every_account(config) if account.enabled}
 
 
 def platform_names(config: Config) -> tuple[str, ...]:
-    """The first parts of the thread ids there are with this configuration, without connecting to anything."""
+    """Return the first parts of all configured thread ids, without connecting to any platform."""
     own = (identity.partition(":")[0] for identity in OWNERS)
     return (*own, *accounts_of(config))
 
 
 def platform_name(platform: str, account: AccountSettings) -> str:
-    """The first part of an account's thread ids: the platform, and the account's name unless it is `main`."""
+    """Return the first part of an account's thread ids: the platform, plus the account's name unless it is `main`."""
     return platform if account.account == "main" else f"{platform}.{account.account}"
 
 
 def platform_owners(config: Config) -> tuple[str, ...]:
-    """The owner's identities, PLATFORM:USER."""
+    """Return the owner's identities on all enabled accounts, as PLATFORM:USER."""
     return tuple(f"{name}:{account.owner}" for name, account in accounts_of(config).items() if account.owner)
 
 
@@ -52,7 +53,8 @@ def account_agents(config: Config) -> dict[str, str]:
 
 
 def access_of(config: Config, platform: str) -> AccessRules:
-    """Return who has access on a platform: by default only the owner, and nobody if it is not configured."""
+    """Return a platform's access rules. By default, only the owner has access. An unconfigured platform admits
+    nobody."""
     account = accounts_of(config).get(platform)
     if account is None:
         return AccessRules()
@@ -60,8 +62,8 @@ def access_of(config: Config, platform: str) -> AccessRules:
 
 
 def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
-    """[access.people], whose identities on several platforms are one person, and who is the owner; `instead` are rules
-    of platforms that take the place of the configuration's."""
+    """Return the people of [access.people] and the owner's identities. `instead` replaces the access rules of
+    platforms."""
     owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
     persons = (
         Person(person.identities, person.roles, name, person.usd_per_day, person.tokens_per_day, person.timezone)
@@ -71,7 +73,8 @@ def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
 
 
 def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, AccessRules]) -> Links:
-    """Who may speak on each platform, by the configuration or `instead` of it, and who is the same on several."""
+    """Return the access rules of each platform and the identities of each person. `instead` replaces configured
+    rules."""
     rules = {name: instead.get(name) or access_of(config, name) for name in platforms}
     own = {identity.partition(":")[0]: AccessRules((identity.partition(":")[2],)) for identity in OWNERS}
     own["web"] = AccessRules(own["web"].owners, config.web.allow)
@@ -79,7 +82,7 @@ def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, Acc
 
 
 def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ChatAdapter]:
-    """The page, the API, the terminal, and each account that is configured.
+    """Create the adapters of the page, the API, the terminal and each enabled account.
 
     Raises ConfigError for a platform whose package is missing, or that no installed extension offers.
     """

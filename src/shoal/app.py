@@ -1,9 +1,9 @@
-"""The wiring, read first: `open_app` builds the running system from a configuration, each part after what it needs.
+"""The wiring: `open_app` builds the running system from a configuration. Start reading here.
 
-config ─► database, engine ─► platforms, models, sandbox ─► delivery ─► tools ─► turn loop ─► orchestrator
-                                                                                 └─► agents, commands, gates, features
+    config ─► database, engine ─► platforms, models, sandbox ─► delivery ─► tools ─► turn loop ─► orchestrator
+                                                                                  └─► agents, commands, gates, features
 
-Each step is a function of `shoal.assembly`. It takes what it needs from the services and adds what it made.
+Each step is a function of `shoal.assembly`. It takes what it needs from the services and adds the services it creates.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from shoal.tools.registry import Registry
 
 @asynccontextmanager
 async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Role = "all") -> AsyncGenerator[Services]:
-    """Open the home directory and run everything until the block ends; then drain. Yields the services by their class.
+    """Open the home directory and run everything until the block ends, then drain. Yields the services by class.
 
-    In the role `offline`, nothing runs: no engine, platforms or triggers, and no model is called. Changes take effect
-    at the next start. It uses the database of `overrides.driver`.
+    In the role `offline`, nothing runs: no engine, platforms, triggers or model calls. Changes take effect at the next
+    start. The role uses the database of `overrides.driver`.
 
-    Raises HomeLocked, ConfigError and StoreError with the next step for each.
+    Raises HomeLocked, ConfigError and StoreError. Each message says what to do next.
     """
     if overrides.models is None and role != "offline":
         config = await with_ollama(config, os.environ)
@@ -86,7 +86,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
 
 async def _note_start(services: Services, role: Role) -> None:
-    """Add notes for the operator about the start: unusable agents, and a restored backup."""
+    """Add notes for the operator about unusable agents and a restored backup."""
     notices, restored_at = services[Notices], services[Home].restored_at()
     notices.notes += await services[AgentLifecycle].reconcile()
     if restored_at is not None and role != "worker":

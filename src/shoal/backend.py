@@ -46,16 +46,17 @@ Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
 class Backend:
-    """SQLite in the home directory, one process; the base of what several processes share.
+    """The backend for a single process, with SQLite in the home directory. Base class of ClusterBackend.
 
-    `health` describes known damage of the database. Once it is damaged, every write raises StoreCorrupt and services
-    that need the database stop. The process continues, because only it may still have the data (decision 035). With
-    `recovers`, threads with unfinished work must be woken at the start; otherwise, their jobs still exist.
+    `health` describes known damage to the database. Once the database is damaged, every write raises StoreCorrupt and
+    services that need the database stop. The process continues, because it may hold the only copy of the data (decision
+    035). `recovers` means that threads with unfinished work must be woken at the start. Otherwise, their jobs still
+    exist.
     """
 
     recovers: bool = True
     is_front: bool = True
-    """Whether platforms and the page are served in this process: not in workers."""
+    """Whether this process serves the platforms and the page. False in workers."""
 
     def __init__(self, driver: Driver, health: Health, engine: Engine, lock: HomeLock | None = None) -> None:
         self.driver = driver
@@ -68,11 +69,12 @@ class Backend:
         self._tasks: TaskGroup | None = None
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Return the hub for live events of this process, or of all processes."""
+        """Return the hub for live events."""
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Also call `due` when another process made something due: a platform, `triggers`, or everything (empty)."""
+        """Call `due` when another process has made work due. Its argument is a platform, `triggers`, or empty for all
+        of them."""
 
     def add_service(self, serve: Service) -> None:
         """Run `serve` in every process, and restart it after each database outage.
@@ -82,17 +84,17 @@ class Backend:
         self._services.append(partial(_outlast, self.health, serve))
 
     def add_single(self, name: str, *serve: Service) -> None:
-        """Run all of `serve` as services in one process at a time."""
+        """Run the `serve` functions as services in one process at a time."""
         self.begin(name, *serve)
 
     def begin(self, name: str, *serve: Service) -> None:
-        """Run all of `serve` as services in this process until `end` is called with this name."""
+        """Run the `serve` functions as services in this process until `end` is called with this name."""
         self._named[name] = [partial(_outlast, self.health, service) for service in serve]
         if self._tasks is not None:
             self._tasks.start_soon(self._run_named, name)
 
     async def end(self, name: str) -> None:
-        """Stop the services started under a name, and wait for their end."""
+        """Stop the services started under a name, and wait until they have ended."""
         self._named.pop(name, None)
         if (running := self._scopes.get(name)) is not None:
             running[0].cancel()
@@ -129,7 +131,7 @@ class Backend:
 
 
 class ClusterBackend(Backend):
-    """PostgreSQL with any number of processes, which find each other in the database."""
+    """PostgreSQL with any number of processes, which coordinate through the database."""
 
     recovers: bool = False
 
@@ -149,7 +151,7 @@ class ClusterBackend(Backend):
         self._services += [self._listener.run, self._holder.run]
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Return the hub of all processes."""
+        """Return a hub that carries the live events of all processes."""
         from shoal.engine.cluster import LiveBridge
 
         bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
@@ -157,7 +159,8 @@ class ClusterBackend(Backend):
         return bridge
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Call `due` for the store's notifications about posts and triggers. After an outage, everything may be due."""
+        """Call `due` for the database's notifications about posts and triggers. After an outage, everything may be
+        due."""
         self._listener.listen("shoal_due", due, lambda: due(""))
 
     def add_single(self, name: str, *serve: Service) -> None:
@@ -172,8 +175,8 @@ async def _together(services: Sequence[Service]) -> None:
 
 
 async def _outlast(health: Health, serve: Service) -> None:
-    """Run a service, and restart it after a database outage or a full disk. Other failures are raised. If the database
-    is damaged, the service stops."""
+    """Run a service, and restart it after a database outage or a full disk. Return if the database is damaged. Raises
+    all other failures."""
     seconds = OUTAGE_SECONDS
     while True:
         try:
@@ -194,7 +197,7 @@ async def _outlast(health: Health, serve: Service) -> None:
 async def open_backend(
     config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None, opened: Driver | None = None
 ) -> AsyncGenerator[Backend]:
-    """Open the database, and close it afterwards. An already `opened` one stays open.
+    """Open the database, and close it when the block ends. A database passed as `opened` stays open.
 
     Raises HomeLocked, StoreError, and InvalidInput for a role that needs PostgreSQL.
     """
@@ -222,7 +225,7 @@ async def open_backend(
 
 @asynccontextmanager
 async def unwrapped() -> AsyncGenerator[None]:
-    """Raise the block's error without an exception group if there is only one."""
+    """Raise a single error of the block without its exception group."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""Platform accounts: access to each, and connecting them while Shoal runs."""
+"""Platform accounts: their access rules, and connecting them while Shoal runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -20,14 +20,15 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def approvers_of(config: Config) -> list[str]:
-    """Return who may decide any approval: the configured people, and the owner everywhere."""
+    """Return the people who may decide any approval: the configured approvers and the owner."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
 class Standing(msgspec.Struct, eq=False):
-    """Access and approvers of each platform, and the agent of each account. Updated when the configuration changes.
+    """Access rules and approvers of each platform, and the agent of each account. Updated when the configuration
+    changes.
 
-    `access` are rules instead of the configured ones; `gated` are the platforms with an access gate.
+    `access` contains rules that replace the configured ones. `gated` contains the platforms with an access gate.
     """
 
     access: Mapping[str, AccessRules]
@@ -37,7 +38,7 @@ class Standing(msgspec.Struct, eq=False):
     accounts: dict[str, str]
 
     def settle(self, config: Config, platforms: Iterable[str]) -> None:
-        """Apply a configuration to all parts."""
+        """Update all parts from a configuration."""
         self.links.become(links_of(config, platforms, self.access))
         self.approvers[:] = approvers_of(config)
         self.accounts.clear()
@@ -45,7 +46,8 @@ class Standing(msgspec.Struct, eq=False):
 
 
 class Connections(msgspec.Struct, eq=False):
-    """The connected accounts by platform. `configured` also contains those that are not connected here."""
+    """The connected accounts by platform. `configured` also contains accounts that are not connected in this
+    process."""
 
     adapters: dict[str, ChatAdapter]
     configured: Mapping[str, ChatAdapter | None]
@@ -90,6 +92,6 @@ class Connections(msgspec.Struct, eq=False):
         self.standing.gated.discard(name)
 
     def settle(self, config: Config) -> None:
-        """Apply a configuration's access, approvers and agents of accounts."""
+        """Update the access rules, approvers and account agents from a configuration."""
         self.config.current = config
         self.standing.settle(config, self.adapters)

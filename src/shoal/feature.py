@@ -1,7 +1,8 @@
 """Features: capabilities beyond a conversation, each in one folder of `shoal/features/`.
 
-The `__init__.py` of a folder contains a record, `FEATURE`, that names all parts of the feature. Nothing outside the
-folder imports it: the core finds the record through the list below. Deleting a folder and its line removes the feature.
+The folder's `__init__.py` contains a record, `FEATURE`, that names all parts of the feature. The core finds the record
+through the list below, and nothing else outside the folder imports it. Deleting the folder and its line in the list
+removes the feature.
 
 An entry is MODULE:ATTRIBUTE in the feature's folder, and is imported on first use.
 """
@@ -30,13 +31,13 @@ FEATURES = (
     "standing_rules",
     "voice",
 )
-"""Folders of the built-in features, in the order of opening."""
+"""Folders of the built-in features, in the order in which they are opened."""
 
 
 class CliCommand(NamedTuple):
-    """A subcommand of `shoal`: its name, its line in the help, and its click command.
+    """A subcommand of `shoal`: its name, help line and click command.
 
-    `group` is the command that it belongs to, or `job` the heading above it in `shoal --help`.
+    `group` is its parent command. `job` is its heading in `shoal --help`.
     """
 
     name: str
@@ -78,25 +79,25 @@ class Feature(NamedTuple):
     doctor: str = ""
 
     def load(self, entry: str) -> object:
-        """Import an entry."""
+        """Import an entry and return the object."""
         module, _, attribute = entry.partition(":")
         return getattr(import_module(f"shoal.features.{self.name}.{module}"), attribute)
 
 
 @cache
 def features() -> Sequence[Feature]:
-    """Return the record of every feature."""
+    """Return the records of all features."""
     return [import_module(f"shoal.features.{name}").FEATURE for name in FEATURES]
 
 
 def command_named(name: str) -> object | None:
-    """Load a feature's subcommand of `shoal`, or return None if no feature has it."""
+    """Load a feature's top-level subcommand of `shoal`, or return None if no feature has it."""
     entries = ((feature, one) for feature in features() for one in feature.cli if one.name == name and not one.group)
     return next((feature.load(command.entry) for feature, command in entries), None)
 
 
 def tool_modules() -> Iterator[ModuleType]:
-    """Return the modules whose decorators describe the tools of features."""
+    """Yield the modules that define the tools of features."""
     for feature in features():
         if feature.tools:
             yield import_module(f"shoal.features.{feature.name}.{feature.tools.partition(':')[0]}")

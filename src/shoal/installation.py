@@ -45,13 +45,14 @@ def install_command(extra: str) -> list[str]:
     wanted = ["install", *(["--editable"] if is_checkout else []), f"{where}[{extra}]"]
     if Path(sys.prefix, "pipx_metadata.json").exists():
         return ["pipx", "runpip", "shoal", *wanted]
-    if find_spec("pip") is None:  # an environment of uv
+    if find_spec("pip") is None:  # uv creates environments without pip
         return ["uv", "pip", *wanted[:1], "--python", sys.executable, *wanted[1:]]
     return [sys.executable, "-m", "pip", *wanted]
 
 
 def how_to_add_package(package: str) -> str:
-    """Return a sentence on how to add a missing package of Shoal. A checkout contains it in `packages/`."""
+    """Return a sentence that tells how to add a missing package of Shoal. A checkout contains the package in
+    `packages/`."""
     where, is_checkout = source()
     command = install_command("")
     wanted = str(Path(where, "packages", package)) if is_checkout else package
@@ -59,12 +60,12 @@ def how_to_add_package(package: str) -> str:
 
 
 def how_to_add(extra: str) -> str:
-    """Return a sentence on how to add a missing extra."""
+    """Return a sentence that tells how to add a missing extra."""
     return f"Run: {shlex.join(install_command(extra))}"
 
 
 def program() -> str:
-    """Return the command that runs this Shoal: `shoal` if that is this installation, otherwise its path."""
+    """Return the command that runs this installation: `shoal` if that resolves to it, otherwise its path."""
     called = sys.argv[0]
     if Path(called).name != "shoal":
         return "shoal"
@@ -77,5 +78,5 @@ def program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace Shoal's commands in a text with the form that works here."""
+    """Replace the `shoal` commands in a text with the form that works on this machine."""
     return re.sub(r"`shoal(?=[ `])", lambda _: f"`{program()}", text)

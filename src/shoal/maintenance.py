@@ -37,7 +37,7 @@ HEALTH_CHECK_SECONDS = 5.0
 CLOCK_LOOK_SECONDS = 5.0
 TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
-"""Delay of the first full database check, which leaves the start to waiting work."""
+"""Delay of the first full database check, in seconds. Waiting work runs first."""
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
@@ -46,23 +46,24 @@ SERVICE_PROBLEMS = "service problems"
 SET_ASIDE_SECONDS = 60.0
 UPKEEP_SECONDS_MIN = 60.0
 UPKEEP_DOUBLINGS_MAX = 6
-"""Longest pause before a failing service is retried."""
+"""Maximum number of times the retry pause of a failing service doubles."""
 UPKEEP_CALM_SECONDS = 7200.0
-"""Run time after which a service's backoff is reset."""
+"""Run time after which a service's backoff is reset, in seconds."""
 PROBLEM_CHARS_MAX = 300
 DISCOVER_AFTER_SECONDS = 3.0
-"""Delay before providers are asked for their models, which leaves the start to first messages."""
+"""Delay before providers are asked for their models, in seconds. The first messages are handled before that."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 GARBAGE_THRESHOLDS = (5_000, 20, 10)
-"""Thresholds of the garbage collector. Until it runs, cycles such as closed connections may take a megabyte or two."""
+"""Thresholds of the garbage collector. Between collections, cycles such as closed connections may take one or two
+megabytes."""
 
 _M_ARENA_MAX = -8
-"""Option of glibc's malloc.h for the number of heaps."""
+"""Option of `mallopt` for the number of heaps, from glibc's malloc.h."""
 
 
 def share_one_heap() -> None:
-    """Make all threads started later share one heap, if the C library is glibc.
+    """Make all threads that start later share one heap, if the C library is glibc.
 
     By default, glibc creates a heap for each thread that allocates while another does. Memory freed in one heap is not
     available to other threads, so a process with a dozen threads grows by a fifth in 10,000 turns.
@@ -77,7 +78,7 @@ def share_one_heap() -> None:
 async def return_freed_memory(clock: Clock) -> None:
     """Periodically return freed memory to the system, if the C library is glibc.
 
-    By itself, glibc returns only memory at the end of its heap, so each burst of messages would keep a few megabytes.
+    Without this, glibc returns only memory at the end of its heap, so each burst of messages keeps a few megabytes.
     """
     import ctypes
 
@@ -88,10 +89,10 @@ async def return_freed_memory(clock: Clock) -> None:
 
 
 def collect_seldom() -> None:
-    """Exclude the objects of the start from garbage collection, and collect new ones less often.
+    """Exclude the objects created at the start from garbage collection, and collect new ones less often.
 
-    A start leaves two thousand objects in cycles, and collecting them would take a tenth of its time. A turn leaves
-    few. With the default thresholds, the collector takes a tenth of a turn's CPU.
+    The start creates two thousand objects in cycles, and collecting them would take a tenth of its time. Turns create
+    few. With the default thresholds, the collector takes a tenth of a turn's CPU time.
     """
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -99,10 +100,11 @@ def collect_seldom() -> None:
 
 
 class Upkeep:
-    """Services that turns can temporarily do without. A failure is stored and reported to the owner, and the service is
-    restarted later. The engine, the database watcher and the approval service end the process instead.
+    """Supervises services that turns can do without for a while.
 
-    Outages and damage of the database are raised, because all services wait for their end together.
+    A failure is stored and reported to the owner, and the service is restarted later. The engine, the database watcher
+    and the approval service are not among them, because their failure must end the process. Database outages and damage
+    are raised, because all services handle them together.
     """
 
     def __init__(self, settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
@@ -111,14 +113,15 @@ class Upkeep:
         self._tell = tell
 
     def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
-        """Run a service, and restart it after each failure."""
+        """Return a function that runs a service and restarts it after each failure."""
         return partial(self._run, name, serve)
 
     async def _run(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
         failures = 0
         while True:
             began = self._clock.monotonic()
-            (failure,) = await asyncio.gather(serve(), return_exceptions=True)  # as a value: it may be of any kind
+            # Any exception may occur.
+            (failure,) = await asyncio.gather(serve(), return_exceptions=True)
             if failure is None:
                 return
             if BaseExceptionGroup("", [failure]).subgroup((StoreUnavailable, StoreReadOnly, StoreCorrupt)) is not None:
@@ -128,8 +131,8 @@ class Upkeep:
             await self._clock.sleep(UPKEEP_SECONDS_MIN * 2.0 ** min(failures - 1, UPKEEP_DOUBLINGS_MAX))
 
     async def _report(self, name: str, failure: BaseException) -> None:
-        """Raises StoreError."""
-        log.error("a service failed and runs again later", extra={"service": name}, exc_info=failure)
+        """Store a service's failure and notify the owner. Raises StoreError."""
+        log.error("service failed; restarting later", extra={"service": name}, exc_info=failure)
         now, before = self._clock.now(), await self._settings.get(SERVICE_PROBLEMS, name)
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
@@ -145,14 +148,14 @@ class ServiceProblem(msgspec.Struct, frozen=True):
 
 
 def service_problem(stored: str) -> ServiceProblem:
-    """Return the stored failure of a service."""
+    """Decode a service's stored failure."""
     return msgspec.json.decode(stored, type=ServiceProblem)
 
 
 async def watch_set_aside(
     settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]], note: Callable[[str], None]
 ) -> None:
-    """Report events that were set aside to the owner, each once, and record them in this process."""
+    """Notify the owner once of each event that was set aside, and add a note in this process."""
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
@@ -166,21 +169,21 @@ async def watch_set_aside(
 
 
 async def watch_begun(begun: Begun, clock: Clock) -> None:
-    """Read the crashes of other processes every minute."""
+    """Read the crashes of other processes periodically."""
     while True:
         await clock.sleep(SET_ASIDE_SECONDS)
         await begun.learn()
 
 
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
-    """Expire approvals within EXPIRY_CHECK_SECONDS, and short-lived ones sooner."""
+    """Expire approvals at least every EXPIRY_CHECK_SECONDS, and more often if they are short-lived."""
     while True:
         await expire()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
 async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
-    """Periodically write the heads of the audit chains to the log, where changes would be noticed."""
+    """Write the heads of the audit chains to the log periodically, so later changes to a chain can be detected."""
     while True:
         await clock.sleep(ANCHOR_SECONDS)
         chains = await audit.chains()
@@ -189,8 +192,10 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 
 
 async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
-    """Detect changes of the database's files within HEALTH_CHECK_SECONDS, and report damage once. A full or read-only
-    disk is reported at most every TROUBLE_SECONDS."""
+    """Detect changes to the database's files within HEALTH_CHECK_SECONDS, and notify the owner of damage once.
+
+    A full or read-only disk is reported at most every TROUBLE_SECONDS.
+    """
     told_at = -TROUBLE_SECONDS
     while not health.damage:
         await clock.sleep(HEALTH_CHECK_SECONDS)
@@ -206,7 +211,7 @@ async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Await
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
-    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set, which runs due work immediately."""
+    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set."""
     before = wall_ahead(clock)
     while True:
         await clock.sleep(CLOCK_LOOK_SECONDS)
@@ -225,12 +230,12 @@ async def look_through_daily(health: Health, clock: Clock) -> None:
 
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
-    """Record in the audit log which access settings changed since the last start."""
+    """Record changes of the access settings since the last start in the audit log."""
     parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
     before: dict[str, str] = {}
-    with contextlib.suppress(*UNREADABLE):  # otherwise everything would be new
+    with contextlib.suppress(*UNREADABLE):  # an unreadable value must not make every setting look new
         before = msgspec.json.decode(stored or "{}", type=dict[str, str])
     if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
         return
@@ -244,7 +249,7 @@ async def note_settings(config: Config, store: Store, home: Home, agents: Iterab
 
 
 def _rules_of(home: Home, name: str) -> bytes:
-    """Return the access settings in an agent's own and shared files, or that a file is unreadable."""
+    """Encode the access settings of an agent's own and shared files. Return `unreadable` if a file cannot be read."""
     try:
         file = read_agent(home.agent(name), read_shared(home))
     except InvalidInput:
@@ -253,7 +258,7 @@ def _rules_of(home: Home, name: str) -> bytes:
 
 
 def _rules(config: Config) -> dict[str, bytes]:
-    """Return all access settings in parts, without secrets."""
+    """Encode all access settings by section, without secrets."""
     rules = {
         "permissions": _encode(config.permissions),
         "access": _encode(config.access),
@@ -272,7 +277,7 @@ def _rules(config: Config) -> dict[str, bytes]:
 
 
 async def tell_completions(hub: Hub, on_complete: Completion) -> None:
-    """Await `on_complete` for each turn that finishes in this process. Its errors are logged and have no effect."""
+    """Await `on_complete` for each turn that finishes in this process. Its errors are only logged."""
 
     async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
         await on_complete(thread, turn, reply)
@@ -281,7 +286,8 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
         async for item in coming:
             if isinstance(item, Event) and isinstance(item.data, TurnFinished):
                 post = tell(item.thread, item.turn, item.data.reply)
-                (failure,) = await asyncio.gather(post, return_exceptions=True)  # as a value: it is a foreign program's
+                # The callback may raise anything.
+                (failure,) = await asyncio.gather(post, return_exceptions=True)
                 if failure is not None:
                     fields = {"thread_id": item.thread, "turn": item.turn}
                     log.error("the completion callback failed for a turn", extra=fields, exc_info=failure)
@@ -289,7 +295,7 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
 
 
 def missing_model(models: Models, name: str) -> str:
-    """Return why the default model cannot answer, if known without a request, or an empty string."""
+    """Explain why the default model cannot answer, or return an empty string. Makes no request."""
     try:
         existing_model(models, name)
     except InvalidInput as error:
@@ -298,8 +304,10 @@ def missing_model(models: Models, name: str) -> str:
 
 
 async def discover_models(models: Models, clock: Clock, default: str) -> None:
-    """Check the keys and list the models of every provider once, into available_models.json. Logs failures and an
-    unavailable default model."""
+    """Check the keys and list the models of every provider once, and write available_models.json.
+
+    Failures and an unavailable default model are logged.
+    """
     known = missing_model(models, default)
     if isinstance(models, Catalog):
         await models.offer_shipped()

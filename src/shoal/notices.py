@@ -1,4 +1,4 @@
-"""Notices of Shoal to its owner, or in a conversation."""
+"""Notices from Shoal to its owner, or in a conversation."""
 
 import contextlib
 import logging
@@ -26,19 +26,19 @@ from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 log = logging.getLogger(__name__)
 
 CHANNELS_AFTER_SECONDS = 20.0
-"""Delay before bound channels are checked, which lets the platforms connect."""
+"""Delay before bound channels are checked, in seconds, while the platforms connect."""
 CHANNELS_TRIES = 5
 NOTES_MAX = 50
-"""Notes kept. Further ones are only logged and posted."""
+"""Maximum number of notes. Further ones are only logged and posted."""
 UNPOSTED_CHARS = 1500
-"""Characters of a refused post in the owner's notice."""
+"""Maximum length of a refused post in the owner's notice, in characters."""
 NOTICE = "notice:"
 RESTORED = ("restored", "told")
-"""Setting with the restore that the owner was notified of."""
+"""Setting that records the last restore of which the owner was notified."""
 
 
 class Notices(msgspec.Struct, eq=False):
-    """Posts notices. `notes` are the lines that the start, the API and `shoal doctor` also show."""
+    """Posts notices. `notes` are lines for the start, the API and `shoal doctor`."""
 
     store: Store
     clock: Clock
@@ -49,14 +49,14 @@ class Notices(msgspec.Struct, eq=False):
     """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
 
     async def tell_owner(self, text: str) -> None:
-        """Post in the owner's most recent direct conversation, otherwise in an approver's. Does nothing if there is
-        none that accepts posts."""
+        """Post to the owner's most recent direct conversation, or otherwise to an approver's. If neither accepts posts,
+        do nothing."""
         id = f"{NOTICE}{self.clock.new_id()}"
         owner_thread = await self.store.settings.get(*OWNER_IN)
         if owner_thread and not await self._is_barred(ThreadId(owner_thread)):
             await self.post(NewPost(id, ThreadId(owner_thread), text))
             return
-        for person in reversed(self.approvers()):  # owners come last
+        for person in reversed(self.approvers()):  # owners are at the end of the list
             platform, _, user = person.partition(":")
             if platform not in self.adapters or platform in OWN_PLATFORMS or not user or user.startswith("role:"):
                 continue
@@ -69,7 +69,7 @@ class Notices(msgspec.Struct, eq=False):
         return bool(await self.store.settings.get(barred_scope(thread_address(thread).platform), channel_of(thread)))
 
     async def of_unposted(self, row: OutboxRow, why: str, *, is_kept: bool) -> None:
-        """Tell the owner that a chat refused a post, with its text, and add a note."""
+        """Notify the owner that a chat refused a post, quote the post, and add a note."""
         info, address = await self.store.journal.thread(row.thread), thread_address(row.thread)
         title = f" ({info.title})" if info is not None and info.title else ""
         where = f"{address.platform}, chat {address.channel}{title}"
@@ -79,7 +79,7 @@ class Notices(msgspec.Struct, eq=False):
             else f"I could not post in {where}."
         )
         self.note(f"{what} {why}")
-        if row.id.startswith(NOTICE):  # the owner's own chat: ask someone else to tell them
+        if row.id.startswith(NOTICE):  # the notice failed in the owner's own chat, so notify an approver
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
             await self.tell_owner(row.post.text)
@@ -90,7 +90,7 @@ class Notices(msgspec.Struct, eq=False):
         await self.tell_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:
-        """Tell once that this home was restored from a backup."""
+        """Notify the owner once that this home was restored from a backup."""
         stored = await self.store.settings.get(*RESTORED)
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
@@ -101,7 +101,7 @@ class Notices(msgspec.Struct, eq=False):
             )
 
     def note(self, note: str) -> None:
-        """Add a line to the notes of this process, once."""
+        """Add a line to this process's notes, unless it is already there."""
         if note not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(note)
 
@@ -117,7 +117,7 @@ class Notices(msgspec.Struct, eq=False):
                 log.warning("%s", note)
 
     async def past_outbox(self, text: str) -> None:
-        """Notify the owner directly without the outbox, because the database is damaged or unavailable."""
+        """Notify the owner without the outbox, for when the database is damaged or unavailable."""
         with contextlib.suppress(StoreError, PlatformError):
             owner_thread = await self.store.settings.get(*OWNER_IN)
             adapter = self.adapters.get(owner_thread.partition(":")[0]) if owner_thread else None
@@ -127,14 +127,14 @@ class Notices(msgspec.Struct, eq=False):
                 )
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
-        """Check once whether the bound channels still exist, and report missing ones in the log, the notes and to the
+        """Check once whether the bound channels still exist. Missing ones are reported in the log, the notes and to the
         owner."""
         for attempt in range(CHANNELS_TRIES):
             await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
             try:
                 lost = await by_adapter(agents.lost_channels())
             except PlatformError as error:
-                log.info("bound channels cannot be checked yet", extra={"why": str(error)})
+                log.info("bound channels not checked yet", extra={"why": str(error)})
                 continue
             for line in lost:
                 log.warning("%s", line)

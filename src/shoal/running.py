@@ -1,4 +1,4 @@
-"""Whether Shoal accepts messages, and the status of its parts."""
+"""Lifecycle of the process, and the status of its parts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,8 +25,11 @@ Work: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Runtime(msgspec.Struct, eq=False):
-    """Progress of starting and stopping. In the role `offline`, the state is always `stopped`. `before_turns` are
-    awaited after the engine has started and before turns continue; `before_ready` before Shoal counts as running."""
+    """Progress of starting and stopping. In the role `offline`, the state is always `stopped`.
+
+    `before_turns` are awaited after the engine has started and before turns continue. `before_ready` are awaited before
+    Shoal counts as running.
+    """
 
     engine: Engine
     drain_seconds: float
@@ -44,13 +47,13 @@ class Runtime(msgspec.Struct, eq=False):
 
 
 class Status(msgspec.Struct, eq=False):
-    """Collects the data of `info`. `servers` describes connected tool servers."""
+    """Status of all services. `servers` returns a description of each connected tool server."""
 
     services: Services
     servers: Callable[[], tuple[str, ...]] = tuple
 
     def info(self) -> RuntimeInfo:
-        """Current status of all services."""
+        """Return the current status of all services."""
         services = self.services
         agents, sandbox = services[AgentRegistry], services[Sandbox]
         default, lobby = agents.default(), make_thread_id("web", "lobby", "info")

@@ -1,11 +1,11 @@
-"""The parts of a running Shoal, found by their class.
+"""A registry of the running system's services by class.
 
     services.add(CaseChecks(context, spending, ...))
-    services.add(catalog, Models)  # a part behind a port is found by the port
+    services.add(catalog, Models)  # registered under its port
     services[CaseChecks]
 
-`open_app` fills the map and yields it. A class with `of(services)` needs no `add`: its service is created from the
-others on first use. An endpoint's parameter annotated with a service's class receives that service when the routes are
+`open_app` fills the registry and yields it. A class with `of(services)` needs no `add`: its service is created from the
+others on first use. An endpoint parameter annotated with a service's class receives that service when the routes are
 bound.
 """
 
@@ -16,7 +16,7 @@ ServiceT = TypeVar("ServiceT")
 
 @runtime_checkable
 class MadeOfServices(Protocol):
-    """A class of services that are created from others."""
+    """A class whose service can be created from other services."""
 
     def of(self, services: "Services") -> object:
         """Create a service from others."""
@@ -25,15 +25,15 @@ class MadeOfServices(Protocol):
 
 @runtime_checkable
 class MadeOfExtension(Protocol):
-    """A class of services that are created from others and from what was added to extended services."""
+    """A class whose service can be created from other services, including those of an extended registry."""
 
     def of_extension(self, services: "Services") -> object:
-        """Create a service, which belongs to the extended services alone."""
+        """Create a service that belongs only to the extended registry."""
         ...
 
 
 class Services:
-    """One service for each class."""
+    """Services by class."""
 
     def __init__(self, *services: object) -> None:
         self._by_class: dict[type, object] = {}
@@ -42,22 +42,26 @@ class Services:
             self.add(service)
 
     def add(self, service: object, kind: type | None = None) -> None:
-        """Add a service under its own class, or under `kind`, a port or base class. Raises ValueError if that class
-        already has a service."""
+        """Register a service under its own class, or under `kind`, a port or base class.
+
+        Raises ValueError if that class already has a service.
+        """
         kind = kind or type(service)
         if kind in self._by_class:
             raise ValueError(f"A service {kind.__name__} already exists.")
         self._by_class[kind] = service
 
     def extended(self) -> "Services":
-        """Return these services with room for more. Both share what is created on first use, except for classes with
-        `of_extension`."""
+        """Return a registry with these services and room for more.
+
+        Both registries share services that are created on first use, except for classes with `of_extension`.
+        """
         extended = Services()
         extended._original = self
         return extended
 
     def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
-        """Return the service of a class. Raises LookupError if there is none."""
+        """Return the service of a class. Raises LookupError if none is registered."""
         if kind not in self._by_class:
             if isinstance(kind, MadeOfExtension):
                 self._by_class[kind] = kind.of_extension(self)

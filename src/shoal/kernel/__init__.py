@@ -1,1 +1,2 @@
-"""The nouns of Shoal: ids, messages, events, ports, settings, errors and the clock. Imports nothing else of ours."""
+"""Core records of Shoal: ids, messages, events, ports, settings, errors and the clock. Imports nothing else from
+Shoal."""

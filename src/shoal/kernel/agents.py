@@ -17,7 +17,8 @@ from shoal.kernel.records import Report
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent's budget limits in US dollars and tokens (input and output), besides [budget]. 0 means no limit."""
+    """An agent's own budget limits in US dollars and tokens (input and output), in addition to [budget]. 0 means no
+    limit."""
 
     usd_per_turn: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     usd_per_day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -26,12 +27,11 @@ class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
-    """A named configuration for one turn. It is read at the start of each turn, so an edit takes effect on the next
-    turn.
+    """A named configuration for turns. It is read at the start of each turn, so an edit takes effect on the next turn.
 
-    `home` contains AGENTS.md, similar files and `docs/`. `workspace` is the tools' directory. An empty `model` means
-    the default, and empty `tools` mean all registered ones. After `idle_minutes` (0: never) without activity, a
-    conversation is saved and restarted.
+    `home` contains AGENTS.md, similar files and `docs/`. `workspace` is the tools' directory. An empty `model` selects
+    the default model, and empty `tools` selects all registered ones. After `idle_minutes` without activity, a
+    conversation is saved and restarted; 0 means never.
     """
 
     name: str
@@ -52,13 +52,13 @@ class AgentSpec(msgspec.Struct, frozen=True):
 
 
 GUESTS = "guests"
-"""Folder in an agent's home for the workspaces of channels that strangers may read."""
+"""Folder in an agent's home for the workspaces of channels with untrusted readers."""
 NO_TOOLS = ("-",)
-"""Selects no tools, because an empty selection means all."""
+"""Selection of no tools. An empty selection means all."""
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
-    """Restrict the agent for a turn called by another: it gets no tool that the caller lacks."""
+    """Restrict an agent for a turn called by another agent. It gets only tools that the caller has."""
     tools = agent.tools
     if caller.tools is not None:
         tools = tuple(name for name in tools or caller.tools if name in caller.tools) or NO_TOOLS
@@ -69,32 +69,33 @@ def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
 
 
 def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
-    """Return the agent for a conversation that strangers may read, with a separate workspace for that channel."""
+    """Return the agent for a conversation with untrusted readers. It uses a separate workspace for that channel."""
     platform, channel, _ = thread.split(":")
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 
 
 OUTPUT_BYTES_PER_SECOND = 1_048_576
-"""Highest output rate of a watched command. A faster one must wait."""
+"""Highest output rate of a watched command. A faster command is slowed down."""
 
 
 class Watch(Protocol):
-    """Observes a running sandbox command. Its methods must neither wait nor fail.
+    """Observer of a running sandbox command. Its methods must neither wait nor fail.
 
-    The output of a watched command is passed to it and not part of the result. Processor time is not limited.
+    A watched command's output is passed to the observer and is not part of the result. Its processor time is not
+    limited.
     """
 
     def started(self, pid: int) -> None:
-        """The command has started, with this process id, or 0 if unknown."""
+        """Receive the process id of the started command, or 0 if it is unknown."""
         ...
 
     def output(self, data: bytes) -> None:
-        """Receive the next piece of output from either stream."""
+        """Receive a piece of output from either stream."""
         ...
 
 
 class AgentRow(msgspec.Struct, frozen=True):
-    """An agent in the database. `digest` is that of its agent.toml when last read."""
+    """An agent in the database. `digest` is the digest of its agent.toml when last read."""
 
     name: str
     state: Literal["active", "destroyed"]
@@ -104,22 +105,27 @@ class AgentRow(msgspec.Struct, frozen=True):
 
 
 Listen: TypeAlias = Literal["all", "named", "threads"]
-"""Which messages an agent answers in a channel: all; those that mention it or reply to it; or these and all later
-messages in threads where it was mentioned. In direct conversations it answers every message."""
+"""Messages that an agent answers in a channel.
+
+`all` means every message. `named` means messages that mention the agent or reply to it. `threads` also includes later
+messages in threads where the agent was mentioned. In direct conversations, the agent answers every message.
+"""
 LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "mentions",
     "threads": "mentions and replies, and what follows in those threads,",
 }
-"""Descriptions for people."""
+"""Descriptions of the choices for people."""
 UNBOUND: Listen = "threads"
 """Default for a channel without a binding."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A channel and the agent that answers in it. `made`: the channel was created for the agent. `bound_by` is a
-    person, PLATFORM:USER."""
+    """A channel and the agent that answers in it.
+
+    `made` means that the channel was created for the agent. `bound_by` is a person, PLATFORM:USER.
+    """
 
     platform: str
     channel: str
@@ -131,14 +137,17 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """PLATFORM:CHANNEL."""
+        """Return PLATFORM:CHANNEL."""
         return f"{self.platform}:{self.channel}"
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A busy thread on any machine: its open turn and start time, or an empty turn while prompts wait. `asked` is the
-    text that the turn answers, `trusted` if no untrusted person wrote any of it. `questions` counts open approvals, and
-    `queued` the waiting prompts."""
+    """A busy thread on any machine.
+
+    `turn` is the open turn, which started at `since`. It is empty while prompts wait. `asked` is the text that the turn
+    answers. `trusted` means that only trusted people wrote it. `questions` counts open approvals, and `queued` counts
+    waiting prompts.
+    """
 
     thread: ThreadId
     agent: str
@@ -184,8 +193,10 @@ ENDED: dict[Outcome, str] = {
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A subagent's thread, as its parent sees it. `finished` is the end of its first turn, or None while it runs or
-    before it starts."""
+    """A subagent's thread, as its parent sees it.
+
+    `finished` is the end of its first turn. It is None before the turn starts and while it runs.
+    """
 
     thread: ThreadId
     works: bool
@@ -193,7 +204,7 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """The identity and limits of a turn.
+    """Identity and limits of a turn.
 
     Contains the message's author, the untrusted content that the turn has seen, the calling turn, the thread to post to
     if nobody reads the answer (empty: its own), the audience, and the conversion of model text for display.
@@ -208,19 +219,19 @@ class Purpose(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> Author:
-        """Return the person who asked: the author here, or at the root of the calls."""
+        """Return the person who asked. In a subagent's turn, this is the person who started the root turn."""
         return self.author if self.caller is None else self.caller.author
 
 
 def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
-    """Return the id of the thread that a call starts. It depends only on the call."""
+    """Return the id of the thread that a tool call starts. It depends only on the call."""
     beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]
     name = hashlib.sha256(f"{turn}\0{call}".encode()).hexdigest()[:26]
     return make_thread_id(SUBAGENTS, beginning, name)
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
-    """Return the message for the parent of a finished subagent: it wakes a waiting parent, or becomes a note or a new
+    """Return the message for the parent of a finished subagent. It wakes a waiting parent, adds a note, or starts a
     turn."""
     if caller.mode == "wait":
         return Report(caller.thread)

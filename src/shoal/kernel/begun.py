@@ -1,11 +1,11 @@
-"""Record events in progress in a file, so the next start knows which event ended the process.
+"""Crash detection: record events in progress in a file, so the next start knows which event crashed the process.
 
-The file is written before and after each event, without syncing to the disk: it has to survive the process, not the
+The file is written before and after each event, without syncing to the disk. It must survive the process, not the
 machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
-width in its own slot, so one entry costs one small write regardless of their number.
+width in its own slot, so an entry costs one small write regardless of their number.
 
 At its next start, a process moves leftover entries into the database. The crashes of all processes in a cluster then
-count together: if an event ends one process and then the one that took it over, the third sets it aside.
+count together: if an event crashes one process and then the process that took it over, a third one sets it aside.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from shoal.kernel.errors import EndedTwice
 from shoal.kernel.ports import Settings
 
 STARTS_MAX = 2
-"""An event that crashed the process this often is set aside at the next start."""
+"""Number of crashes after which an event is set aside at the next start."""
 ALONE_SECONDS = 10.0
-"""How long an event that crashed the process once runs alone before the next such event begins."""
+"""Isolation time of an event that crashed the process once, in seconds. The next such event starts after it."""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
-"""Most processes on one home that each keep a file of the events they began."""
+"""Maximum number of processes on one home. Each has its own file of events in progress."""
 ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
 SET_ASIDE = "set aside"
 """Settings scope of the events that were set aside."""
@@ -42,7 +42,7 @@ _EMPTY = b" " * (_WIDTH - 1) + b"\n"
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """An event that was set aside: its account, chat and content, and whether the owner was notified."""
+    """An event that was set aside: its account, chat and content. `told` means that the owner was notified."""
 
     platform: str
     lane: str
@@ -51,7 +51,7 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Begun:
-    """Crash counts by the event's key. Without a file, they are always zero."""
+    """Crash counts by event key. Without a file, all counts are zero."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -69,7 +69,7 @@ class Begun:
     def open(self) -> None:
         """Read the entries that an earlier process left.
 
-        A missing or damaged file has none. If another process uses the file, the next one is opened.
+        A missing or damaged file counts as empty. If another process uses the file, the next file is opened.
         """
         if self._file is None or self._handle >= 0:
             return
@@ -102,7 +102,7 @@ class Begun:
                 self._free.append(place)
 
     async def share(self, settings: Settings, *, has_others: bool = False) -> None:
-        """Move leftover entries into the database, and read those of other processes. Raises StoreError."""
+        """Move leftover entries into the database, and read the entries of other processes. Raises StoreError."""
         self._settings, self.has_others = settings, has_others
         for digest, count in list(self._counts.items()):
             stored: str | None = None
@@ -123,12 +123,12 @@ class Begun:
         self._shared = {digest: int(count) for digest, count in rows if digest not in over}
 
     async def forget_over(self) -> None:
-        """Delete events that finished here from the database. Raises StoreError."""
+        """Delete events that finished in this process from the database. Raises StoreError."""
         if self._over:
             await self.learn()
 
     async def set_aside(self, aside: SetAside, clock: Clock) -> None:
-        """List what ended the process, for the owner; does nothing before `share`. Raises StoreError."""
+        """Store an event that was set aside, for the owner's list. Does nothing before `share`. Raises StoreError."""
         key = f"{to_micros(clock.now()):020}.{clock.new_id()}"
         if self._settings is not None:
             await self._settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
@@ -165,7 +165,8 @@ class Begun:
 
     @contextmanager
     def during(self, key: str) -> Generator[None]:
-        """Record an event while it runs. Raises EndedTwice instead if it crashed the process too often."""
+        """Record an event while the block runs. Raises EndedTwice instead if the event has crashed the process
+        STARTS_MAX times."""
         try:
             if not self.begin(key):
                 raise EndedTwice(ENDED_TWICE)
@@ -175,10 +176,10 @@ class Begun:
 
     @asynccontextmanager
     async def one_by_one(self, key: str) -> AsyncGenerator[None]:
-        """Like `during`, but start events that crashed the process one after the other.
+        """Like `during`, but run events that have crashed the process one after the other.
 
-        If the process crashes again, only the running one counts. Events that merely ran at the same time resume at the
-        next start.
+        After another crash, only the running event counts. Events that merely ran at the same time resume at the next
+        start.
         """
         if not self._deaths(_digest(key)):
             with self.during(key):

@@ -1,7 +1,7 @@
-"""Snapshots of a workspace as trees of entries by digest, and the differences between two of them.
+"""Snapshots of a workspace as trees of entries by digest, and the differences between snapshots.
 
-A tree lists a folder's entries and is stored under its digest. The entry of a folder contains the digest of that
-folder's tree. Unchanged folders are stored once, and comparing two trees skips what they share.
+A tree lists a folder's entries and is stored under its digest. A subfolder's entry contains the digest of its tree.
+Unchanged folders are stored once, and a comparison skips the trees that both snapshots share.
 """
 
 from datetime import datetime
@@ -14,11 +14,11 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.section import Section
 
 Parts: TypeAlias = tuple[bytes, ...]
-"""A path below the workspace, as bytes, because file names need not be valid text."""
+"""A path below the workspace, as bytes because file names need not be valid text."""
 EntryKind: TypeAlias = Literal["file", "link", "folder", "pipe", "socket", "device"]
 Lacks: TypeAlias = Literal["", "large", "full", "closed"]
 ChangedSince: TypeAlias = Literal["ask", "keep", "overwrite"]
-"""Handling of files that were changed by someone else since: refuse, keep or overwrite them."""
+"""Handling of files that were changed later: refuse, keep or overwrite them."""
 
 
 class CheckpointsSettings(Section, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
 
 class TreeChange(NamedTuple):
-    """A difference at a path. None means that nothing exists there. Entries of a folder are separate changes."""
+    """A difference at a path. None means that nothing exists there. The entries of a folder are separate changes."""
 
     path: Parts
     before: TreeEntry | None
@@ -61,7 +61,8 @@ class TreeChange(NamedTuple):
 
 
 def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Whether nothing that can be undone differs, apart from a folder's entries."""
+    """Return whether two entries are equal in everything an undo can restore. The contents of folders are not
+    compared."""
     if one is None or other is None:
         return one is other
     if (one.kind, one.mode) != (other.kind, other.mode):
@@ -72,16 +73,16 @@ def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
 
 
 def shown_path(path: Parts) -> str:
-    """Format a path for people and models on one line. Unprintable and invalid UTF-8 characters are escaped."""
+    """Format a path on one line for people and models. Unprintable and invalid UTF-8 characters are escaped."""
     text = b"/".join(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):
-    """The state of a workspace before and after a turn or an undo, as tree digests.
+    """Snapshots of a workspace before and after a turn or an undo, as tree digests.
 
-    `turn_seq` is the first event of the turn. `undoes` is the id of what an undo undid. While `ended_at` is None, the
-    undo is running, and `after` is its target state.
+    `turn_seq` is the first event of the turn. `undoes` is the id of the row that an undo reverts. While `ended_at` is
+    None, the undo is running, and `after` is its target.
     """
 
     id: str
@@ -101,10 +102,10 @@ class CheckpointRow(msgspec.Struct, frozen=True):
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """A changed file and its diff. `note` explains a missing diff or why it cannot be undone.
+    """A changed file and its diff. `note` explains why the diff is missing or the change cannot be undone.
 
-    `since`: it was `changed` later, is already `restored`, or changed while another turn ran in the same workspace
-    (`shared`). Empty if it is as this turn left it.
+    `since` is `changed` if the file was changed later, `restored` if it has already been restored, or `shared` if
+    another turn ran in the same workspace at the time. It is empty if the file is unchanged since this turn.
     """
 
     path: str
@@ -124,10 +125,11 @@ SINCE = {
 
 
 class TurnChanges(msgspec.Struct, frozen=True):
-    """The changes of a turn or an undo to its workspace. `changed` counts all of them; `files` are the first ones.
+    """Changes of a turn or an undo to its workspace.
 
-    `differ` counts the files that could be restored but were changed since; an undo asks about them. `beyond` lists
-    effects that cannot be undone, `notes` missing content. `undone_by` is the undo that reverted it.
+    `changed` counts all files, and `files` are the first ones. `differ` counts files that can be restored but were
+    changed later; an undo asks about them. `beyond` lists effects that cannot be undone. `notes` lists missing content.
+    `undone_by` is the undo that reverted the changes.
     """
 
     thread: ThreadId

@@ -1,5 +1,6 @@
-"""Time, ids and randomness, injected so tests can control them. Also retry delays: exponential backoff with jitter,
-never below the delay that a server requests.
+"""Time, ids and randomness, injected so tests can control them. Also retry delays.
+
+A retry delay grows exponentially with jitter and is never shorter than a server requests.
 """
 
 import asyncio
@@ -17,26 +18,26 @@ from shoal.kernel.zones import zone_named
 
 
 class Clock(Protocol):
-    """The only source of time and of fresh ids."""
+    """The only source of the current time and of new ids."""
 
     def now(self) -> datetime:
         """Return the current time in UTC, with its time zone."""
         ...
 
     def local(self) -> datetime:
-        """Return the present in the configured time zone, which determines when days begin."""
+        """Return the current time in the configured time zone, which determines when days begin."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return the seconds since an arbitrary start. Never goes back."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; cancellable."""
+        """Wait. Can be cancelled."""
         ...
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set, at most this long; cancellable."""
+        """Wait until the event is set, but no longer than `seconds`. Can be cancelled."""
         ...
 
     def new_id(self) -> str:
@@ -72,12 +73,12 @@ class SystemClock:
 
 
 CLOCK_SET_SECONDS = 60.0
-"""Smaller jumps are normal clock corrections."""
+"""Smallest jump that counts as a change of the clock, in seconds. Smaller ones are normal corrections."""
 STEADY_SECONDS = 3600.0
 
 
 SET_BACK_SECONDS = 1.0
-"""A smaller step is a clock that is kept right."""
+"""Smallest jump that runs due work immediately, in seconds. Smaller ones are normal corrections."""
 
 
 def wall_ahead(clock: Clock) -> float:
@@ -86,8 +87,11 @@ def wall_ahead(clock: Clock) -> float:
 
 
 async def sleep_till_steady(clock: Clock, seconds: float) -> None:
-    """Sleep, and if the wall clock jumps, continue until it has been steady for STEADY_SECONDS. A clock that is wrong
-    for some minutes then expires nothing. Resuming from a suspend counts as a jump."""
+    """Sleep, and if the wall clock jumps, continue until it has been steady for STEADY_SECONDS.
+
+    This prevents a clock that is wrong for some minutes from expiring anything. Resuming from a suspend counts as a
+    jump.
+    """
     while True:
         ahead = wall_ahead(clock)
         await clock.sleep(seconds)
@@ -116,10 +120,10 @@ _MICROSECOND = timedelta(microseconds=1)
 BACKOFF_SECONDS_MAX = 30.0
 """Longest backoff. A server may request a longer delay."""
 JITTER = 0.5
-"""Random share of a delay, which keeps many failed clients from retrying together."""
+"""Random share of a delay. It keeps many clients that failed together from retrying together."""
 
 ASKED_SECONDS_MAX = 1e9
-"""Longest delay accepted from a server. Longer ones are cut to it."""
+"""Longest delay accepted from a server. Longer ones are reduced to it."""
 
 _DOUBLINGS_MAX = 30
 _NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
@@ -132,10 +136,11 @@ def retry_delay(
     *,
     chance: Callable[[], float] = random.random,
 ) -> float:
-    """Seconds to wait after the `attempt`-th failure (1 is the first).
+    """Return the seconds to wait after the `attempt`-th failure, counted from 1.
 
-    The delay is half to all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX, or `retry_after_seconds` plus up to a
-    tenth of it (at most a second). `chance` returns numbers from 0 to 1. The caller limits `retry_after_seconds`.
+    The delay is half to all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX. With `retry_after_seconds`, it is
+    that plus up to a tenth of it, at most one second. `chance` returns numbers from 0 to 1. The caller limits
+    `retry_after_seconds`.
     """
     doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
     own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())
@@ -145,12 +150,11 @@ def retry_delay(
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
-    """Return the delay in seconds that a response requests: `retry-after-ms`, or `retry-after` as seconds or an HTTP
-    date.
+    """Return the delay in seconds that a response requests, or None without a usable value.
 
-    `headers` has lower-case names. The longest of several comma-separated values counts. A date is relative to the
-    response's `date`, or to now without one. The result is between 0 and ASKED_SECONDS_MAX, or None without a usable
-    value.
+    The headers are `retry-after-ms`, and `retry-after` with seconds or an HTTP date. `headers` has lower-case names.
+    The longest of several comma-separated values counts. A date is relative to the response's `date` header, or to now.
+    The result is between 0 and ASKED_SECONDS_MAX.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         match = _NUMBERS.fullmatch(headers.get(name, "").strip())

@@ -23,13 +23,12 @@ EXTENSION_NUMBERS = range(101, 1001)
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
-    """Describes a command in menus and in /help.
+    """A command as described in menus and in /help.
 
     `name` has no slash. `usage` shows its arguments. `completes` means that the argument can be completed while typing.
-    `number` identifies the command in Google Chat's menus and never changes; 0 derives it from the name.
-
-    `needs` is the command's subject. `thread` means the current thread, or in a channel the one where the person last
-    wrote. `past` is the same, but for a thread with messages.
+    `number` identifies the command in Google Chat's menus and never changes; 0 derives it from the name. `needs` is the
+    command's subject: `thread` means the current thread, or in a channel the one where the person last wrote. `past` is
+    the same, but for a thread with messages.
     """
 
     name: str
@@ -41,15 +40,15 @@ class CommandSpec(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """Return the command as typed, for example `/model [NAME TEXT]`."""
+        """Return the command as a person types it, for example `/model [NAME TEXT]`."""
         return f"/{self.name} {self.usage}".strip()
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
     """A command that someone sent in a thread. `key` is its message's key, unique within the platform.
 
-    `direct`: a conversation with only the agent. `private`: nobody else reads the answer. `by` is the asker, if more is
-    known than the author says.
+    `direct` means that the conversation contains only the person and the agent. `private` means that nobody else reads
+    the answer. `by` is the asker, if more is known than the author says.
     """
 
     thread: ThreadId
@@ -65,7 +64,7 @@ class CommandRequest(msgspec.Struct, frozen=True):
 
     @property
     def asker(self) -> Asker:
-        """Return who asks, for the rules. `direct` means that nobody else reads the answer."""
+        """Return the asker for the permission rules."""
         direct = self.direct or self.private
         if self.by is not None:
             return msgspec.structs.replace(self.by, kind="direct" if direct else "group")
@@ -79,11 +78,11 @@ AnswerInChannel: TypeAlias = Callable[[CommandRequest, ThreadId | None], Awaitab
 class ChatCommand(msgspec.Struct, frozen=True, eq=False):
     """A command and the function that returns its answer in Markdown. An empty answer posts nothing.
 
-    `answer` raises a ShoalError for an invalid request, and its message becomes the answer. After a StoreError, the
-    platform delivers the command again.
+    `answer` raises a ShoalError for an invalid request, and the error's message becomes the answer. After a StoreError,
+    the platform delivers the command again.
 
     `answer_in_channel` handles a command that needs a thread but was sent to a channel. It gets the thread where the
-    person last wrote, if any, and returns None to let that thread answer.
+    person last wrote, if any. It returns None to let that thread answer.
     """
 
     spec: CommandSpec
@@ -98,10 +97,10 @@ def chat_command(
     number: int = 0,
     needs: Literal["nothing", "thread", "past", "place"] = "nothing",
 ) -> Callable[[Answer], ChatCommand]:
-    """Create a command from an async function, with its name. Raises InvalidInput for a name that some platform
-    refuses.
+    """Create a command from an async function, named after the function.
 
-    A package offers it in the entry point group `shoal.commands`.
+    A package offers it in the entry point group `shoal.commands`. Raises InvalidInput for a name that some platform
+    refuses.
     """
 
     def make(answer: Answer) -> ChatCommand:
@@ -179,7 +178,7 @@ BUILT_IN = (
 ALIASES = {"clear": "new"}
 """Aliases of commands; not listed."""
 WELCOME = "start"
-"""Command that Telegram sends when a person opens the chat with a bot. Accepted on all platforms, and not listed."""
+"""Command that Telegram sends when a person opens the chat with a bot. Accepted on all platforms, but not listed."""
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):
@@ -239,7 +238,8 @@ class CommandTable:
         return ParsedCommand(name, argument.strip())
 
     def with_slash(self, text: str) -> str:
-        """Return `!stop` as `/stop`, for platforms whose clients intercept texts that begin with a slash."""
+        """Return a text such as `!stop` as `/stop`, for platforms whose clients intercept texts that begin with a
+        slash."""
         slashed = f"/{text[1:]}"
         return slashed if text.startswith("!") and self.parse(slashed) else text
 

@@ -1,4 +1,4 @@
-"""What became of the calls that a turn had staged, as the model reads it with the next message."""
+"""Notes for the model on the outcomes of staged calls, shown with the next message."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.untrusted import untrusted_block
 
 NOTES_MAX = 20
-"""Calls that are listed individually. Beyond that, only counts per outcome are shown."""
+"""Maximum number of calls that are listed individually. Further calls are counted by outcome."""
 WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
 DROPPED = "staged_dropped"
-"""Kind of the note that staged calls did not happen, because their turn ended or their person left before."""
+"""Kind of the note that staged calls were dropped, because their turn ended or their person left first."""
 NOT_OFFERED = "not_offered"
 """Kind of the note that a staged call could not be offered to a person."""
 DROPPED_NAMED_MAX = 5
-"""Dropped calls that the note names."""
+"""Maximum number of dropped calls that the note names."""
 HEAD = "[Outcome of the calls that you had staged:]"
 _REFUSED: dict[Verdict, str] = {
     "deny": "discarded by a person, did not happen",
@@ -28,14 +28,14 @@ _REFUSED: dict[Verdict, str] = {
 
 
 def dropped_text(why: str, shown: Sequence[str]) -> str:
-    """Say which staged calls did not happen, and why."""
+    """Describe dropped staged calls and the reason."""
     named = "; ".join(short_line(effect, WHAT_CHARS_MAX) for effect in shown[:DROPPED_NAMED_MAX])
     more = f"; and {len(shown) - DROPPED_NAMED_MAX} more" if len(shown) > DROPPED_NAMED_MAX else ""
     return f"{why}. It did not happen: {named}{more}. Ask for it again if you still want it."
 
 
 class EffectNotes(msgspec.Struct):
-    """Collects the ends of staged calls, in the order of the journal."""
+    """Collects the outcomes of staged calls, in the order of the journal."""
 
     _asked: dict[ApprovalId, str] = {}
     _running: dict[CallId, str] = {}
@@ -43,17 +43,17 @@ class EffectNotes(msgspec.Struct):
     _more: Counter[str] = msgspec.field(default_factory=Counter)
 
     def ask(self, request: ApprovalRequested) -> None:
-        """Take in that a person is asked about a staged call; no other request matters here."""
+        """Record a request for approval of a staged call. Ignores all other requests."""
         if request.item.staged:
             self._asked[request.approval_id] = short_line(request.shown or request.tool, WHAT_CHARS_MAX)
 
     def decide(self, settled: ApprovalSettled) -> None:
-        """Take in a decision; the results of accepted calls follow."""
+        """Record a decision. Accepted calls get their outcome from `finish`."""
         if settled.decision != "allow" and (what := self._asked.pop(settled.approval_id, "")):
             self._note(_REFUSED[settled.decision], what, "")
 
     def begin(self, accepted: EffectsAccepted) -> None:
-        """Take in which calls a turn runs."""
+        """Record the accepted calls that a turn runs."""
         asked = (self._asked.pop(approval, "") for approval in accepted.approvals)
         self._running = {call.id: what or call.name for call, what in zip(accepted.calls, asked, strict=True)}
 
@@ -69,12 +69,12 @@ class EffectNotes(msgspec.Struct):
         return True
 
     def drop(self, failed: Failed) -> None:
-        """Take in that staged calls cannot happen; no other error matters here."""
+        """Record an error that prevents staged calls. Ignores all other errors."""
         if failed.kind in (DROPPED, NOT_OFFERED):
             self._note("did not happen", failed.message, "")
 
     def take(self) -> list[str]:
-        """Return the pending notes, once."""
+        """Return the pending notes and clear them."""
         if not self._notes:
             return []
         more = [f"- {counted(count, 'more call')}: {how}" for how, count in self._more.items()]

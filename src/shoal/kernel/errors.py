@@ -34,19 +34,19 @@ from pathlib import Path
 
 
 class ShoalError(Exception):
-    """Root of every error Shoal raises on purpose."""
+    """Base class of all errors that Shoal raises on purpose."""
 
 
 class InvalidId(ShoalError):
-    """An id does not have the form it needs."""
+    """An id has an invalid form."""
 
 
 class InvalidInput(ShoalError):
-    """A request from outside is malformed; the message says which field and what is allowed."""
+    """A request from outside is invalid. The message names the field and the allowed values."""
 
 
 class ExtensionFailed(ShoalError):
-    """A command or hook of an installed package raised by mistake, or took too long."""
+    """A command or hook of an installed package raised an unexpected error, or took too long."""
 
 
 class EndedTwice(InvalidInput):
@@ -54,15 +54,15 @@ class EndedTwice(InvalidInput):
 
 
 class KeyRefused(InvalidInput):
-    """The service that was entered refuses the key."""
+    """The service refuses the key that was entered."""
 
 
 class Unreachable(InvalidInput):
-    """The service that was entered does not answer. It may later."""
+    """The service that was entered does not answer. It may answer later."""
 
 
 class ConfigError(ShoalError):
-    """The configuration has problems; `problems` holds one full sentence each."""
+    """The configuration has problems. `problems` has one full sentence for each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -74,11 +74,11 @@ class HomeLocked(ShoalError):
 
 
 class StoreError(ShoalError):
-    """The database refused or lost the transaction; nothing of it is stored."""
+    """The database refused or lost the transaction. Nothing of it is stored."""
 
 
 class StoreReadOnly(StoreError):
-    """The database or its directory cannot be written."""
+    """The database or its directory is read-only."""
 
 
 class StoreCorrupt(StoreError):
@@ -90,7 +90,7 @@ class StoreNewer(StoreError):
 
 
 class StoreUnreleased(StoreError):
-    """The database was written by a version from before the first release."""
+    """The database was written by a version before the first release."""
 
 
 class StoreUnavailable(StoreError):
@@ -113,7 +113,7 @@ class ToolError(ShoalError):
     """A tool failed. The text is the call's result for the model.
 
     `tainted_by` names the untrusted source of some of the text, or is empty. `quotes` are files whose name or content
-    the text shows; if these are tainted, so is the text.
+    the text shows. If these are tainted, the text is too.
     """
 
     def __init__(self, text: str, tainted_by: str = "", quotes: Sequence[Path] = ()) -> None:
@@ -123,7 +123,7 @@ class ToolError(ShoalError):
 
 
 class FetchError(ShoalError):
-    """A web address may not be opened or does not answer properly."""
+    """A web address is not allowed or does not answer properly."""
 
 
 class SandboxError(ShoalError):
@@ -135,7 +135,7 @@ class FolderFull(SandboxError):
 
 
 class ContentChanged(SandboxError):
-    """A file that a command runs has changed since a person allowed it, so the command did not run."""
+    """A file that a command runs has changed since a person allowed it. The command did not run."""
 
 
 class ProviderError(ShoalError):
@@ -151,16 +151,16 @@ class ProviderDown(ProviderError):
 
 
 ASKED_SECONDS_MAX = 3600.0
-"""Longest wait that a platform can ask for. Some ask for a day, or until the year 9999."""
+"""Longest wait that a platform can request. Some request a day, or a time in the year 9999."""
 
 
 class PlatformError(ShoalError):
     """A chat platform refused or failed.
 
-    `retry_after_seconds` is the platform's requested wait, at most ASKED_SECONDS_MAX. `permanent` means that a retry
-    cannot help. `outcome_unknown` means that the message may have been posted. `everywhere` means that the wait applies
-    to the whole account. `barred` means that the chat accepts no posts of any content: with `permanent` it is gone,
-    otherwise it may open again.
+    `retry_after_seconds` is the wait that the platform requests, at most ASKED_SECONDS_MAX. `permanent` means that a
+    retry cannot help. `outcome_unknown` means that the message may have been posted. `everywhere` means that the wait
+    applies to the whole account. `barred` means that the chat accepts no posts: with `permanent` it no longer exists,
+    otherwise it may accept posts later.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class PlatformError(ShoalError):
 
 
 class Forbidden(ShoalError):
-    """The asker is not allowed to do this. The message says who is."""
+    """The asker is not allowed to do this. The message says who is allowed."""
 
 
 class NotFound(ShoalError):
@@ -191,7 +191,7 @@ class NotFound(ShoalError):
 
 
 class Conflict(ShoalError):
-    """It was already decided or changed. The message says how."""
+    """The object was already decided or changed. The message says how."""
 
 
 class FilesDiffer(Conflict):
@@ -199,14 +199,14 @@ class FilesDiffer(Conflict):
 
 
 class UnderWay(Conflict):
-    """Another process is already doing this."""
+    """Another process is already doing the same work."""
 
 
 class Gone(ShoalError):
-    """It has expired."""
+    """The object has expired."""
 
 
 def system_words(error: OSError) -> str:
-    """Return the system's message for a failed call, with its path."""
+    """Return the operating system's message for a failed call, with the path."""
     why = error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {why}" if isinstance(error.filename, str | bytes) else why

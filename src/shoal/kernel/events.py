@@ -1,4 +1,4 @@
-"""The events of a thread's journal, one record class per type."""
+"""Events of a thread's journal, with one record class per type."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,11 +33,11 @@ Scope: TypeAlias = Literal["once", "thread", "always"]
 
 
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message from the user's side entered the conversation.
+    """A message from the user's side was added to the conversation.
 
-    `backfill` marks a missed or restored message, written at `said_at`. `direct`: only the agent receives it. `joined`
-    are the ids of earlier messages of the same author whose text it includes. `refers_to` are the messages that it
-    replies to, quotes, forwards or follows.
+    `backfill` marks a missed or restored message, written at `said_at`. `direct` means that only the agent receives it.
+    `joined` are the ids of earlier messages of the same author whose text it includes. `refers_to` are the messages
+    that it replies to, quotes, forwards or follows.
     """
 
     type: ClassVar[str] = "user_message"
@@ -57,11 +57,11 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn started. `context` is the volatile block after its user message, stored so that it never changes.
+    """A turn started. `context` is the volatile block after its user message, stored so it never changes.
 
     `system` and `told` are digests of stored prompts: the turn's system text, and the part that the model already has.
-    `tainted_by` names untrusted content that influenced them. `speaks`: the answer is also spoken. `asker` and
-    `audience` come from its `PromptScope`; a turn that failed to open has no asker.
+    `tainted_by` names untrusted content that influenced them. `speaks` means that the answer is also spoken. `asker`
+    and `audience` come from its `PromptScope`. A turn that failed to open has no asker.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -78,7 +78,7 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Digests of a model request, for rebuilding and comparing it: see turn/replay.py.
+    """Digests of a model request, used to rebuild and compare it. See turn/replay.py.
 
     The request was built after event `after` from `count` messages with the joint `digest`. `added` are the digests of
     messages that are new since the previous call. `system`, `tools` and `options` are omitted if unchanged. `room` is
@@ -98,10 +98,10 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One finished model call: its text and tool calls. `tainted_by` names untrusted content that may have influenced
-    it.
+    """A finished model call: its text and tool calls.
 
-    `asked` is the request that it answers; None only outside of turns, for example for an imported answer.
+    `tainted_by` names untrusted content that may have influenced it. `asked` is the request that it answers. It is None
+    only outside of turns, for example for an imported answer.
     """
 
     type: ClassVar[str] = "assistant_message"
@@ -128,7 +128,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 """Result of a call that a crash interrupted and that is not repeated."""
 STAGED_HEAD = "Staged, not done: "
-"""Beginning of a staged call's result; the rest of its first line says what would happen."""
+"""Start of a staged call's result. The rest of its first line describes the effect."""
 ASK_INSTEAD = " Do not try it again; ask what to do instead."
 ASK_OR_LOOK = " Find another way or ask the person."
 """Instructions for the model in the result of a denied call. People do not see them."""
@@ -142,15 +142,16 @@ class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The only result of a call.
+    """The result of a call. Each call has exactly one.
 
     `artifact` is the digest of the whole result, stored with `artifact_bytes`; `text` is then an excerpt. `answers`
     means that the call already gave the person the turn's answer. `counts` marks an error by the model or the tool,
-    which counts towards `tool_errors_in_a_row_max`; errors with other causes (a steer, a person, a crash) do not.
+    which counts towards `tool_errors_in_a_row_max`. Errors with other causes (a steer, a person, a crash) do not count.
     `found` lists the tools that the model looked up; their definitions follow the text. `stopped` means that a person
     stopped the turn before the call ended. `exit_code` is a command's exit code.
-    `links` may be read unasked after untrusted content (`permissions.addresses`). `staged`: the call has not run; a
-    person decides about it when the turn has ended.
+
+    `links` may be read without approval after untrusted content (`permissions.addresses`). `staged` means that the call
+    has not run; a person decides about it when the turn has ended.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -173,7 +174,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a crash interrupted it, so its effect is unknown."""
+        """Whether a crash interrupted the call, so its effect is unknown."""
         return self.is_error and self.text.startswith(INTERRUPTED)
 
     @property
@@ -183,8 +184,10 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
-    """A failed result in the API. `shown` is its text without instructions for the model. `interrupted` marks a call
-    interrupted by a crash."""
+    """A failed result in the API. `shown` is its text without instructions for the model.
+
+    `interrupted` marks a call interrupted by a crash.
+    """
 
     shown: str = ""
     interrupted: bool = False
@@ -200,7 +203,8 @@ class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An author changed or deleted a message after its turn had started. The model is told with the next message."""
+    """An author changed or deleted a message after its turn had started. The model learns this with the next
+    message."""
 
     type: ClassVar[str] = "revised"
     author: Author
@@ -210,7 +214,7 @@ class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call waits for approval. `shown` is the exact text of what will run, `covers` the content it depends on.
+    """A call waits for approval. `shown` is the exact text of the action. `covers` is the content that it depends on.
 
     A second request for the same call replaces the first, whose answer no longer counts.
     """
@@ -239,13 +243,13 @@ class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EffectsAccepted(AcceptedCalls, frozen=True, omit_defaults=True):
-    """A person accepted calls that an earlier turn has staged: this turn runs them, in this order."""
+    """A person accepted calls that an earlier turn staged. This turn runs them in this order."""
 
     type: ClassVar[str] = "effects_accepted"
 
 
 class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Events up to `upto_seq` left the model's window. `summary` replaces them (empty: they were dropped).
+    """Events up to `upto_seq` left the model's window. `summary` replaces them. If it is empty, they were dropped.
 
     `tainted_by` names untrusted content that the summary contains or was influenced by.
     """
@@ -274,7 +278,7 @@ class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All earlier events are a copy of another thread's events up to number `seq`."""
+    """All earlier events are a copy of another thread's events, up to number `seq` there."""
 
     type: ClassVar[str] = "forked"
     thread: ThreadId
@@ -283,9 +287,9 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of the workspace before the turn's first call that may change files: the digest of its tree.
+    """State of the workspace before the turn's first call that may change files, as the digest of its tree.
 
-    Empty if it could not be stored. `notes` explain this and any missing content.
+    Empty if the state could not be stored. `notes` explain this and any missing content.
     """
 
     type: ClassVar[str] = "checkpointed"
@@ -305,8 +309,8 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Someone undid the file changes of a turn or (`again`) of an earlier undo. The model is told with the next
-    message.
+    """Someone undid the file changes of a turn, or with `again`, of an earlier undo. The model learns this with the
+    next message.
 
     `id` identifies this undo. `files` are the first of the `restored` files, as text. `left` counts files that were not
     restored, and `stayed` are the first of them.
@@ -325,7 +329,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn reached a limit. If useful, one last call without tools follows."""
+    """The turn reached a limit. One last call without tools may follow."""
 
     type: ClassVar[str] = "limit_reached"
     limit: Literal["steps", "tool_errors", "output_tokens", "budget", "time"]
@@ -333,9 +337,9 @@ class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error. `message` is the sentence for people, `detail` is for the log and the console.
+    """An error. `message` is the sentence for people. `detail` is for the log and the console.
 
-    A `fatal` one ends the turn; the others are notes.
+    A `fatal` error ends the turn. Other errors are notes.
     """
 
     type: ClassVar[str] = "error"
@@ -346,9 +350,9 @@ class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """No model is available: the turn waits and retries at `next_at`. Its outage began at `since`.
+    """No model is available, so the turn waits and retries at `next_at`. Its outage began at `since`.
 
-    `message` is the sentence for people, `detail` is for the log. `choices` are models that a person may use instead.
+    `message` is the sentence for people. `detail` is for the log. `choices` are models that a person may use instead.
     """
 
     type: ClassVar[str] = "retry_scheduled"
@@ -423,13 +427,16 @@ def encode_data(data: EventData) -> bytes:
 
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
-    """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and StoreNewer on an unknown type."""
+    """Decode stored event data, the inverse of `encode_data`.
+
+    Raises msgspec.DecodeError for damaged rows and StoreNewer for an unknown type.
+    """
     return decoder_of(kind).decode(data)
 
 
 @cache
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
-    """Return the decoder of an event type. Raises StoreNewer if unknown."""
+    """Return the decoder of an event type. Raises StoreNewer for an unknown type."""
     if kind not in EVENT_CLASSES:
         raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
     return msgspec.json.Decoder(EVENT_CLASSES[kind])
@@ -448,9 +455,9 @@ def encode_event(event: Event) -> bytes:
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
-    """A piece of the answer being written. `step` identifies the model call; a retry starts the text again.
+    """A new piece of the answer. `step` identifies the model call. A retry starts the text again.
 
-    `offset` is the number of earlier characters in the call's text, which lets a watcher detect gaps. `after` is the
+    `offset` is the number of earlier characters in the call's text, which lets a client detect gaps. `after` is the
     number of the last event before the call; a later `assistant_message` repeats this text. After untrusted content,
     invented addresses are shown as code (`GrowingLinks`).
     """
@@ -463,7 +470,7 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`; `offset` counts only
+    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`, but `offset` counts only
     thinking."""
 
     type: ClassVar[str] = "thinking_delta"
@@ -474,8 +481,11 @@ class ThinkingStreamed(msgspec.Struct, frozen=True):
 
 
 class StatusChanged(msgspec.Struct, frozen=True):
-    """The turn's current activity: waiting for the model, running the tools in `text`, waiting for approval of the tool
-    `text`, or retrying the model in `seconds` because of `text`. Idle otherwise."""
+    """The turn's current activity, or idle.
+
+    The turn waits for the model, runs the tools in `text`, waits for approval of the tool `text`, or retries the model
+    in `seconds` because of `text`.
+    """
 
     type: ClassVar[str] = "status"
     state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
@@ -484,7 +494,7 @@ class StatusChanged(msgspec.Struct, frozen=True):
 
 
 class OutputShown(msgspec.Struct, frozen=True):
-    """The last output of a call that has run for `seconds`. It replaces earlier output."""
+    """The latest output of a call that has run for `seconds`. It replaces earlier output."""
 
     type: ClassVar[str] = "tool_output"
     call_id: CallId
@@ -498,7 +508,7 @@ LIVE_CLASSES: dict[str, type[LiveData]] = {kind.type: kind for kind in get_args(
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
-    """A live event of a thread, without a sequence number."""
+    """A live event of a thread. It has no sequence number."""
 
     thread: ThreadId
     turn: TurnId
@@ -506,13 +516,13 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
-    """Encode a live event for the API, with the fields of an event and the number 0."""
+    """Encode a live event for the API. It has the fields of a journal event and the number 0."""
     return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
 
 
 # ---- branches ----
 #
-# The events of a branch are a pure function of the events that started branches.
+# A branch is a pure function of the events that started branches.
 #
 # A `branched` event continues after the event it names; every other event continues after the previous one. Events
 # therefore form a tree, and a branch is the path from the first event to its last one. Numbers increase along a branch.

@@ -1,5 +1,6 @@
-"""Ports for data too large for rows: content by digest, and directories that follow the work. Also file work in threads
-that never outlives a cancelled caller.
+"""Ports for data too large for rows: content by digest, and directories that follow the work between machines.
+
+Also runs file work in threads that never outlives a cancelled caller.
 """
 
 import asyncio
@@ -18,32 +19,32 @@ from shoal.kernel.messages import Image
 from shoal.kernel.regular_files import regular_only
 
 DIGEST_CHARS = 32
-"""Hex digits of the SHA-256 that name a content: 128 bits."""
+"""Length of a content's name, in hex digits of its SHA-256 (128 bits)."""
 
 
 class Files(Protocol):
-    """Content by digest. Every method blocks and raises OSError, so call it in a thread."""
+    """Storage for content by digest. Every method blocks and raises OSError, so call it in a thread."""
 
     def keep(self, content: bytes) -> str:
         """Store the content durably and return its digest."""
         ...
 
     def keep_file(self, path: Path) -> str:
-        """Store a file of any size, like `keep`."""
+        """Store a file of any size durably and return its digest."""
         ...
 
     def read(self, digest: str) -> bytes:
-        """Return the content after checking its digest. Raises FileNotFoundError if it does not exist."""
+        """Return the content after checking its digest. Raises FileNotFoundError if it is not stored."""
         ...
 
     def fetch(self, digest: str, path: Path) -> None:
-        """Write content of any size to a file, like `read`. The file appears complete or not at all."""
+        """Write content of any size to a file after checking its digest. The file appears complete or not at all."""
         ...
 
     def has(self, digest: str) -> bool: ...
 
     def remove(self, digest: str, *, at_once: bool = False) -> bool:
-        """Delete the content, and return True. Keeps recently stored or requested content unless `at_once`."""
+        """Delete the content and return True. Unless `at_once`, keep content that was stored or requested recently."""
         ...
 
     def below(self, name: str) -> "Files":
@@ -51,16 +52,19 @@ class Files(Protocol):
         ...
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
-        """Delete all content except these digests and, unless `at_once`, recently stored content. Returns the number
-        deleted."""
+        """Delete all content except these digests and return the number deleted.
+
+        Unless `at_once`, recently stored content is also kept.
+        """
         ...
 
 
 class FollowedFolder(NamedTuple):
-    """A directory that follows the work: the files with `wanted` names at its top, and all below other folders.
+    """A directory that follows the work between machines: the files with `wanted` names at its top, and all files below
+    its other folders.
 
-    Changes below the `marked` folders bring their taint marks. `is_silent`: conflicts are logged and not in notices,
-    because no turn may know of other people's files.
+    Changes below the `marked` folders bring their taint marks. `is_silent` means that conflicts are only logged,
+    because no turn may learn of other people's files.
     """
 
     name: str
@@ -71,18 +75,18 @@ class FollowedFolder(NamedTuple):
 
 
 class Folders:
-    """The directories that a turn may change: a thread's files, and the agent's workspace if one is given.
+    """The directories that a turn may change: a thread's files, and the agent's workspace if an agent is given.
 
     This implementation does nothing, because every machine sees the same files. Notices are sentences for the model.
     """
 
     def follow(self, folders: Callable[[ThreadId], Iterable[FollowedFolder]]) -> None:
-        """Add directories of a feature, for each thread with an agent."""
+        """Add a feature's directories, for each thread with an agent."""
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Update the directories before work. Returns notices about conflicts with local changes.
 
-        Raises StoreUnavailable if remote changes are not available now; retry later.
+        Raises StoreUnavailable if remote changes are not available yet; retry later.
         """
         return ()
 
@@ -136,19 +140,19 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Run `work` in a thread and return its result or raise its error.
 
     A thread cannot be stopped, so a cancellation is raised only after the work ends. A lock held by the caller
-    therefore covers all of it. Use this for work of limited length, such as reading or writing a file.
+    therefore covers all of the work. Use this for work of limited length, such as reading or writing a file.
     """
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
-    """Wait for it even if cancelled. The cancellation is raised afterwards."""
+    """Wait for a future even if cancelled. The cancellation is raised afterwards."""
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError:
         import anyio
 
-        with anyio.CancelScope(shield=True):  # an anyio scope cancels an unshielded task at every step of the loop
+        with anyio.CancelScope(shield=True):  # anyio would cancel an unshielded task at every step of the loop
             while not future.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([future])

@@ -18,9 +18,9 @@ class Home:
         self.root = root
         self.config_file = root / "shoal.toml"
         database = root / "shoal.db"
-        # links resolved, because SQLite keeps its other files there
+        # Links are resolved because SQLite keeps its other files next to the real database file.
         self.database_file = Path(os.path.realpath(database)) if database.is_symlink() else database
-        self.lock_file = root / "shoal.lock"  # held while a process works here; names that process
+        self.lock_file = root / "shoal.lock"  # names the process that works here, which holds its lock
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # one file per secret from `shoal setup`, mode 0600
         self.models_file = root / "available_models.json"
@@ -32,7 +32,7 @@ class Home:
         self.artifacts = self.data / "artifacts"  # large results and attachments, by digest
 
     def make_folders(self) -> None:
-        """Create the home directory, if missing, and the folders that Shoal writes to at its start."""
+        """Create the home directory, if missing, and the folders that Shoal writes to when it starts."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.data.mkdir(exist_ok=True)
         with suppress(OSError):  # for example a link to a removed disk
@@ -59,7 +59,7 @@ class Home:
         return self.data.joinpath(*thread.split(":"))
 
     def scratch(self, thread: ThreadId) -> Path:
-        """Return the thread's `scratch/` for large outputs and temporary work."""
+        """Return the thread's `scratch/` directory for large outputs and temporary work."""
         return self.thread(thread) / "scratch"
 
     def attachments(self, thread: ThreadId) -> Path:
@@ -70,6 +70,6 @@ class Home:
         return self.thread(thread) / "artifacts"
 
     def is_shown_artifact(self, path: Path) -> bool:
-        """Whether a path is in such a directory."""
+        """Return whether a path is in a directory of stored results for commands."""
         parts = path.parts[len(self.data.parts) :]
         return len(parts) > 4 and parts[3] == "artifacts" and path.is_relative_to(self.data)

@@ -15,9 +15,9 @@ from shoal.kernel.permissions import Trust
 class PlannedCall(msgspec.Struct, frozen=True):
     """A tool call that the permissions do not deny, before it runs.
 
-    `arguments` are the resolved ones, as canonical JSON; `shown` is what a person would be asked about. `actions` are
-    what rules match, e.g. `tool:bash:git push`. `decision` is what the permissions decided. `asked_by` is
-    PLATFORM:USER. `tainted_by` names the untrusted content that the turn has seen; empty for none.
+    `arguments` are the resolved arguments, as canonical JSON. `shown` is the text for an approval. `actions` are the
+    strings that rules match, such as `tool:bash:git push`. `decision` is the permissions' decision. `asked_by` is
+    PLATFORM:USER. `tainted_by` names the untrusted content that the turn has seen, or is empty.
 
     A call that waited for approval is planned again after the decision.
     """
@@ -62,9 +62,9 @@ AfterTurn: TypeAlias = Callable[[TurnSummary], Awaitable[None]]
 class Hooks(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The hooks of a package. Each call is limited to `seconds_max`.
 
-    `before_call` can make a decision stricter, never looser. None keeps the decision. If it fails or takes too long,
-    the call is denied. `after_turn` receives each turn that this process finished, at most once. Its failures are
-    logged.
+    `before_call` can make a decision stricter, never looser. Returning None keeps the decision. If the hook fails or
+    takes too long, the call is denied. `after_turn` receives each turn that this process finished, at most once. Its
+    failures are logged.
     """
 
     before_call: BeforeCall | None = None

@@ -19,22 +19,22 @@ CardId = NewType("CardId", str)
 """Id of a card that asks for several calls of one message."""
 
 PART_CHARS_MAX = 180
-"""Longest encoded part. Three parts and a file name stay below the 255 bytes of common file systems."""
+"""Maximum length of an encoded part. Three parts and a file name stay below the 255 bytes of common file systems."""
 UNOPENED = "-"
-"""Thread part for posts to a channel that open a thread there."""
+"""Thread part for a post that opens a thread in its channel."""
 WHOLE_CHANNEL = "0"
-"""Thread part that means a whole channel."""
+"""Thread part that stands for a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
-"""Platforms of the page, the API and this machine, for the owner and people with a token."""
+"""Platforms of the page, the API and this machine's terminal, for the owner and people with a token."""
 SUBAGENTS = "agent"
-"""Platform of threads started by calls. Nobody reads them; messages for people go to the root's channel."""
+"""Platform of threads started by tool calls. No person reads them; messages for people go to the root's channel."""
 PERSONAL = "@"
-"""Prefix of channels on OWN_PLATFORMS that belong to the person named after it."""
+"""Prefix of the channels on OWN_PLATFORMS that belong to one person."""
 
 _UNSAFE = lazy_re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = lazy_re.compile(r"%([0-9A-F]{2})")
 KNOWN_MAX = 512
-"""Thread ids cached in both forms, because each turn needs its own dozens of times."""
+"""Number of thread ids cached in both forms. Each turn converts its own id dozens of times."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
@@ -48,9 +48,9 @@ class ThreadAddress(msgspec.Struct, frozen=True):
 
 
 def encode_part(text: str) -> str:
-    """Encode one part to be safe in a thread id and as a file name. `decode_part` inverts it.
+    """Encode a part for use in a thread id and as a file name. `decode_part` inverts it.
 
-    Each of `/ \\ : * ? " < > | %` and control characters becomes `%HH`; `.` and `..` are encoded whole.
+    Each of `/ \\ : * ? " < > | %` and control characters becomes `%HH`. `.` and `..` are encoded as a whole.
     """
     if text in (".", ".."):
         return text.replace(".", "%2E")
@@ -81,13 +81,13 @@ def personal_channel(identity: str) -> str:
 
 
 def is_personal(thread: ThreadId) -> bool:
-    """Whether a thread is in such a channel. It then shows nothing of other conversations to anyone."""
+    """Return whether a thread is in a personal channel. Such a thread shows nothing of other conversations."""
     platform, channel, _ = thread.split(":")
     return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
 
 
 def is_child(thread: ThreadId) -> bool:
-    """Whether a thread was started by a call, so no person writes or reads there."""
+    """Return whether a thread was started by a tool call, so no person reads or writes there."""
     return thread.startswith(f"{SUBAGENTS}:")
 
 
@@ -97,7 +97,7 @@ def unopened(platform: str, channel: str) -> ThreadId:
 
 
 def parse_thread_id(text: str) -> ThreadId:
-    """Check the text form of a thread id and return it typed. Raises InvalidId saying what is wrong."""
+    """Check the text form of a thread id and return it typed. Raises InvalidId with the reason."""
     parts = text.split(":")
     if len(parts) != 3:
         raise InvalidId(f"Thread id {text[:80]!r} must have three parts: platform:channel:thread.")
@@ -122,7 +122,7 @@ def platform_of(thread: str) -> str:
 
 
 def channel_of(thread: ThreadId) -> str:
-    """Return the common prefix of the ids of all threads in this one's channel."""
+    """Return the common prefix of all thread ids in this thread's channel."""
     return thread[: thread.rindex(":") + 1]
 
 
@@ -134,4 +134,4 @@ def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
 
 
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
-"""Where heartbeats run, each without any history: no conversation."""
+"""Thread for heartbeats. Each heartbeat runs without history."""

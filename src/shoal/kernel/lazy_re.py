@@ -20,6 +20,8 @@ class _Uncompiled:
 
 
 def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Like `re.compile`, but an invalid expression raises `re.error` on first use. `re` functions do not accept the
-    result."""
+    """Like `re.compile`, but compile on first use. An invalid expression raises `re.error` then.
+
+    `re` functions do not accept the result.
+    """
     return cast(re.Pattern[AnyStr], _Uncompiled(pattern, flags))

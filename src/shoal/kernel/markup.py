@@ -1,4 +1,4 @@
-"""Platform markup: the nodes of a parsed text, and dialects that write them."""
+"""Platform markup: nodes of a parsed text, and dialects that render them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -15,9 +15,9 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 BOXES = ("☐ ", "☑ ")
-"""Marks of open and completed items in a task list."""
+"""Symbols of open and completed items in a task list."""
 CODE_LINE = "\x01"
-"""Begins a line of code during rendering, which keeps lists and quotes from indenting it."""
+"""Start of a code line during rendering, which keeps lists and quotes from indenting it."""
 
 _RUNS = lazy_re.compile(r"`+")
 _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
@@ -27,8 +27,8 @@ class Node(msgspec.Struct, eq=False):
     """A block or a span.
 
     `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of
-    definitions.
-    `url` and `title` belong to links. `number` is a heading's level or a list's first number, -1 for bullets.
+    definitions. `url` and `title` belong to links. `number` is a heading's level or a list's first number, or -1 for
+    bullets.
     """
 
     kind: Kind
@@ -44,7 +44,7 @@ class Node(msgspec.Struct, eq=False):
 
 
 def is_link(url: str) -> bool:
-    """Whether an address may be passed to platforms as a link."""
+    """Return whether platforms may receive an address as a link."""
     return url.startswith(("http://", "https://", "mailto:", "tel:"))
 
 
@@ -54,7 +54,7 @@ def quoted(inner: str) -> str:
 
 
 def indented(text: str, width: int = 2, space: str = " ") -> str:
-    """Indent the lines of an item after the first, except code."""
+    """Indent the lines of an item after the first, except code lines."""
     first, *rest = text.split("\n")
     return "\n".join((first, *(f"{space * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
@@ -64,7 +64,7 @@ def joined(blocks: Sequence[str], tight: bool) -> str:
 
 
 def markdown_code(code: str) -> str:
-    """Return a code span that its content cannot close."""
+    """Return a code span that its content cannot end."""
     runs = {len(run) for run in _RUNS.findall(code)}
     mark = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     padded = (
@@ -74,7 +74,7 @@ def markdown_code(code: str) -> str:
 
 
 def fenced(content: str, info: str) -> str:
-    """Return a code fence that its content cannot close."""
+    """Return a code fence that its content cannot end."""
     longest = max((len(run) for run in _RUNS.findall(content)), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
@@ -86,18 +86,18 @@ def language_in(info: str) -> str:
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A platform's markup. `text`, `token`, `code` and `fence` get raw text, the others rendered text."""
+    """A platform's markup. `text`, `token`, `code` and `fence` receive raw text. The others receive rendered text."""
 
     text: Wrap
     token: Wrap | None = None
-    """Writes addresses, paths, mentions and custom emojis; None writes them as text."""
+    """Renders addresses, paths, mentions and custom emojis. None renders them as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
     opens: Callable[[str], bool] = is_link
-    """Whether an address can be a link. Other addresses follow the link's text."""
+    """Tells whether an address can be a link. Other addresses are written after the link's text."""
     link: Callable[[str, str], str] = lambda label, url: url
     label: Wrap | None = None
-    """Writes plain link text, if links cannot contain anything else."""
+    """Renders a link's text as plain text, if links cannot contain anything else."""
     opens_links: bool = False
     """Whether `token` also applies to addresses in a link's text. By default they are text, because links do not
     nest."""
@@ -108,25 +108,28 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     bullet: str = "•"
     boxes: tuple[str, str] = BOXES
     continued: Callable[[Node, str, str], str] = lambda item, marker, body: f"  {body}"
-    """Writes an item that continues one of the previous message, from the item, its marker and its text."""
+    """Renders an item that continues an item of the previous message, from the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     counts: bool = False
     """Whether the platform numbers items itself. Numbers after an unnumbered item are then written as text."""
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
-    """Writes tables natively, if set."""
+    """Renders tables natively, if set."""
     html: bool = False
     columns_max: int = 0
-    """Widest monospace table; 0 means no limit."""
+    """Maximum width of a monospace table, in columns. 0 means no limit."""
     edges: Literal["any", "apart", "spaced", "flanking"] = "any"
-    """Where emphasis marks work: anywhere; not next to other marks; not next to a letter without a zero-width space; or
-    as in CommonMark, where punctuation at an edge moves outside before a letter. Marks that would not work are omitted,
-    so none is visible."""
+    """Positions where emphasis marks work: `any`; `apart`, not next to other marks; `spaced`, not next to a letter
+    without a zero-width space; or `flanking`, as in CommonMark, where punctuation at an edge moves outside before a
+    letter.
+
+    Marks that would not work are omitted, because people would see them.
+    """
     nests: bool = False
     """Whether code and headings look the same inside lists and quotes. Otherwise code is not indented, because the
     platform would show the indent, and headings are bold."""
     inner_quote: Wrap | None = None
-    """Mark for quotes inside quotes and lists, if different."""
+    """Renders quotes inside quotes and lists, if they differ from other quotes."""
     shown: Wrap = str
     """Returns the part of the rendered text that counts towards the platform's limit."""
     marks: Callable[[str], int] = lambda rendered: 0

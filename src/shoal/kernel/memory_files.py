@@ -1,6 +1,6 @@
-"""Memory files and daily notes: their paths and format, and reading them. Several features use them.
+"""Memory files and daily notes: their paths and format, and how to read them. Several features use them.
 
-Memory from a direct conversation is private to its person, also in a shared file. Such a line ends with a comment,
+Memory from a direct conversation is private to its person, also in a shared file. A private line ends with a comment,
 `<!-- only PERSON -->`, and appears in no other person's prompt.
 """
 
@@ -20,32 +20,33 @@ from shoal.kernel.regular_files import read_regular
 MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
 
 MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
-"""Broadest first."""
+"""Scopes of memory files, broadest first."""
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
 MEMORY_BYTES_MAX = 262_144
-"""Characters of a memory file or daily note that one person may see, if entries can be added."""
+"""Maximum length of the part of a memory file or daily note that one person sees, in characters. Entries cannot be
+added beyond it."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
-"""Longest such file, including private lines of others."""
+"""Maximum length of a memory file or daily note, including other people's private lines."""
 _ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
 _MARK = "<!-- only "
 
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
-    """Return the MEMORY.md of a scope for this thread. Threads have none of their own."""
+    """Return the path of the MEMORY.md of a scope for this thread. Threads have no file of their own."""
     folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
     return folders[scope] / MEMORY_FILE
 
 
 def note_path(home: Home, day: date) -> Path:
-    """Return the daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
+    """Return the path of a daily note, `data/memory/YYYYMM/YYYYMMDD.md`."""
     return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
 
 
 def entry_line(text: str) -> str:
-    """Return an entry as `- text`, with further lines indented and blank lines dropped.
+    """Format an entry as `- text`, with further lines indented and blank lines dropped.
 
-    Raises InvalidInput if it is empty or longer than ENTRY_CHARS_MAX.
+    Raises InvalidInput if the text is empty or longer than ENTRY_CHARS_MAX.
     """
     lines = [line for line in text.strip().replace("\r", "\n").split("\n") if line.strip()]
     first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
@@ -61,7 +62,7 @@ def entry_line(text: str) -> str:
 
 
 def only_for(line: str, person: str) -> str:
-    """Mark each line as private to this person (PLATFORM:USER). Without a person, the text is unchanged."""
+    """Mark each line as private to this person (PLATFORM:USER). Without a person, return the text unchanged."""
     if not person:
         return line
     mark = f" {_MARK}{quote(person, safe=':@._')} -->"
@@ -69,10 +70,11 @@ def only_for(line: str, person: str) -> str:
 
 
 def shown_to(text: str, person: str) -> str:
-    """Return the lines of a file that this person may see, without the comments. Nobody in particular sees only public
+    """Return the lines of a file that this person may see, without the comments. Without a person, return the public
     lines.
 
-    Returns the same object if that is the whole text. A line with an invalid comment is hidden from everyone.
+    Returns the same object if the person may see the whole text. A line with an invalid comment is hidden from
+    everyone.
     """
     if _MARK not in text:
         return text
@@ -98,19 +100,22 @@ def owner_of(line: str) -> tuple[str, str] | None:
 
 
 def owned_by(line: str, person: str) -> str | None:
-    """Return a line's text if it belongs to this person alone. Without a person, if it is public."""
+    """Return a line's text if it belongs to this person alone, or None. Without a person, return the text of a public
+    line."""
     owned = owner_of(line)
     return owned[1] if owned is not None and owned[0] == person else None
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a file's text into lines, without an empty last one."""
+    """Split a file's text into lines. A final line break adds no empty line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
-    """Replace lines in the text: the occurrence nearest to `line`, or None if they do not occur. New lines without old
-    ones are inserted at `line`, or at the end if it is negative."""
+    """Replace lines in the text at the occurrence nearest to `line`. Returns None if the lines do not occur.
+
+    Without lines to remove, the new lines are inserted at `line`, or at the end if it is negative.
+    """
     lines, size = lines_of(text), len(removed)
     if removed:
         places = [at for at in range(len(lines) - size + 1) if lines[at : at + size] == [*removed]]
@@ -124,7 +129,7 @@ def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) 
 
 
 def is_known(existing: str, entry: str) -> bool:
-    """Whether a file's text already contains this entry, ignoring case, spaces, list marks and a final full stop."""
+    """Return whether a text already contains this entry, ignoring case, spaces, list marks and a final full stop."""
     wanted = entry_key(entry)
     return any(entry_key(line) == wanted for line in existing.splitlines())
 
@@ -137,7 +142,7 @@ def entry_key(line: str) -> str:
 # ---- on disk ----
 
 NOTES_MAX = 400
-"""Days whose notes are searched, newest first."""
+"""Maximum number of daily notes that are searched, newest first."""
 
 
 def note_files(home: Home) -> list[tuple[date, Path]]:
@@ -156,7 +161,7 @@ def note_day(digits: str) -> date | None:
 
 
 def entry_lines(path: Path) -> list[tuple[str, str, str]]:
-    """Return the entries of a memory file or note: line, text and owner.
+    """Return the entries of a memory file or note as (line number, text, owner).
 
     Lines are numbered separately for each owner, so a number reveals nothing about other people's private lines. Raises
     OSError.
@@ -174,7 +179,8 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 
 def read_memory(path: Path) -> str:
-    """Return the file's text, or an empty string if missing. Invalid UTF-8 survives a change. Raises OSError."""
+    """Return the file's text, or an empty string if the file is missing. Invalid UTF-8 survives a change. Raises
+    OSError."""
     try:
         return read_regular(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:

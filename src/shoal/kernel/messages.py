@@ -25,12 +25,13 @@ class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
-    """The author of a message. Adapters set `trusted=False`; only `threads/access_gate.py` raises it."""
+    """The author of a message. Adapters set `trusted=False`. Only `threads/access_gate.py` sets it to True."""
 
     trusted: bool
 
     def asker(self, thread: ThreadId, trust: Trust | None = None, *, direct: bool = True) -> Asker:
-        """Return the author as the asker in this thread, with `trust` if more is known than `trusted` says."""
+        """Return the author as the asker in this thread. `trust` is passed if it is known more precisely than
+        `trusted`."""
         address = thread_address(thread)
         return Asker(
             trust=trust or ("trusted" if self.trusted else "untrusted"),
@@ -44,13 +45,13 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file attached to a message. `path` is where it is stored, empty before the download. `inside` is its path for
+    """A file attached to a message. `path` is its location on disk, empty before the download. `inside` is its path for
     the agent's tools and commands.
 
     `error` describes a problem for people and the model. `excerpt` is the beginning of a text file. `shown` is a
-    smaller copy of an image for the model. `words` is the transcript of a recording. `author` is set if the file is by
-    someone else than the message: a person whom the message replies to, quotes or forwards. `origin` is the source of
-    its content: "foreign" taints the turn, "own" is the sender's own writing, empty is unknown.
+    smaller copy of an image for the model. `words` is the transcript of a recording. `author` is set if the file comes
+    from someone other than the message's author, whom the message replies to, quotes or forwards. `origin` is the
+    source of its content: "foreign" taints the turn, "own" is the sender's own writing, empty is unknown.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """Name the untrusted content that the file adds to its message, or return an empty string."""
+        """Return the name of the untrusted content that the file adds to its message, or an empty string."""
         if self.author is not None and not self.author.trusted:
             return f"a file of {self.author.name or self.author.id or 'an unknown person'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
@@ -78,8 +79,8 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
         """Return the attachment with its origin.
 
-        It is "own" if its trusted sender claims it as `mine`, and for the sender's words in a recording. Otherwise it
-        is "foreign", because people forward mails, pages and documents that others wrote.
+        The origin is "own" if the trusted sender claims it as `mine`, and for the sender's words in a recording.
+        Otherwise it is "foreign", because people forward mails, pages and documents that others wrote.
         """
         whose = self.author or author
         if self.origin == "own" or not whose.trusted:
@@ -89,19 +90,20 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNTOLD = Author("", trusted=False)
-"""Author of a deletion if the platform does not name one."""
+"""Author of a deletion on a platform that does not name one."""
 REFERENCES_MAX = 12
-"""Messages that one prompt refers to."""
+"""Maximum number of messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
 FORWARD_CHARS_MAX = 20_000
-"""Characters stored of each one. People often forward a message without words of their own."""
+"""Maximum length of a forwarded message, in characters. People often forward a message without any text of their
+own."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that another one refers to, as the platform reports it. Its files are files of the prompt.
+    """A message that another message refers to, as the platform reports it. Its files are added to the prompt.
 
-    `kind`: it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel. `own`: the
-    agent posted it. Adapters set `trusted=False` for its author, who has no id if unverified.
+    `kind` says whether it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel.
+    `own` means that the agent posted it. Adapters set `trusted=False` for its author, who has no id if unverified.
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
@@ -112,7 +114,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """Name the untrusted content in it, or return an empty string."""
+        """Return the name of the untrusted content in the message, or an empty string."""
         if self.author.trusted:
             return ""
         if self.own:
@@ -135,11 +137,11 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
-"""Returns the trust that the access rules give to the author of an earlier message."""
+"""Returns the author of an earlier message with the trust that the access rules give."""
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
-    """Set each file's trust to that of its author. The sender's own files follow the message."""
+    """Set each file's trust to that of its author. The sender's own files get the trust of the message."""
     return tuple(
         [
             msgspec.structs.replace(attachment, author=await judge(thread, attachment.author))
@@ -154,10 +156,10 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tool call in another thread that sent a prompt, and the limits for the prompt's turn.
 
     `line` lists the calling turns as (thread, turn), from the root to the caller. `bounds` are the (profile, agent)
-    pairs that limit it beyond the agent's own profile. `tools` are the only allowed ones, or None for no limit. `mode`:
-    the caller waits for the result, gets a note, or is woken for a turn. `author` is the person at the root, `direct`
-    if nobody else reads along. `tainted_by` names untrusted content seen by the calling turn, and `audience` is that
-    turn's. `gates`: effects that such content could control need approval.
+    pairs that limit the turn beyond the agent's own profile. `tools` are the only allowed tools, or None for no limit.
+    `mode` says whether the caller waits for the result, gets a note, or is woken for a turn. `author` is the person at
+    the root, and `direct` means that nobody else reads along. `tainted_by` names untrusted content seen by the calling
+    turn, and `audience` is that turn's. `gates` are effects that need approval because such content could control them.
     """
 
     line: tuple[tuple[ThreadId, TurnId], ...]
@@ -182,7 +184,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def root(self) -> ThreadId:
-        """Return the conversation with people at the root."""
+        """Return the thread at the root, which is a conversation with people."""
         return self.line[0][0]
 
     @property
@@ -191,21 +193,23 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who answers a message, who asks, where, and who reads along. Resolved once, when the message is accepted.
+    """The resolved scope of a message: who answers, who asks, where, and who reads along.
 
-    It is stored with the message, in its inbox row and in `turn_started`, and all later code reads it there.
+    The scope is resolved once, when the message is accepted. It is stored with the message, in its inbox row and in
+    `turn_started`, and all later code reads it there.
 
         fact                                        is resolved when
         ------------------------------------------  -----------------------------------------------------------
-        `agent`: who answers, by name; empty for    the message is accepted: binding the channel to another agent
-        the thread's agent, or the default one      later does not change waiting messages
-        `asker`: who wrote it, in which channel,    the same. Access, roles and trust are checked once more when the
-        alone or in a group, their identities       turn opens or continues (threads/presence.py): trust never rises
-        `audience`: who reads along                 the same. If that check finds other roles or less trust, asker
-                                                    and audience are resolved again with them
-        not in here: the agent's file, the model    the turn opens
-        and profile chosen for the place, the
-        asker's time zone
+        `agent`: name of the answering agent;       the message is accepted. Binding the channel to another
+        empty for the thread's or the default one   agent later does not change waiting messages
+        `asker`: who wrote it, in which channel,    the message is accepted. Access, roles and trust are checked
+        alone or in a group, and their identities   again when the turn opens or continues (threads/presence.py).
+                                                    Trust never rises
+        `audience`: who reads along                 the message is accepted. If the later check finds other roles
+                                                    or less trust, asker and audience are resolved again
+        not included: the agent's file, the model   the turn opens
+        and profile of the channel, the asker's
+        time zone
     """
 
     agent: str
@@ -214,7 +218,7 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Calls that a turn has staged, in order, with the approval of each, and who accepted them on the
+    """Calls that a turn has staged, in order, with the approval of each and the person who accepted them on the
     card."""
 
     card: CardId
@@ -226,13 +230,14 @@ class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
     """A message in the mailbox that starts a turn. `key` deduplicates it within its platform.
 
-    `direct`: only the agent receives it. `joins`: it replies to one of the thread's own messages, so a running turn
-    takes it as a steer. `caller` is the tool call that sent it. `tainted_by` names foreign content in its text.
-    `in_chat`: a person wrote it in a chat, so it is answered together with their other waiting messages; `joined` are
-    then the ids of the earlier ones. `refers_to` are the messages that it replies to, quotes, forwards or follows.
-    `edited_at` is the time of its author's last change. `agent` is the one that the sender requested, and `scope` the
-    resolved scope: None for messages from the store, whose turn resolves it. With `accepted`, its turn calls no
-    model and runs these calls.
+    `direct` means that only the agent receives it. `joins` means that it replies to one of the thread's own messages,
+    so a running turn takes it as a steer. `caller` is the tool call that sent it. `tainted_by` names foreign content in
+    its text. `in_chat` means that a person wrote it in a chat, so one turn answers it together with the person's other
+    waiting messages; `joined` are then the ids of the earlier ones. `refers_to` are the messages that it replies to,
+    quotes, forwards or follows. `edited_at` is the time of its author's last change.
+
+    `agent` is the one that the sender requested. `scope` is None for messages from the store, whose turn resolves it.
+    With `accepted`, its turn calls no model and runs these calls.
     """
 
     thread: ThreadId
@@ -260,12 +265,12 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     @property
     def answered_by(self) -> str:
-        """Return the answering agent, resolved or requested. Empty means the thread's own or the default one."""
+        """Return the name of the resolved or requested agent. Empty means the thread's own or the default one."""
         return self.agent if self.scope is None else self.scope.agent
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
-    """A message for the running turn that skips the rest of the step."""
+    """A message for the running turn that skips the remaining tool calls of the step."""
 
     thread: ThreadId
     key: str
@@ -275,7 +280,7 @@ class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_def
 
 
 class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", omit_defaults=True):
-    """A message for the running turn, added when the turn would end."""
+    """A message for the running turn that is added when the turn would otherwise end."""
 
     thread: ThreadId
     key: str
@@ -285,8 +290,10 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """Stop the running turn, or only `turn`, or the author's latest message if its turn has not started. `all_queued`
-    also empties the mailbox."""
+    """A request to stop the running turn, only `turn`, or the author's latest message if its turn has not started.
+
+    `all_queued` also empties the mailbox.
+    """
 
     thread: ThreadId
     author: Author
@@ -295,7 +302,8 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
-    """Make a turn that waits for its model retry now: any turn or only `turn`, optionally with another `model`."""
+    """A request to retry now, for a turn that waits for its model: any turn or only `turn`, optionally with another
+    `model`."""
 
     thread: ThreadId
     author: Author
@@ -304,9 +312,9 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 
 
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
-    """An author changed a message. A waiting prompt is replaced; otherwise the change is journaled.
+    """A change of a message by its author. A waiting prompt is replaced. Otherwise the change is journaled.
 
-    `key` is the prompt's. `tainted_by` names foreign content in the text. `at` is the time of the change; older changes
+    `key` is the prompt's. `tainted_by` names foreign content in the text. `at` is the time of the change. Changes older
     than the latest have no effect.
     """
 
@@ -320,7 +328,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """A message was deleted by its author or by UNTOLD. A waiting prompt is dropped; otherwise the deletion is
+    """A deletion of a message by its author or by UNTOLD. A waiting prompt is dropped. Otherwise the deletion is
     journaled."""
 
     thread: ThreadId
@@ -330,8 +338,11 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 
 
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
-    """An emoji on a message. On an approval's card it decides; a stop sign on a running turn's preview stops the turn.
-    Only `threads/access_gate.py` raises `trust`."""
+    """An emoji on a message. On an approval's card it decides, and a stop sign on a running turn's preview stops the
+    turn.
+
+    Only `threads/access_gate.py` raises `trust`.
+    """
 
     thread: ThreadId
     emoji: str
@@ -350,13 +361,13 @@ _LOOKS = lazy_re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 
 
 def verdict_of(emoji: str) -> bool | None:
-    """Return whether an emoji allows or denies, or None."""
+    """Return True for an emoji that allows, False for one that denies, or None."""
     name = _LOOKS.sub("", emoji).partition("::")[0]
     return True if name in YES else False if name in NO else None
 
 
 def means_always(emoji: str) -> bool:
-    """Whether an emoji stands for "always allow": infinity, which some platforms spell out."""
+    """Return whether an emoji means "always allow": infinity, which some platforms spell out."""
     return _LOOKS.sub("", emoji).partition("::")[0] in ("♾", "infinity")
 
 
@@ -364,9 +375,10 @@ Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of `send`. `delivered` applies to steer, follow-up, abort and retry: `turn` was open and took it.
+    """The result of `send`.
 
-    `answered`: it was a command. `answer` is the text for its author.
+    For a steer, follow-up, abort or retry, `delivered` means that `turn` was open and received it. `answered` means
+    that the message was a command. `answer` is the text for its author.
     """
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
@@ -383,20 +395,20 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image file for the model, encoded when the request is built."""
+    """An image file for the model. It is encoded when the request is built."""
 
     path: str
     media_type: str
 
 
 MORE_TOOLS = "more_tools"
-"""Tool that finds deferred tools, and calls them for models that cannot call them by name."""
+"""Name of the tool that finds deferred tools, and calls them for models that cannot call them by name."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call requested by the model. `arguments` is the JSON text exactly as the model wrote it, possibly malformed.
 
-    `wrapped`: the model wrote it as a call of MORE_TOOLS, and it is sent back in that form.
+    `wrapped` means that the model wrote it as a call of MORE_TOOLS. It is sent back in that form.
     """
 
     id: CallId
@@ -418,8 +430,10 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Data that a provider wants back unchanged, such as signed thinking or encrypted reasoning. `kind` names the
-    provider, server and model; it is sent to no other."""
+    """Data that a provider needs back unchanged, such as signed thinking or encrypted reasoning.
+
+    `kind` names the provider, server and model. The data is sent to no other.
+    """
 
     kind: str
     json: str
@@ -433,7 +447,7 @@ class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role", wea
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role", weakref=True, eq=False):
-    """The model's text and tool calls."""
+    """A message from the model: its text and tool calls."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -441,8 +455,11 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call. `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in
-    `text`. `wrapped` is that of the call."""
+    """The result of one call.
+
+    `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in `text`. `wrapped` is the
+    call's.
+    """
 
     call_id: CallId
     name: str
@@ -460,7 +477,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-"""Compared by identity, which lets a provider find messages it has already encoded."""
+"""A message in the model's context. Compared by identity, so a provider can find messages it has already encoded."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -478,10 +495,10 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls.
+    """A single call of a model. `system` and `tools` are its stable prefix. `tool_choice` "none" forbids tool calls.
 
     `further` are callable tools that are not sent; the model finds them with MORE_TOOLS. Other conversations share the
-    first `shared_chars` of `system`; 0 means all of it.
+    first `shared_chars` of `system`. 0 means all of it.
     """
 
     model: str
@@ -497,12 +514,14 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 
 TOKENS_MAX = 1_000_000_000
-"""More tokens than any window. Larger reported numbers are cut to this."""
+"""Upper bound for reported token counts, above any context window. Larger numbers are cut to it."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of model calls. `input_tokens` includes cached ones. `estimated` counts calls without usable numbers from
-    the provider, whose tokens are estimates."""
+    """Tokens of model calls. `input_tokens` includes cached tokens.
+
+    `estimated` counts calls for which the provider reported no usable numbers, so Shoal estimated them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -515,7 +534,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def bounded(self) -> "Usage":
-        """Limit each number to 0 to TOKENS_MAX."""
+        """Return the usage with each number limited to 0 to TOKENS_MAX."""
         return Usage(*(min(max(count, 0), TOKENS_MAX) for count in msgspec.structs.astuple(self)))
 
 
@@ -531,7 +550,7 @@ FailureKind: TypeAlias = Literal[
 RETRYABLE: frozenset[FailureKind] = frozenset(
     {"rate_limited", "overloaded", "server_error", "unreachable", "dropped", "timeout"}
 )
-"""Failures after which the same request may succeed. After `quota` and `auth`, only another provider helps."""
+"""Failures after which the same request may succeed. After `quota` and `auth`, only another provider can help."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -543,8 +562,10 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ModelDone(msgspec.Struct, frozen=True):
-    """The model's whole answer, always the last event of a successful stream. `notes` are sentences for people about
-    parts of the conversation that the model did not receive."""
+    """The model's whole answer, always the last event of a successful stream.
+
+    `notes` are sentences for people about parts of the conversation that the model did not receive.
+    """
 
     message: AssistantMessage
     stop: StopReason
@@ -557,8 +578,8 @@ class ModelDone(msgspec.Struct, frozen=True):
 class ModelFailed(msgspec.Struct, frozen=True):
     """A failed call, always the last event of a failed stream. `message` is for a person and contains no secrets.
 
-    If the conversation is too long, `window_tokens` is the model's window, if the provider states it. `partial` is the
-    text that had arrived.
+    If the conversation is too long, `window_tokens` is the model's window as stated by the provider. `partial` is the
+    text received before the failure.
     """
 
     kind: FailureKind
@@ -572,7 +593,7 @@ ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """A model that a provider offers; 0 where a number is unknown."""
+    """A model that a provider offers. Unknown numbers are 0."""
 
     id: str
     context_tokens: int = 0
@@ -597,18 +618,18 @@ class ModelInfo(msgspec.Struct, frozen=True):
 # References are included with their messages.
 
 LINES_MAX = 50
-"""Messages that one turn answers."""
+"""Maximum number of messages that one turn answers."""
 PAUSES_MAX = 10
-"""Pauses to wait for a person who keeps writing."""
+"""Maximum number of pauses to wait for a person who keeps writing."""
 LINES_CHARS_MAX = 20_000
-"""Characters of joined messages. A single message may be longer."""
+"""Maximum length of joined messages, in characters. A single message may be longer."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Waiting messages for a thread's next turn: `prompt`, and the original messages that it joins.
+    """Messages that wait for a thread's next turn: `prompt`, and the original messages that it joins.
 
-    `since` and `until` are the times when the first and the last were accepted, in microseconds. `is_all`: nothing else
-    waits.
+    `since` and `until` are the times when the first and the last were accepted, in microseconds. `is_all` means that
+    nothing else waits.
     """
 
     prompt: Prompt
@@ -619,7 +640,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
-    """Return the seconds to wait for further messages. `before` is the last answered message; `now` is in microseconds.
+    """Return the seconds to wait for further messages. `before` is the last answered message. `now` is in microseconds.
 
     The first message is answered immediately. A message that follows others of the same person within the pause waits
     until they have paused, for at most PAUSES_MAX pauses and only while nobody else waits. The same applies to files
@@ -640,7 +661,7 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
 
 
 def turns_of(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Return the turns for waiting messages, in the order of their first messages. Each lists message numbers."""
+    """Group waiting messages into turns, in the order of their first messages. Each turn lists message numbers."""
     turns: list[list[int]] = []
     newest: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
@@ -667,7 +688,7 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
 
 
 def joined(lines: Sequence[Prompt]) -> Prompt:
-    """Join messages into one, with the reply reference of the last. A single message is unchanged."""
+    """Join messages into one, with the reply reference of the last. Return a single message unchanged."""
     first, *rest = lines
     if not rest:
         return first

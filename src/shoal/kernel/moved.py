@@ -1,13 +1,13 @@
-"""Chats whose id has changed: a Telegram group that became a supergroup, a Matrix room that was upgraded.
+"""Chats whose id has changed, such as a Telegram group that became a supergroup or an upgraded Matrix room.
 
     where a chat is used                                   its id there
     ----------------------------------------------------   ----------------------------------------------------------
-    threads, bindings, schedules, approvals, memory,       the first one, permanently: journals and audit chains
-    files, the last active channel                         depend on it, so nothing must be moved
+    threads, bindings, schedules, approvals, memory,       the first one, permanently. Journals and audit chains
+    files, the last active channel                         depend on it, so nothing is moved
     calls of the platform                                  its newest one
     `channels` and `allow` in shoal.toml                   any of them
 
-A move is therefore one small atomic write on every database. It may be reported twice and in any order.
+A move is one small atomic write on every database. A platform may report moves twice and in any order.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from shoal.kernel.ports import Settings
 
 MOVED_MAX = 10_000
-"""Chats per account whose moves are stored."""
+"""Maximum number of chats per account whose moves are stored."""
 TRIES_MAX = 10
 
 
@@ -53,7 +53,7 @@ class MovedChats:
         return self._newest.get(self.first_id(channel), channel)
 
     async def note(self, old: str, new: str) -> bool:
-        """Store a move. Returns False if it was known. Raises StoreError."""
+        """Store a move. Returns False if it was already known. Raises StoreError."""
         first = self.first_id(old)
         for _ in range(TRIES_MAX):
             stored = await self._settings.get(self._scope, first)

@@ -31,25 +31,26 @@ TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
 PUSH = " git push:"
-"""Stands behind the tool in the other name of a push, which says where to: `tool:bash git push:ADDRESS BRANCH`."""
+"""Suffix of the tool's name in a push's second action, which names its destination: `tool:bash git push:ADDRESS
+BRANCH`."""
 BY_ITSELF = " alone:"
-"""Stands behind the tool in the other name of a command that does one thing, which its whole text decides:
-`tool:bash alone:rm -r build`."""
+"""Suffix of the tool's name in the second action of a command whose effect depends only on its text: `tool:bash
+alone:rm -r build`."""
 
 
 class Action(msgspec.Struct, frozen=True):
     """One action of a call: `tool:<name>:<detail>`, built only from resolved arguments.
 
-    `opaque` marks what an allow rule must name itself (eval, sh -c, unparsable text): its literal beginning has to
-    reach to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full text of a shell
-    command and other views of it that only deny patterns see beside its parts. `also` are other names of the same
-    thing: a redirection is `tool:bash:> PATH` and `tool:write:PATH`; a rule for either counts.
+    `opaque` marks an action that an allow rule must name explicitly (eval, sh -c, unparsable text): the rule's literal
+    beginning must extend to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full
+    text of a shell command and other views of it that only deny patterns match. `also` are other names of the same
+    action. For example, a redirection is `tool:bash:> PATH` and `tool:write:PATH`, and a rule for either matches.
 
-    Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
-    options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
-    content decides what it does (a script, a makefile, a repository's configuration; of an upload the file); with
-    `runs_more` it may also run content that it does not name. `reads` are the files and folders that it can read, and
-    `writes` those that it changes or makes; None where that is not known.
+    The other fields describe a shell command, with paths as commands see them (`/workspace/…`). `harmless` means that
+    its program and options are known to run nothing and to change no file that a later command executes. `runs` are the
+    files whose content determines its effect (a script, a makefile, a repository's configuration, or an uploaded file).
+    With `runs_more`, it may also run content that it does not name. `reads` are the files and folders that it can read.
+    `writes` are those that it changes or creates. Both are None if unknown.
     """
 
     text: str
@@ -65,17 +66,18 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def tool(self) -> str:
-        """The name of the tool."""
+        """Name of the tool."""
         return self.text.removeprefix("tool:").partition(":")[0]
 
     @property
     def detail(self) -> str:
-        """What follows the tool's name."""
+        """The action's text after the tool's name."""
         return self.text.removeprefix("tool:").partition(":")[2]
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """The engine's decision for one action, and the rule (list and pattern) that matched, or an empty one."""
+    """The engine's decision for one action, and the list and pattern of the matching rule. Both are empty if no rule
+    matched."""
 
     action: str
     decision: Decision
@@ -83,9 +85,9 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class CoveredFile(msgspec.Struct, frozen=True):
-    """A file at the time of the question: its path for commands and the SHA-256 (hex) of its content.
+    """A file at the time of an approval request: its path for commands and the SHA-256 (hex) of its content.
 
-    `size_bytes` is -1 and `digest` empty if the file did not exist.
+    `size_bytes` is -1 and `digest` is empty if the file did not exist.
     """
 
     path: str
@@ -94,11 +96,11 @@ class CoveredFile(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content besides its arguments that determines a call's effect. An approval covers it.
+    """Content besides its arguments that determines a call's effect. An approval covers this content.
 
     `files` are those that the call names. `others` counts other code files in its folders that it may run, with the
-    joint `others_digest`. `uncovered` explains what is not covered, as the end of "… because …"; such a call can only
-    be allowed once. `sends`: the files are sent, not run.
+    joint `others_digest`. `uncovered` explains what is not covered, as the end of "… because …". Such a call can only
+    be allowed once. `sends` means that the files are sent, not run.
     """
 
     files: tuple[CoveredFile, ...] = ()
@@ -112,8 +114,11 @@ NO_COVERAGE = Coverage()
 
 
 class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a value of a call occurs verbatim: in the words of `named_by` ("you", or a person's name), or only in the
-    untrusted text of `source`. It informs people and never permits anything: "13" occurs in "June 13"."""
+    """Source of a value in a call that occurs verbatim in earlier text.
+
+    The value occurs in the words of `named_by` ("you", or a person's name), or only in the untrusted text of `source`.
+    This informs people and never permits anything: "13" also occurs in "June 13".
+    """
 
     value: str
     named_by: str = ""
@@ -121,11 +126,12 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The narrowest rule by which a call would have run unasked: `allow` are patterns of its actions, `words` say what
-    they cover. It holds for one agent, for one person (their identities, PLATFORM:USER), and where that person asked:
-    in direct conversations, or in one channel (PLATFORM:CHANNEL).
+    """The narrowest rule that would have allowed a call without approval.
 
-    `answered` is how often people were asked about the same lately, `allowed` how often they allowed it.
+    `allow` are patterns of its actions, and `words` describe them. The rule applies to one agent and to one person
+    (their identities, PLATFORM:USER), where that person asked: in direct conversations, or in one channel
+    (PLATFORM:CHANNEL). `answered` is how often people recently decided about the same actions, and `allowed` how often
+    they allowed them.
     """
 
     allow: tuple[str, ...] = ()
@@ -141,11 +147,11 @@ NO_RULE = StandingRule()
 
 
 class CardItem(msgspec.Struct, frozen=True):
-    """A call's position on its card, and what the card says about it.
+    """A call's position on its card, and the card's details about it.
 
-    `card` is empty if the call has its own card. Otherwise it is call `number` (from 1) of `total`. `agent` asks on
-    behalf of `person`. `why` is the model's sentence, as plain text. `staged`: the card ends a turn that continued
-    without the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
+    `card` is empty if the call has its own card. Otherwise the call is `number` (from 1) of `total`. `agent` asks on
+    behalf of `person`. `why` is the model's sentence, as plain text. `staged` means that the card ends a turn that
+    continued without the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
     """
 
     card: CardId = CardId("")
@@ -158,11 +164,11 @@ class CardItem(msgspec.Struct, frozen=True):
     staged: bool = False
     files: str = ""
     always: StandingRule = NO_RULE
-    """The rule that the owner may make of it."""
+    """The rule that the owner can create for this call."""
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Return the untrusted sources that alone provided some value of the call."""
+        """Untrusted sources that alone provided some value of the call."""
         return tuple(dict.fromkeys(origin.source for origin in self.origins if origin.source))
 
 
@@ -170,11 +176,11 @@ ALONE = CardItem()
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The person for whom a call is made: from the inbound message, never from a model's text.
+    """The person for whom a call is made. Comes from the inbound message, never from a model's text.
 
-    `trust` is what the access rules say of them. `known_as` has all identities (PLATFORM:USER) of a person whose
-    identities are linked, this one among them. On the page and the API `user` is a whole identity where a token was
-    given to a person: they are who the token says, and never the owner of the page. `token` is that token's name.
+    `trust` follows from the access rules. `known_as` has all identities (PLATFORM:USER) of a person with linked
+    identities, including this one. On the page and the API, `user` is a whole identity if a person was given the token.
+    That person is never the page's owner. `token` is the token's name.
     """
 
     trust: Trust
@@ -189,23 +195,23 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """PLATFORM:USER."""
+        """The identity as PLATFORM:USER."""
         if self.platform in OWN_PLATFORMS and ":" in self.user:
             return self.user
         return f"{self.platform}:{self.user}"
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """Return every PLATFORM:USER of the person, always in the same order."""
+        """All identities of the person as PLATFORM:USER, always in the same order."""
         return self.known_as or (self.identity,)
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a turn sees beyond its own conversation, by asker and readers. docs/security.md has the table.
+    """What a turn may see beyond its own conversation, by asker and readers. See the table in docs/security.md.
 
-    `everywhere`: the owner asks and nobody else reads along. `person` owns the private memory that the turn sees; empty
-    if others read along. `speaker` is that person regardless of readers. `guest`: untrusted people may read along, so
-    the turn uses its channel's workspace.
+    `everywhere` means that the owner asks and nobody else reads along. `person` owns the private memory that the turn
+    sees, and is empty if others read along. `speaker` is that person regardless of readers. `guest` means that
+    untrusted people may read along, so the turn uses its channel's workspace.
     """
 
     everywhere: bool = False
@@ -214,7 +220,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     speaker: str = ""
 
     def within(self, chat: ThreadId) -> str:
-        """Return the thread id prefix that a turn in this thread may see; empty means all."""
+        """Return the thread id prefix that a turn in this thread may see. Empty means all threads."""
         return "" if self.everywhere else channel_of(chat)
 
 
@@ -229,8 +235,8 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored token. `digest` is the SHA-256 (hex) of the token, `person` is PLATFORM:USER, `used_on` the day (UTC) of
-    its last use."""
+    """A stored token. `digest` is the SHA-256 (hex) of the token, `person` is PLATFORM:USER, and `used_on` is the day
+    (UTC) of its last use."""
 
     name: str
     digest: str
@@ -247,8 +253,10 @@ TOKENS_MAX = 1000
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """Parse the expiry of a token: a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an
-    offset. Raises InvalidInput for anything else, and for times in the past."""
+    """Parse a token's expiry: a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an offset.
+
+    Raises InvalidInput for anything else, and for times in the past.
+    """
     span = _SPAN.fullmatch(text)
     try:
         if span is not None:

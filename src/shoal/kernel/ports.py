@@ -1,4 +1,4 @@
-"""The ports of the core. Each has a contract suite in shoal.testing.contracts."""
+"""The ports of the core. Each has a suite of contract tests in shoal.testing.contracts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -61,8 +61,7 @@ class Provider(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The result of resolving a model name: the provider, its name for the model, and the context window in tokens (0
-    if unknown)."""
+    """A resolved model name: the provider, its name for the model, and the context window in tokens (0 if unknown)."""
 
     provider: Provider
     model: str
@@ -74,7 +73,7 @@ class Models(Protocol):
     """All configured providers and their models."""
 
     def route(self, name: str) -> Route:
-        """Find `PROVIDER/MODEL` or a bare model name. Raises InvalidInput that lists the configured ones."""
+        """Resolve `PROVIDER/MODEL` or a bare model name. Raises InvalidInput that lists the configured models."""
         ...
 
     def usd(self, route: Route, usage: Usage) -> float | None:
@@ -94,12 +93,12 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True):
-    """A file that a command may run only as a person allowed it.
+    """A file that a command may run only in the state that a person allowed.
 
-    `path` is the command's path with links resolved, and `host` the host's. `digest` is the SHA-256 (hex) of the bytes;
-    empty means that no file may exist. `identity` is its device, inode and `st_ctime_ns`. If `content` is given, a
+    `path` is the command's path with links resolved, and `host` the host's. `digest` is the SHA-256 (hex) of the bytes.
+    Empty means that no file may exist. `identity` is its device, inode and `st_ctime_ns`. If `content` is given, a
     sandbox may mount these bytes over the file, with the permissions `mode`. `folders` are its parents by the command's
-    path, inode and `st_mtime_ns`: replacing a file or folder changes one of them.
+    path, inode and `st_mtime_ns`. Replacing a file or folder changes one of them.
     """
 
     path: str
@@ -116,9 +115,9 @@ SeeOutput: TypeAlias = Callable[[int, bytes], None]
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One shell command for a sandbox. `cwd` is a host path below a mount. `env` is added to PATH and HOME.
+    """A shell command for a sandbox. `cwd` is a host path below a mount. `env` is added to PATH and HOME.
 
-    `runs` are files that must be unchanged since they were allowed; otherwise ContentChanged is raised. `see` receives
+    `runs` are files that must be unchanged since they were allowed. Otherwise ContentChanged is raised. `see` receives
     the output, which is also in the result.
     """
 
@@ -134,7 +133,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """The result of a command. A stream longer than `output_bytes_max` is cut and marked."""
+    """The result of a command. Output beyond `output_bytes_max` is cut and marked, separately for each stream."""
 
     stdout: bytes
     stderr: bytes
@@ -149,12 +148,12 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> str:
-        """`host`, `bubblewrap`, `docker`…"""
+        """Name of the kind, such as `host`, `bubblewrap` or `docker`."""
         ...
 
     @property
     def isolated(self) -> bool:
-        """False if commands see the whole machine. Shoal then asks before each command."""
+        """Whether commands are isolated. If False, commands see the whole machine, so Shoal asks before each one."""
         ...
 
     async def run(self, command: Command) -> CommandResult:
@@ -162,11 +161,11 @@ class Sandbox(Protocol):
         ...
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Return the path of a host path for commands and the model. Unchanged outside all mounts."""
+        """Translate a host path into the path for commands and the model. Paths outside all mounts are unchanged."""
         ...
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Return the host path of a command's path. Unchanged outside all mounts."""
+        """Translate a command's path into the host path. Paths outside all mounts are unchanged."""
         ...
 
     async def close(self) -> None:
@@ -175,19 +174,23 @@ class Sandbox(Protocol):
 
 
 Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
-"""Runs a long-lived process in a sandbox: yields the argument vector that runs the command inside, valid while the
-block lasts. Raises SandboxError."""
+"""Runs a long-lived process in a sandbox. Yields the argument vector that runs the command inside, valid until the
+block ends.
+
+Raises SandboxError.
+"""
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
     """A tool's result. `tainted_by` names the untrusted source of the text, if any.
 
-    `is_piece`: the model requested a piece of a stored result, so it is not stored again. `answers`: the tool gave the
-    person the turn's answer, so the turn's last text is not posted. `is_pending`: the result will follow. The turn
-    waits until its thread is woken, and the call then runs again. `found` lists newly available tools; their
-    definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full output if the text is
-    only its last state on a terminal; it is stored instead of the text. `quotes` are files whose name or content the
-    text shows; if these are tainted, so is the text. `links` are addresses that may be read afterwards.
+    `is_piece` means that the model requested a piece of a stored result, so it is not stored again. `answers` means
+    that the tool gave the person the turn's answer, so the turn's last text is not posted. `is_pending` means that the
+    result will follow. The turn waits until its thread is woken, and the call then runs again. `found` lists newly
+    available tools, whose definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
+    output if the text shows only its last state on a terminal. It is stored instead of the text. `quotes` are files
+    whose name or content the text shows. If these are tainted, the text is too. `links` are addresses that may be read
+    afterwards.
     """
 
     text: str
@@ -208,20 +211,20 @@ class ToolServices(Protocol):
     """Services for built-in tools."""
 
     artifacts: Files
-    """Store of full results."""
+    """Storage for full results."""
 
     @property
     def virtual_folders(self) -> Sequence["VirtualFolder"]:
-        """Virtual folders of the file tools."""
+        """Return the virtual folders of the file tools."""
         ...
 
     async def post(self, post: NewPost) -> None:
-        """Put a message or file into the outbox."""
+        """Add a message or file to the outbox."""
         ...
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """The thread and the caller of a tool call, built by the executor and never from model output.
+    """The thread and the caller of a tool call. Built by the executor, never from model output.
 
     `tools` are the agent's tools that no profile hides. `timezone` is the asker's.
     """
@@ -242,41 +245,42 @@ class ToolContext(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> ThreadId:
-        """Return the thread that people read: this one, or the root of a subagent's."""
+        """The thread that people read: this one, or the root of a subagent's thread."""
         return self.purpose.caller.root if self.purpose.caller is not None else self.thread
 
     @property
     def within(self) -> str:
-        """Return the thread id prefix that the call may see; empty means all."""
+        """Thread id prefix that the call may see. Empty means all threads."""
         return self.purpose.audience.within(self.chat)
 
 
 class Invocation(Protocol):
-    """A call with validated and resolved arguments. The same object is shown, decided and run."""
+    """A call with validated and resolved arguments. The same object is shown, decided on and run."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All actions of the call, at least one."""
+        """The call's actions, at least one."""
         ...
 
     @property
     def shown(self) -> str:
-        """The exact content for approval, for example the command, or the path and the diff."""
+        """Exact content for approval, for example the command, or the path and the diff."""
         ...
 
     @property
     def canonical(self) -> str:
-        """Return canonical JSON of everything that determines the effect: resolved arguments, cwd, relevant
+        """Return canonical JSON of everything that determines the effect: resolved arguments, cwd and relevant
         environment."""
         ...
 
     async def run(self) -> ToolOutput:
-        """Run the call. Raises ToolError for failures the model should read. Must kill its processes when cancelled."""
+        """Run the call. Raises ToolError for failures that the model should read. Must kill its processes when
+        cancelled."""
         ...
 
 
 class VirtualFile(NamedTuple):
-    """A file in a virtual folder, as a turn sees it. `path` is the file on disk whose parts it shows."""
+    """A file in a virtual folder, as a turn sees it. `path` is the file on disk that contains the shown parts."""
 
     shown: str
     text: str
@@ -287,7 +291,7 @@ class VirtualFolder(NamedTuple):
     """A folder that exists only for the file tools, such as `/memory`. Its functions raise ToolError.
 
     `names` returns the paths of its files. `change` plans a new text for a file, as a call of the named tool. `notes`
-    are added to the results of calls that write real files of these paths, which may be a mistake.
+    are added to the results of calls that write real files at these paths, which may be a mistake.
     """
 
     root: str
@@ -297,7 +301,7 @@ class VirtualFolder(NamedTuple):
     notes: Mapping[str, str] = {}
 
     def has(self, path: str) -> bool:
-        """Whether a path is in the folder, or the folder itself."""
+        """Return whether a path is the folder or inside it."""
         return f"{path}/".startswith(f"{self.root}/")
 
 
@@ -310,21 +314,19 @@ class Tool(Protocol):
         ...
 
     @property
-    def traits(self) -> Traits:
-        """Traits of the tool."""
-        ...
+    def traits(self) -> Traits: ...
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON text and resolve paths. Raises ToolError saying which argument is wrong."""
+        """Validate the JSON text and resolve paths. Raises ToolError that names the invalid argument."""
         ...
 
 
 class Embeddings(Protocol):
-    """Converts texts to vectors that are close for similar meanings."""
+    """An embedding model, which converts texts to vectors that are close for similar meanings."""
 
     @property
     def name(self) -> str:
-        """The model, PROVIDER/MODEL. Vectors of different models are not comparable."""
+        """The model as PROVIDER/MODEL. Vectors of different models are not comparable."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -337,28 +339,25 @@ class Embeddings(Protocol):
 
 
 class Speech(Protocol):
-    """Speech recognition and synthesis.
-
-    Prices are None if unknown, and 0 for local programs.
-    """
+    """Speech recognition and synthesis. Prices are None if unknown, and 0 for local programs."""
 
     @property
     def name(self) -> str:
-        """The model, PROVIDER/MODEL, or the program."""
+        """The model as PROVIDER/MODEL, or the name of the program."""
         ...
 
     @property
     def usd_per_minute(self) -> float | None:
-        """Price of recognizing one minute."""
+        """Price of recognizing one minute, in US dollars."""
         ...
 
     @property
     def usd_per_million_chars(self) -> float | None:
-        """Price of synthesizing a million characters."""
+        """Price of synthesizing a million characters, in US dollars."""
         ...
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
-        """Transcribe a recording. Raises ProviderDown if a retry may help, otherwise ProviderRefused."""
+        """Transcribe a recording. Raises ProviderDown if a retry may help, and otherwise ProviderRefused."""
         ...
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
@@ -374,34 +373,39 @@ class Speech(Protocol):
 
 
 class InboxPort(Protocol):
-    """Receives people's actions from adapters. Messages of one person within `pause_seconds` belong together."""
+    """Receiver of people's actions from adapters. Messages of one person within `pause_seconds` belong together."""
 
     pause_seconds: float
     commands: CommandTable
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or return the reason why not. Takes about a millisecond and never waits for a turn.
+        """Accept a message durably, or return the reason for refusing it. Takes about a millisecond and never waits for
+        a turn.
 
-        A slash command is run instead. A stranger is turned away, with a pairing code if enabled.
+        Runs a slash command instead. Refuses an unknown person, with a pairing code if enabled.
         """
         ...
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether the author may speak there, for adapters that do work before `send`. Turns strangers away like
-        `send`."""
+        """Return whether the author may write there, for adapters that do work before `send`. Refuses unknown people
+        like `send`."""
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval and return the result. Raises NotFound, Conflict (already decided), Gone (expired),
-        Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
+        """Decide an approval and return the result.
+
+        Raises NotFound, Conflict (already decided), Gone (expired), Forbidden (`by` may not decide it) or InvalidInput
+        (it can only be allowed once).
+        """
         ...
 
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Allow or deny the waiting calls of a card, or those with these numbers. Returns the text for the person.
+        """Allow or deny a card's waiting calls, or those with these numbers. Returns the text for the person.
 
-        Allowing some denies the rest, in one transaction. Raises like `decide`, and then decides nothing."""
+        Allowing some denies the rest, in one transaction. Raises the errors of `decide`, and then decides nothing.
+        """
         ...
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
@@ -411,36 +415,39 @@ class InboxPort(Protocol):
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Allow a call, or those of a card, and make their rules; returns what to tell the person.
+        """Allow a call or those of a card, and create their rules. Returns the text for the person.
 
-        Raises what `decide` does, Forbidden for all but the owner, and InvalidInput where no rule can be made; nothing
-        is decided then. With `or_thread` it is allowed for the whole thread where no rule is made."""
-        ...
-
-    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """Remove the rules that `always` made of a call or a card, named by its id, or in a `thread` by the id's end;
-        returns what to tell the person. Raises NotFound, Conflict, Forbidden and InvalidInput."""
-        ...
-
-    async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Restore the files that the turn of a discarded card changed. Returns the text for the person.
-
-        Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored."""
-        ...
-
-    async def listens(self, thread: ThreadId) -> Listen:
-        """Return which messages are answered in the thread's channel. Raises StoreError."""
-        ...
-
-    async def react(self, reaction: Reaction) -> str:
-        """Handle an emoji on one of the agent's messages. Returns the text for the person, often empty.
-
-        Raises StoreError.
+        With `or_thread`, calls without a possible rule are allowed for the whole thread. Raises the errors of `decide`,
+        Forbidden for anyone but the owner, and InvalidInput if a rule cannot be created. Nothing is decided then.
         """
         ...
 
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        """Remove the rules that `always` created for a call or a card. Returns the text for the person.
+
+        `asked` is the id of the call or card, or the end of the id with a `thread`. Raises NotFound, Conflict,
+        Forbidden and InvalidInput.
+        """
+        ...
+
+    async def undo_files(self, card: CardId, by: Asker) -> str:
+        """Restore the files that a discarded card's turn changed. Returns the text for the person.
+
+        Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored.
+        """
+        ...
+
+    async def listens(self, thread: ThreadId) -> Listen:
+        """Return the kind of messages that are answered in the thread's channel. Raises StoreError."""
+        ...
+
+    async def react(self, reaction: Reaction) -> str:
+        """Handle an emoji on one of the agent's messages. Returns the text for the person, or an empty string. Raises
+        StoreError."""
+        ...
+
     async def command(self, asked: CommandRequest) -> str:
-        """Run a slash command once per key. Returns the answer in Markdown, possibly empty. Raises StoreError."""
+        """Run a slash command once per key. Returns the answer in Markdown, or an empty string. Raises StoreError."""
         ...
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
@@ -448,23 +455,23 @@ class InboxPort(Protocol):
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread of a message: one of the agent's by its id, a person's prompt by its key.
+        """Return the thread of a message: one of the agent's by its id, or a person's prompt by its key.
 
-        `channel` is `PLATFORM:CHANNEL:`, the prefix of the ids of that channel's threads. Raises StoreError.
+        `channel` is `PLATFORM:CHANNEL:`, the prefix of the thread ids in that channel. Raises StoreError.
         """
         ...
 
 
 @runtime_checkable
 class ChannelHost(Protocol):
-    """An adapter whose platform lets bots create rooms."""
+    """An adapter whose platform allows bots to create channels."""
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a channel in the server or team of the channel `beside`, and return its id. Raises PlatformError."""
+        """Create a channel in the same server or team as `beside`, and return its id. Raises PlatformError."""
         ...
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
+        """Return whether the channel exists and the bot may write to it. Raises PlatformError if that is unknown."""
         ...
 
 
@@ -473,20 +480,20 @@ class ChatAdapter(Protocol):
 
     @property
     def platform(self) -> str:
-        """First part of its thread ids."""
+        """First part of the account's thread ids."""
         ...
 
     @property
     def limits(self) -> ChatLimits:
-        """Its capabilities."""
+        """Capabilities of the platform."""
         ...
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled, reconnecting with backoff."""
+        """Receive messages until cancelled, reconnecting with backoff."""
         ...
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the platform's message id. Raises PlatformError."""
+        """Post a message and return the platform's id for it. Raises PlatformError."""
         ...
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -494,15 +501,17 @@ class ChatAdapter(Protocol):
         ...
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show the agent's status, phrased to follow its name. Empty clears it. The caller ignores failures."""
+        """Show the agent's status, phrased to follow its name. An empty status clears it. The caller ignores
+        failures."""
         ...
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the thread this opens. `key` is as in OutboundPost. Raises PlatformError."""
+        """Post to a channel and return the thread that this opens. `key` is as in OutboundPost. Raises
+        PlatformError."""
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the platform's messages in a thread, or in a channel outside of threads (WHOLE_CHANNEL), oldest first.
+        """Yield the platform's messages in a thread, or in a channel outside of threads (WHOLE_CHANNEL), oldest first.
 
         Raises PlatformError.
         """
@@ -510,7 +519,7 @@ class ChatAdapter(Protocol):
 
 
 ROLES_SECONDS = 60.0
-"""How long a person's roles are cached."""
+"""How long a person's roles are cached, in seconds."""
 
 
 @runtime_checkable
@@ -524,7 +533,7 @@ class KnowsRoles(Protocol):
 
 @runtime_checkable
 class TellsOwner(Protocol):
-    """An adapter that notifies the owner directly. The app provides the function."""
+    """An adapter that can notify the owner. The app sets the function."""
 
     tell_owner: Callable[[str], Awaitable[None]]
 
@@ -532,8 +541,10 @@ class TellsOwner(Protocol):
 # ---- settings ----
 
 ONCE = "once"
-"""Settings scope for work done once per key that cannot recur after `bookkeeping_days`. A value begins with its time in
-microseconds, and expires like an accepted message."""
+"""Settings scope for work done once per key that cannot recur after `bookkeeping_days`.
+
+A value begins with its time in microseconds, and expires like an accepted message.
+"""
 
 
 def channel_names(platform: str) -> str:
@@ -542,10 +553,10 @@ def channel_names(platform: str) -> str:
 
 
 class Settings(Protocol):
-    """Small durable values by scope, for example a platform's polling offset or the last active channel."""
+    """Storage for small durable values by scope, for example a platform's polling offset or the last active channel."""
 
     async def get(self, scope: str, key: str) -> str | None:
-        """Return the value, or None."""
+        """Return the value, or None if it is not set."""
         ...
 
     async def put(self, scope: str, key: str, value: str) -> None:
@@ -553,7 +564,7 @@ class Settings(Protocol):
         ...
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Set the value if it is still as expected (None: not set). Returns False otherwise."""
+        """Set the value if the current value is `expected` (None: not set). Returns False otherwise."""
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
@@ -561,7 +572,7 @@ class Settings(Protocol):
         ...
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Delete the value if it is still as expected. Returns False otherwise."""
+        """Delete the value if it is `expected`. Returns False otherwise."""
         ...
 
 
@@ -571,19 +582,19 @@ SignalKind: TypeAlias = Literal["steer", "abort", "decision"]
 
 
 class ThreadHandler(Protocol):
-    """The work that an engine schedules; implemented by the orchestrator."""
+    """The work that an engine schedules, implemented by the orchestrator."""
 
     async def advance(self, thread: ThreadId) -> None:
         """Run the thread's work until nothing is left or it waits for a person."""
         ...
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell a turn in this process that the thread's rows changed. Never waits."""
+        """Tell a turn in this process that the thread's rows have changed. Never waits."""
         ...
 
 
 class Engine(Protocol):
-    """Decides which worker advances which thread."""
+    """Scheduler that decides which worker advances which thread."""
 
     @property
     def running(self) -> int:
@@ -592,29 +603,29 @@ class Engine(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it accepts work now."""
+        """Whether the engine accepts work now."""
         ...
 
     async def started(self) -> None:
-        """Wait until it first accepts work."""
+        """Wait until the engine first accepts work."""
         ...
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return if this process still advances the thread. Call it before work that another process must not repeat.
+        """Check that this process still advances the thread. Call it before work that another process must not repeat.
 
-        Raises StaleEpoch if another process has it, StoreError if that is unknown.
+        Raises StaleEpoch if another process has the thread, and StoreError if that is unknown.
         """
         ...
 
     async def wake(self, thread: ThreadId) -> None:
         """Make `advance(thread)` run soon. Several wakes before it starts count as one.
 
-        A wake while it runs makes it run once more. At most one `advance` per thread runs at a time.
+        A wake while it runs makes it run once more. At most one `advance` runs per thread.
         """
         ...
 
     async def woken(self, thread: ThreadId) -> None:
-        """Called after a transaction that created work. Wakes the thread unless the transaction did."""
+        """Wake the thread after a transaction that created work, unless the transaction did so itself."""
         ...
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
@@ -622,27 +633,27 @@ class Engine(Protocol):
         ...
 
     async def run(self, handler: ThreadHandler) -> None:
-        """Serve until drained or cancelled."""
+        """Run the scheduled work until drained or cancelled."""
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Accept no new work, give running turns this long, then cancel them. They continue at the next start."""
+        """Stop accepting work, give running turns `seconds`, then cancel them. They continue at the next start."""
         ...
 
 
 class LiveHub(Protocol):
-    """Publishes live events to watchers in this process."""
+    """Publisher of live events to subscribers in this process."""
 
     def publish(self, events: Sequence[Event]) -> None:
         """Publish journal events that are now durable."""
         ...
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """Publish a live event. Cheap without watchers."""
+        """Publish a live event. Cheap without subscribers."""
         ...
 
     def watched(self, thread: ThreadId) -> bool:
-        """Whether anyone watches this thread."""
+        """Return whether anyone watches this thread."""
         ...
 
 

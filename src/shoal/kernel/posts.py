@@ -26,15 +26,15 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class ChatLimits(msgspec.Struct, frozen=True):
-    """The capabilities of a platform, as data.
+    """Capabilities of a platform, as data.
 
-    `text_chars_max` is counted in `text_unit` over the text in its `markup`; None means unchanged Markdown. Channels
-    whose names begin with `group_prefix` are groups; edits there are at least `group_edit_seconds_min` apart.
-    `reactions` names where emojis on a bot's messages reach it without further setup; `direct` means everywhere except
-    in groups. `voice` is the format of spoken answers, empty if people could not play them. `album_max` is the number
-    of files per message. `edits_notify` means that finishing an edited message needs no new message to notify people.
-    `buttons_max` limits the buttons of a message, if it may have any.
-    `marks_max` limits the marks of its dialect; 0 means no limit.
+    `text_chars_max` is counted in `text_unit` over the text in its `markup`. A markup of None means unchanged Markdown.
+    Channels whose names begin with `group_prefix` are groups, where edits are at least `group_edit_seconds_min` apart.
+    `reactions` names the conversations whose emojis on a bot's messages reach it without further setup; `direct` means
+    everywhere except in groups. `voice` is the format of spoken answers, or empty if people could not play them.
+    `album_max` is the number of files per message. `edits_notify` means that finishing an edited message needs no new
+    message to notify people. `buttons_max` limits the buttons of a message with buttons. `marks_max` limits the marks
+    of its dialect, and 0 means no limit.
     """
 
     text_chars_max: int
@@ -60,7 +60,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     marks_max: int = 0
 
     def length(self, text: str) -> int:
-        """Return the length of `text`, as the platform counts."""
+        """Return the length of `text` as the platform counts it."""
         match self.text_unit:
             case "characters":
                 return len(text)
@@ -87,16 +87,16 @@ def ticks(numbers: Iterable[int]) -> int:
 
 
 def ticked_numbers(mask: str) -> tuple[int, ...]:
-    """Decode the numbers in a button's value. Raises ValueError unless hexadecimal."""
+    """Decode the numbers in a button's value. Raises ValueError if it is not hexadecimal."""
     bits = int(mask or "0", 16)
     return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
 
 class OutboundPost(msgspec.Struct, frozen=True):
-    """One message for a platform, within its limits. `key` is its idempotency key, stable over retries.
+    """A single message for a platform, within its limits. `key` is its idempotency key, stable over retries.
 
-    `album` are additional files on platforms that allow several. `voice` marks a recording. `maybe_posted`: an earlier
-    attempt may have reached the platform.
+    `album` are additional files on platforms that allow several. `voice` marks a recording. `maybe_posted` means that
+    an earlier attempt may have reached the platform.
     """
 
     thread: ThreadId
@@ -113,22 +113,22 @@ class OutboundPost(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ReadsBack(Protocol):
-    """An adapter that can search for its posts, for platforms that forget keys before posts are given up."""
+    """An adapter that can search for its own posts, for platforms that forget keys while posts may still be retried."""
 
     async def find_posted(self, post: OutboundPost) -> Sequence[str]:
         """Return ids of the bot's messages that may be an earlier attempt of this post, oldest first.
 
-        May include other messages with the same text. Empty without read access. Raises PlatformError.
+        They may include other messages with the same text. Empty without read access. Raises PlatformError.
         """
         ...
 
 
 @runtime_checkable
 class Deletes(Protocol):
-    """An adapter whose platform lets a bot delete its messages."""
+    """An adapter whose platform allows a bot to delete its messages."""
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of the bot. Raises PlatformError, never a temporary one for a missing message."""
+        """Delete a message of the bot. Raises PlatformError, which is permanent if the message is missing."""
         ...
 
 
@@ -137,7 +137,7 @@ class HasAround(Protocol):
     """An adapter whose threads are inside chats that also accept posts."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the chat that contains a thread, as a thread to post to, or None for a whole chat."""
+        """Return the chat that contains a thread, as a thread to post to. Return None if the thread is a whole chat."""
         ...
 
 

@@ -16,7 +16,8 @@ from shoal.kernel.speech import SpokenReply
 
 
 class Ceiling(msgspec.Struct, frozen=True, order=True):
-    """A budget limit that a call counts against. `scope` is for example `user:fake:ada`. An empty `day` never ends."""
+    """A budget limit that a call counts against. `scope` is for example `user:fake:ada`. With an empty `day`, it never
+    resets."""
 
     scope: str
     day: str
@@ -25,7 +26,7 @@ class Ceiling(msgspec.Struct, frozen=True, order=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The maximum cost of a model call. Another one with the same id replaces it. Expires at `expires_at`."""
+    """The maximum cost of a model call. A reservation with the same id replaces it. Expires at `expires_at`."""
 
     id: str
     ceilings: tuple[Ceiling, ...]
@@ -46,7 +47,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Used share of the limit, in dollars or tokens, whichever is larger."""
+        """Used share of the limit in dollars or in tokens, whichever is larger."""
         usd = self.usd / self.usd_max if self.usd_max else 0.0
         return max(usd, self.tokens / self.tokens_max if self.tokens_max else 0.0)
 
@@ -69,7 +70,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """The result of a reservation. `blocked` is the limit that the call would exceed; nothing is reserved then."""
+    """The result of a reservation. `blocked` is the limit that the call would exceed. Nothing is reserved then."""
 
     standings: tuple[BudgetStatus, ...]
     blocked: BudgetStatus | None = None
@@ -79,8 +80,10 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread in lists. `retry_at` is the next retry of a turn that waits for its model. `model` was chosen for this
-    thread; empty means its agent's."""
+    """A thread in lists. `retry_at` is the next retry of a turn that waits for its model.
+
+    `model` was chosen for this thread. Empty means the agent's model.
+    """
 
     thread: ThreadId
     agent: str
@@ -98,8 +101,11 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeletedThread(msgspec.Struct, frozen=True):
-    """The deleted content of a thread: its events and those of its subagents' threads. `digest` is the SHA-256 of all
-    of them, each as a line of thread, number, turn, type, time in microseconds and data, separated by tabs."""
+    """The content of a deleted thread: its events and those of its subagents' threads.
+
+    `digest` is the SHA-256 of all of them, each as a line of thread, number, turn, type, time in microseconds and data,
+    separated by tabs.
+    """
 
     threads: int
     events: int
@@ -109,10 +115,10 @@ class DeletedThread(msgspec.Struct, frozen=True):
 class Lease(msgspec.Struct, frozen=True):
     """The right to advance a thread. Every append carries its epoch. A later lease makes it stale.
 
-    The model's context contains the events after `window_seq`. The open turn began with event `turn_seq`. `steers`:
-    messages wait for the open turn. `waiting` are the messages for the next turn, until `open_turn` takes them. Event
-    `branch_seq` started the current branch; 0 if there is only one. `model` was chosen for the thread. `created_at`
-    (microseconds) changes if the thread is deleted and started again.
+    The model's context contains the events after `window_seq`. The open turn began with event `turn_seq`. `steers`
+    means that messages wait for the open turn. `waiting` are the messages for the next turn, until `open_turn` takes
+    them. Event `branch_seq` started the current branch, or is 0 if there is only one. `model` was chosen for the
+    thread. `created_at` (microseconds) changes if the thread is deleted and started again.
     """
 
     thread: ThreadId
@@ -142,10 +148,10 @@ PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "open
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Work that starts with a post to a channel: `prompt`, with an `unopened` thread, is accepted in the thread that
+    """Work that starts with a post to a channel. `prompt` has an `unopened` thread and is accepted in the thread that
     the post opens.
 
-    The outcome is recorded with its `trigger`. A failure `disables` the trigger if this was the last attempt; if it
+    The outcome is recorded with its `trigger`. A failure `disables` the trigger if this was the last attempt, or, if it
     `recurs`, only if the post was refused.
     """
 
@@ -156,7 +162,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CopyOf(msgspec.Struct, frozen=True):
-    """The thread that a post opens becomes a copy of `source` up to event `after`."""
+    """A request to make the thread that a post opens a copy of `source` up to event `after`."""
 
     source: ThreadId
     after: int
@@ -166,11 +172,10 @@ class CopyOf(msgspec.Struct, frozen=True):
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for the outbox. `id` is the stem of its idempotency key.
 
-    A card asks about `approval`, an approval or a card of several. `ways` explains how to decide a card of several in
-    words.
-    `note` is added to the journal of the thread that it is posted to or opens. An `edit` changes the messages of the
-    post `edits` (empty: the card of `approval`). The text of a `voice` post is synthesized when it is due, for
-    `spoken`.
+    A card asks about `approval`, a single approval or a card of several. `ways` explains how to decide a card of
+    several by text. `note` is added to the journal of the thread that the message is posted to or opens. An `edit`
+    changes the messages of the post `edits`, or of the card of `approval` if that is empty. The text of a `voice` post
+    is synthesized when it is due, and `spoken` pays for it.
     """
 
     id: str
@@ -200,9 +205,9 @@ CallOutcome: TypeAlias = Literal[
 class NewApproval(msgspec.Struct, frozen=True):
     """A request for approval, bound by `digest` to exactly what will run.
 
-    `call_digest` excludes the content that the call depends on (`covers`), which identifies the same call after that
-    content changed. `shown_in` is the thread where people are asked; empty means this thread. `needs_trust`: untrusted
-    content caused the request, so an untrusted person who asked for the call cannot allow it.
+    `call_digest` excludes the content that the call depends on (`covers`), so it identifies the same call after that
+    content has changed. `shown_in` is the thread where people are asked, or empty for this thread. `needs_trust` means
+    that untrusted content caused the request, so an untrusted person who asked for the call cannot allow it.
     """
 
     id: ApprovalId
@@ -222,9 +227,9 @@ class NewApproval(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A check, decision or action for the audit. `detail` must not contain secrets.
+    """A check, decision or action for the audit log. `detail` must not contain secrets.
 
-    `token` is the name of the access token of `user`; empty for the owner's token.
+    `token` is the name of the access token of `user`. It is empty for the owner's token.
     """
 
     kind: str
@@ -239,7 +244,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PastCheck(msgspec.Struct, frozen=True):
-    """A checked action, the decision, how often it occurred, and where and when last."""
+    """A checked action and its decision, with the number of occurrences and the thread and time of the last one."""
 
     action: str
     decision: Decision
@@ -251,8 +256,8 @@ class PastCheck(msgspec.Struct, frozen=True):
 class Spend(msgspec.Struct, frozen=True):
     """Usage of one finished model call. `usd` is None if the price is unknown.
 
-    It settles its `reservation`. If that has expired, because the call took longer or the clock changed, it counts
-    against `ceilings`. An empty `day` means today in UTC.
+    It replaces its `reservation`. If the reservation has expired, because the call took longer or the clock changed,
+    the usage counts against `ceilings`. An empty `day` means today in UTC.
     """
 
     id: str
@@ -297,17 +302,19 @@ class AdmittedCalls(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Everything that becomes durable together: all or nothing, except that `starts` may be omitted.
+    """Changes that become durable together. The commit is atomic, except that `starts` may be omitted.
 
-    `approvals` are asked for together; the post of their card is among the posts. `use_approval` spends an allowed
-    one; `outcomes` change the cards of allowed calls; `void_approvals` cancels the turn's open ones, journaled first.
-    `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
-    `settings` are small durable values that hold from then on, each with its scope and key. The turn waits for its
-    model until the time of a `retry_scheduled` among the events; `retried` ends such a wait. `trigger` is the id of the
-    one that began the turn which ends; how the turn went is noted with it. With `claim_seconds`, which only the commit
-    that closes a turn has, the thread's posts are claimed for that long where no other post of it has to go first.
-    `staged` starts the turn that runs the accepted ones of the `approvals`, once all are decided. The card `shows` is
-    changed to how its calls ended.
+    `approvals` are requested together, and the post of their card is among the posts. `use_approval` marks an allowed
+    approval as used. `outcomes` update the cards of allowed calls. `void_approvals` journals and cancels the turn's
+    open approvals. `prompts` are system prompts by digest, stored once each. `settings` are small durable values, each
+    with its scope and key. `retried` ends a wait for the model, which lasts until the time of a `retry_scheduled`
+    event.
+
+    `report` is sent by the commit that closes the turn. `trigger` is the id of the trigger that started the closed
+    turn, and the turn's outcome is recorded with it. `claim_seconds` is set only by the commit that closes a turn. The
+    thread's posts are then claimed for that time, unless an earlier post of the thread must be sent first. `staged`
+    starts the turn that runs the accepted `approvals`, once all are decided. The card `shows` is updated with the
+    outcomes of its calls.
     """
 
     turn: TurnId
@@ -334,8 +341,8 @@ class Commit(msgspec.Struct, frozen=True):
 class Committed(msgspec.Struct, frozen=True):
     """The stored events. Their numbers show whether other events precede them.
 
-    `aborting`: a person has stopped the turn, so it must end. After `finish_turn`, `waiting` are the messages for the
-    next turn, `told` the event journaled in the parent, and `claimed` the claimed posts.
+    `aborting` means that a person has stopped the turn, so it must end. After `finish_turn`, `waiting` are the messages
+    for the next turn, `told` is the event journaled in the parent, and `claimed` are the claimed posts.
     """
 
     events: tuple[Event, ...]
@@ -354,7 +361,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A full result stored in the artifact files, by digest. `name` is its tool."""
+    """A full result in the artifact store, by digest. `name` is the tool that produced it."""
 
     thread: ThreadId
     digest: str
@@ -383,9 +390,9 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """A post in the outbox. `part` is the first piece not yet posted; `attempts` counts attempts of that piece.
+    """A post in the outbox. `part` is the first piece not yet posted, and `attempts` counts attempts of that piece.
 
-    `claims` numbers the claims: a retry or failure reported by an older holder is ignored. It is 0 for a post that was
+    `claims` counts claims, so a retry or failure reported by an older claimant is ignored. It is 0 for a post that was
     claimed when enqueued.
     """
 
@@ -400,7 +407,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):
-    """The state of a post, and why it was last given up or returned."""
+    """The state of a post, and the reason why it was last given up or returned."""
 
     state: Literal["pending", "sending", "sent", "failed"]
     error: str = ""
@@ -418,7 +425,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
-    """A request for approval and its result. `used` ones have run.
+    """A request for approval and its decision. A `used` approval has run.
 
     `decided_trust` and `decided_roles` are those of the person who decided, on the platform `decided_on`. `covers` is
     the content that was decided on. `outcome` is the result of an allowed call.
@@ -429,7 +436,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     created_at: datetime
     scope: Scope | Literal["withdrawn"] = "once"
-    """Withdrawn: the rule of a call that was always allowed was taken back."""
+    """Scope of the decision. `withdrawn` means that the rule of an always-allowed call was removed."""
     decided_by: str = ""
     decided_at: datetime | None = None
     decided_trust: Trust | None = None
@@ -439,12 +446,12 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def asked_in(self) -> ThreadId:
-        """Return the thread in which people were asked."""
+        """Thread in which people were asked."""
         return self.shown_in or self.thread
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """The result of a changed message. `events` are the journaled ones."""
+    """The result of a changed message. `events` are the events that were journaled."""
 
     receipt: Receipt
     events: tuple[Event, ...] = ()
@@ -473,8 +480,11 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 
 class BrokenChain(msgspec.Struct, frozen=True):
-    """The first fault of an audit chain: entry `number` is missing or changed (with its `at` and `action`), or the
-    chain does not end after `length` entries, as its head says."""
+    """The first fault of an audit chain.
+
+    Entry `number` is missing or was changed (with its `at` and `action`), or the chain does not end after `length`
+    entries, as its head says.
+    """
 
     chain: str
     number: int
@@ -516,7 +526,8 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Total usage of a thread. `usd` is None if no call had a price. `estimated` counts calls with estimated tokens."""
+    """Total usage of a thread. `usd` is None if no call had a known price. `estimated` counts calls with estimated
+    tokens."""
 
     thread: ThreadId
     calls: int
@@ -535,7 +546,7 @@ class StoredStep(msgspec.Struct, frozen=True):
 
 
 CASES_CHAIN = "checks"
-"""Audit chain of calls in temporary workspaces, for an agent's cases."""
+"""Audit chain for calls in temporary workspaces, made while an agent's cases are checked."""
 GENESIS = "0" * 64
 """Value of `previous` in a chain's first entry."""
 
@@ -548,6 +559,8 @@ def canonical_entry(entry: AuditEntry) -> str:
 
 
 def entry_hash(previous: str, chain: str, number: int, micros: int, entry: str) -> str:
-    """Return the SHA-256 (hex) of the previous hash, the chain's name, the entry's number from 1, its time and its
-    stored text."""
+    """Return the SHA-256 (hex) of an entry.
+
+    The hash covers the previous hash, the chain's name, the entry's number from 1, its time and its stored text.
+    """
     return hashlib.sha256(f"{previous}\n{chain}\n{number}\n{micros}\n{entry}".encode()).hexdigest()

@@ -10,8 +10,10 @@ from shoal.kernel.errors import InvalidInput
 
 
 def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
-    """Opener for `open` that accepts only regular files. Raises OSError otherwise: a pipe would block, and a device may
-    never end."""
+    """Opener for `open` that accepts only regular files, because a pipe would block and a device may never end.
+
+    Raises OSError for all others.
+    """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -24,13 +26,14 @@ def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """Read a regular file, or only its beginning. Raises OSError, also for anything else."""
+    """Read a regular file, or only its first `bytes_max` bytes. Raises OSError if it is unreadable or not a regular
+    file."""
     with open(path, "rb", buffering=0, opener=regular_only) as file:
         return file.read(bytes_max)
 
 
 def read_regular_text(path: Path) -> str:
-    """Read a regular text file with any line ends. Raises OSError, UnicodeDecodeError."""
+    """Read a regular text file with any line endings. Raises OSError and UnicodeDecodeError."""
     return decode_settings(read_regular(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -40,7 +43,7 @@ def decode_settings(data: bytes) -> str:
 
 
 def ensure_folder(path: Path) -> None:
-    """Create a folder if missing. Raises InvalidInput if something else has its path."""
+    """Create a folder if missing. Raises InvalidInput if its path is taken by a file."""
     try:
         if not path.is_dir():
             path.mkdir(parents=True, exist_ok=True)

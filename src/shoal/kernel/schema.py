@@ -1,4 +1,4 @@
-"""Derive from the configuration's records which keys exist, their types and allowed values."""
+"""Keys, types and allowed values of the configuration, derived from its records."""
 
 import re
 import types
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 @cache
 def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
-    """Return a section's keys by name, in the order of the record."""
+    """Return a section's keys by name, in the order of the record's fields."""
     hints = get_type_hints(section, include_extras=True)
     return {
         field.name: Key(field.name, hints[field.name], field.required)
@@ -43,27 +43,27 @@ def bare(hint: Hint) -> Hint:
 
 
 def is_section(hint: Hint) -> TypeGuard[type[msgspec.Struct]]:
-    """Whether a type is a table with fixed keys."""
+    """Return whether a type is a table with fixed keys."""
     return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def table_of(hint: Hint) -> Hint | None:
-    """Return the value type of a table with free names, or None for other types."""
+    """Return the value type of a table with free names, or None for any other type."""
     return get_args(hint)[1] if get_origin(hint) is dict else None
 
 
 def list_of(hint: Hint) -> Hint | None:
-    """Return the item type of a list, or None for other types."""
+    """Return the item type of a list, or None for any other type."""
     return get_args(hint)[0] if get_origin(hint) is tuple else None
 
 
 def choices(hint: Hint) -> tuple[Hint, ...]:
-    """Return the types a value may have."""
+    """Return the types that a value may have."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def takes_text(hint: Hint) -> bool:
-    """Whether the type accepts text."""
+    """Return whether the type accepts text."""
     kinds = [bare(choice) for choice in choices(bare(hint))]
     return any(kind is str or kind is Secret or get_origin(kind) is Literal for kind in kinds)
 
@@ -92,8 +92,11 @@ def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
 
 
 def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
-    """Convert a decoding error to a sentence without a full stop: the key, its value and what is allowed, or the
-    position of invalid JSON or TOML. `table` is the word for a value with keys."""
+    """Describe a decoding error as a sentence without a full stop.
+
+    Names the key, its value and the allowed values, or the position of invalid JSON or TOML. `table` is the word for a
+    value with keys.
+    """
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
     message, _, path = str(error).partition(" - at `")
@@ -158,7 +161,7 @@ _TOML_PROBLEMS = (
     (r"Found invalid character .+|Illegal character .+", "a string ends with its line, or has a control character"),
     (r"Escaped character is not a Unicode scalar value", "a string names a character that does not exist"),
 )  # fmt: skip
-"""Error messages of Python's TOML reader, and plainer versions of them."""
+"""Error messages of Python's TOML reader, with plainer replacements."""
 
 
 def _toml_problem(what: str) -> str:
@@ -170,7 +173,7 @@ def _toml_problem(what: str) -> str:
 
 
 def allowed(hint: Hint) -> str:
-    """What may stand at a key, as a phrase: `a whole number, at least 1`."""
+    """Describe the values that a key accepts, for example `a whole number, at least 1`."""
     plain = bare(hint)
     options = [choice for choice in choices(plain) if choice is not types.NoneType]
     if options != [plain]:
@@ -188,7 +191,8 @@ def allowed(hint: Hint) -> str:
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
     if not isinstance(meta, msgspec.Meta):
         return _SIMPLE.get(plain, "a value")
-    if meta.description and meta.description[0].islower():  # a phrase that says it; a sentence is about an argument
+    # A description that is a phrase describes the value. A sentence describes a tool's argument.
+    if meta.description and meta.description[0].islower():
         return meta.description
     if meta.examples is not None:
         return f"{', '.join(map(str, meta.examples))}, or that of an extension"
@@ -226,7 +230,7 @@ _TYPES = {
     "date": "a day",
     "bytes": "base64",
 }
-"""msgspec's names of expected and actual types."""
+"""msgspec's names of types, with plainer replacements."""
 
 _PATTERNS = {
     URL: " that starts with http:// or https://",

@@ -1,4 +1,5 @@
-"""A secret setting: a literal value, or an environment variable, file or command. Its value is never shown."""
+"""A secret setting: a literal value, or a reference to an environment variable, file or command. Its value is never
+shown."""
 
 import os
 import unicodedata
@@ -16,10 +17,10 @@ COMMAND_SECONDS_MAX = 10.0
 
 
 class Secret:
-    """A secret's source. `repr` and `str` show the source, never the value. Equality compares only sources.
+    """The source of a secret. `repr` and `str` show the source, never the value. Equality compares only sources.
 
-    A secret that is not set is falsy. `reveal` reads the source each time, which finds replaced tokens. Frequent
-    callers cache the value until it is refused. Every value is passed to the observers first.
+    A secret that is not set is falsy. `reveal` reads the source each time, so it finds a replaced token. Frequent
+    callers cache the value until it is refused. Observers receive every value first.
     """
 
     __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
@@ -35,21 +36,21 @@ class Secret:
 
     @property
     def name(self) -> str:
-        """Return the variable, file or command for messages. Empty for a literal secret."""
+        """Name of the variable, file or command, for messages. Empty for a literal secret."""
         if self.source == "value":
             return ""
         return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
 
     def parts(self) -> tuple[Source, str | tuple[str, ...]]:
-        """Return the kind of source and its details. Never show this, because for a literal secret it contains the
-        value."""
+        """Return the kind of source and its details. Never show this, because it contains the value of a literal
+        secret."""
         return self.source, self._detail
 
     def reveal(self) -> str:
-        """Return the secret, or an empty string if not set. A command may take up to COMMAND_SECONDS_MAX, so call this
-        in a thread.
+        """Return the secret, or an empty string if it is not set.
 
-        Raises ConfigError if the variable is not set, the file is unreadable or the command fails.
+        A command may take up to COMMAND_SECONDS_MAX, so call this in a thread. Raises ConfigError if the variable is
+        not set, the file is unreadable or the command fails.
         """
         match self.source:
             case "value":
@@ -72,12 +73,12 @@ class Secret:
         return value
 
     def observe(self, learn: Callable[[str], None]) -> None:
-        """Call `learn` with every value from now on, for redaction."""
+        """Call `learn` with every value that is revealed later, for redaction."""
         if self:
             self._observers, self._told = (*self._observers, learn), ""
 
     def told(self, value: str) -> None:
-        """Pass a value that was read by other means to the observers."""
+        """Pass a value that was read in another way to the observers."""
         if value and value != self._told:
             self._told = value
             for learn in self._observers:
@@ -109,14 +110,14 @@ _EDGES = "\ufeff\u200b\u200c\u200d\u2060"
 
 
 def trimmed_secret(value: str) -> str:
-    """Strip white space, line ends and invisible characters that copying adds to a secret."""
+    """Strip white space, line ends and invisible characters that are often copied along with a secret."""
     return value.strip().strip(_EDGES).strip()
 
 
 def odd_character(value: str) -> str:
-    """Describe the first character that no key, token or header can contain; empty if there is none.
+    """Describe the first character that no key, token or header can contain, or return an empty string.
 
-    A credential that is a whole document (JSON, PEM) may contain any.
+    A credential that is a whole document (JSON, PEM) may contain any character.
     """
     if value.startswith(("{", "-----BEGIN")):
         return ""

@@ -1,4 +1,4 @@
-"""What the sections of the configuration have in common."""
+"""Base class of the configuration's sections, and checks that several of them use."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,21 +10,21 @@ URL = r"^https?://([^\s/?#@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?(
 URL_OR_EMPTY = rf"^$|{URL}"
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
-"""A key and its problem, as a phrase that continues after the key's name."""
+"""A key and its problem, as a phrase that follows the key's name."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the configuration file.
 
-    `live` names the keys whose change takes effect at once where it is made on the page or with the API. All other
-    changes, and any made in the file, take effect at the next start.
+    Changes of the `live` keys take effect immediately if made on the page or with the API. All other changes, including
+    any made in the file, take effect at the next start.
     """
 
     live: ClassVar[frozenset[str]] = frozenset()
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """What is wrong between its keys, where the types of single keys do not say it. `name` is that of a table of
-        which there may be several, such as [mcp.NAME]."""
+        """Yield problems between keys that their types do not exclude. `name` is the name of a repeatable table such as
+        [mcp.NAME]."""
         yield from ()
 
 

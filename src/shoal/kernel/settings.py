@@ -18,7 +18,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
-    """The model for agents that name none."""
+    """The default model and its fallbacks."""
 
     live = frozenset({"name"})
 
@@ -29,16 +29,16 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
     """Sampling temperature. 1.0, the providers' default, is not sent, because some models refuse the field."""
     context_tokens_max: Annotated[int, Meta(ge=0)] = 0
-    """Context window to use, in tokens. 0 takes the model's known window, or 128,000 if it is unknown."""
+    """Context window to use, in tokens. 0 uses the model's known window, or 128,000 if it is unknown."""
     fallback: tuple[str, ...] = ()
     """Fallback models, tried in order when a provider is down or out of quota."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
-    """How long a person's message waits for an unavailable model, in seconds. 0 fails immediately."""
+    """Longest wait of a person's message for an unavailable model, in seconds. 0 fails immediately."""
 
 
 DollarsPerMillion: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 Price: TypeAlias = DollarsPerMillion | dict[Literal["input", "output", "cached", "cache_write"], DollarsPerMillion]
-"""US dollars per million tokens, for all of them or by kind. A kind without a price costs the same as input."""
+"""US dollars per million tokens, for all tokens or by kind. A kind without a price costs the same as input."""
 
 
 class ProviderSettings(Section, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(examples=["anthropic", "openai", "openai-responses", "gemini", "local"])]
     """API protocol. openai means Chat Completions, which most services and servers offer."""
     base_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Base URL of the API, including the version. Empty takes the kind's own."""
+    """Base URL of the API, including the version. Empty uses the kind's default."""
     api_key: Secret = NO_SECRET
     """API key. Empty for servers that need none."""
     models: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
     """Longest silence within one answer, in seconds. Five times as long if the server keeps the connection alive."""
     model_file: str = ""
-    """For kind local: the GGUF file, absolute or below the home directory."""
+    """GGUF file for kind local, absolute or below the home directory."""
     price: Price | None = None
     """US dollars per million tokens: a number or { input = 0.5, output = 1.5, cached = 0.05 }. 0 means free. Without
     it, public price lists apply if they contain the model. Kind local and Ollama are free."""
@@ -78,24 +78,25 @@ class DatabaseSettings(Section, frozen=True, kw_only=True):
     connections_max: Annotated[int, Meta(ge=2, le=1000)] = 10
     """PostgreSQL: connections per process."""
     bookkeeping_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """How long finished delivery rows are kept, in days. 0 keeps them permanently."""
+    """Retention of finished delivery rows, in days. 0 keeps them permanently."""
 
 
 class FilesSettings(Section, frozen=True, kw_only=True):
     """Storage of results, message files and workspaces for several machines."""
 
     url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
-    """An S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
+    """S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of the store, unless it is Amazon's."""
+    """Address of the store, unless it is Amazon S3."""
     region: str = ""
-    """Region of the bucket. Empty takes AWS_REGION."""
+    """Region of the bucket. Empty uses AWS_REGION."""
     access_key: Secret = NO_SECRET
-    """Access key id. Empty takes the usual AWS variables or the machine's role."""
+    """Access key id. Empty uses the usual AWS variables or the machine's role."""
     secret_key: Secret = NO_SECRET
-    """The key."""
+    """Secret access key."""
     workspace_sync: bool = True
-    """With a url: whether workspaces and threads' files are synchronized. false if they are on a shared volume."""
+    """Whether workspaces and threads' files are synchronized through the store at `url`. Set to false if they are on a
+    shared volume."""
 
 
 class TurnsSettings(Section, frozen=True, kw_only=True):
@@ -104,17 +105,18 @@ class TurnsSettings(Section, frozen=True, kw_only=True):
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
     """Model calls per turn. After that, one last call without tools answers."""
     tool_errors_in_a_row_max: Annotated[int, Meta(ge=1)] = 5
-    """Failed tool calls in a row that end the turn's tool use. Skipped, interrupted and denied ones do not count."""
+    """Number of consecutive failed tool calls that end the turn's tool use. Skipped, interrupted and denied calls do
+    not count."""
     steer: Literal["skip", "finish"] = "skip"
-    """Effect of a message to a running turn on the step's remaining tool calls."""
+    """Effect of a message to a running turn on the step's remaining tool calls: skip or finish them."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
-    """Longest turn, in seconds, not counting time that it waits for a person."""
+    """Longest turn, in seconds. Time spent waiting for a person does not count."""
     model_attempts_max: Annotated[int, Meta(ge=1, le=100)] = 4
-    """Attempts of one model call before the fallback model."""
+    """Attempts of one model call before the fallback model is used."""
     retry_base_seconds: Annotated[float, Meta(gt=0)] = 1.0
     """First pause before a retry, in seconds. It doubles each time."""
     retry_after_seconds_max: Annotated[float, Meta(gt=0)] = 60.0
-    """Longest pause that a provider may request, in seconds. With a longer one, it counts as down."""
+    """Longest pause that a provider may request, in seconds. A provider that requests a longer one counts as down."""
     default_response: Annotated[str, Meta(min_length=1)] = (
         "I have nothing to add. Tell me if you expected something else."
     )
@@ -125,16 +127,16 @@ class MailboxSettings(Section, frozen=True, kw_only=True):
     """A thread's queue."""
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Turns that may wait in one thread. More are answered with "busy". Consecutive messages of one person count as
-    one."""
+    """Turns that may wait in one thread. Further messages are answered with "busy". Consecutive messages of one person
+    count as one."""
     pause_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.5
-    """How long to wait for further messages of the same person, in seconds. 0 answers each message separately."""
+    """Pause to wait for further messages of the same person, in seconds. 0 answers each message separately."""
     idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
     """Idle time after which a thread is removed from memory, in seconds."""
 
 
 class ThreadsSettings(Section, frozen=True, kw_only=True):
-    """Conversations in lists."""
+    """Lists of conversations."""
 
     live = frozenset({"titles"})
 
@@ -142,30 +144,30 @@ class ThreadsSettings(Section, frozen=True, kw_only=True):
     """Title of a new thread: its first words, or a model's suggestion after the first turn. `auto` asks the model only
     if that is known to cost less than 0.05 cents."""
     title_model: str = ""
-    """Model for titles. Empty takes the agent's."""
+    """Model for titles. Empty uses the agent's model."""
 
 
 class ContextSettings(Section, frozen=True, kw_only=True):
-    """What the model sees."""
+    """The conversation and files that the model sees."""
 
     reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
-    """Reserved for the answer and for compaction, in tokens."""
+    """Tokens reserved for the answer and for compaction."""
     keep_recent_tokens: Annotated[int, Meta(ge=0)] = 20_000
-    """Newest part that compaction keeps verbatim, in tokens."""
+    """Newest part of the conversation that compaction keeps verbatim, in tokens."""
     window_hours: Annotated[float, Meta(ge=0)] = 24.0
-    """How far back the context reaches, in hours. 0 means no limit."""
+    """Maximum age of turns in the context, in hours. 0 means no limit."""
     events_share: Annotated[float, Meta(gt=0, le=1)] = 0.7
-    """Share of the input for the conversation."""
+    """Share of the model's input for the conversation."""
     artifacts_share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
-    """Share of the input for excerpts of stored results."""
+    """Share of the model's input for excerpts of stored results."""
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
-    """Tool results longer than this are stored, and the model sees an excerpt, in characters."""
+    """Length above which a tool result is stored and the model sees an excerpt, in characters."""
     artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 2000
-    """Length of the excerpt of a stored result, in characters: its beginning and its end."""
+    """Length of the excerpt of a stored result, in characters. It contains the beginning and the end."""
     artifact_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """How long stored results are kept, in days. 0 keeps them permanently."""
+    """Retention of stored results, in days. 0 keeps them permanently."""
     backfill_messages_max: Annotated[int, Meta(ge=0, le=1000)] = 50
-    """Missed messages of the platform that are read before a turn. 0 turns this off."""
+    """Maximum number of missed platform messages to read before a turn. 0 turns this off."""
     backfill_hours: Annotated[float, Meta(gt=0)] = 24.0
     """Maximum age of a missed message, in hours."""
     attachment_bytes_max: Annotated[int, Meta(ge=1024)] = 26_214_400
@@ -173,11 +175,12 @@ class ContextSettings(Section, frozen=True, kw_only=True):
     attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 3_000_000
     """Largest image sent to the model, in bytes. Larger ones are scaled down. Values above 3 MB have no effect."""
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
-    """How long a turn waits for its attachments, in seconds. The rest is downloaded in the background."""
+    """Longest time that a turn waits for its attachments, in seconds. The rest is downloaded in the background."""
     tokenizer: Literal["estimate", "exact"] = "estimate"
-    """How tokens are counted before a request: from its bytes, or with OpenAI's vocabulary (extra `tokens`)."""
+    """Method of counting tokens before a request: estimate them from the bytes, or use OpenAI's vocabulary (extra
+    `tokens`)."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
-    """How many days of daily notes the prompt contains."""
+    """Number of days whose daily notes are in the prompt."""
 
 
 SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
@@ -188,24 +191,24 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
     """Limits and network access of commands."""
 
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
-    """auto takes bubblewrap if available; otherwise Shoal asks before commands that may change something. Extensions
-    have their own names."""
+    """Kind of sandbox. auto uses bubblewrap if available, and otherwise Shoal asks before commands that may change
+    something. Extensions have their own names."""
     network: Literal["off", "on"] | tuple[str, ...] = "off"
-    """What commands can reach, through a proxy: nothing, public addresses, or only the listed hosts."""
+    """Network access of commands, through a proxy: none, public addresses, or only the listed hosts."""
     ports: tuple[Annotated[int, Meta(ge=1, le=65535)], ...] = (80, 443)
-    """Ports that commands reach at public addresses with network = "on"."""
+    """Ports that commands can reach at public addresses with network = "on"."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Time limit of commands that set none, in seconds."""
+    """Default time limit of a command, in seconds."""
     output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760
     """Longest output per stream, in bytes."""
     memory_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
-    """Memory of a command, in bytes. 0 means no limit."""
+    """Memory limit of a command, in bytes. 0 means no limit."""
     processes_max: Annotated[int, Meta(ge=0)] = 256
-    """Concurrent processes of a command. 0 means no limit."""
+    """Maximum number of concurrent processes of a command. 0 means no limit."""
     workspace_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
-    """Largest size of an agent's workspace and of a thread's /scratch, in bytes. 0 means no limit."""
+    """Maximum size of an agent's workspace and of a thread's /scratch, in bytes. 0 means no limit."""
     workspace_files_max: Annotated[int, Meta(ge=0)] = 200_000
-    """Largest number of files and folders in each of them. 0 means no limit."""
+    """Maximum number of files and folders in an agent's workspace and in a thread's /scratch. 0 means no limit."""
     disk_free_bytes_min: Annotated[int, Meta(ge=0)] = 536_870_912
     """Free space that commands must leave on the disk, in bytes. 0 means no limit."""
     image: str = ""
@@ -215,9 +218,11 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
 
 
 class ProfileSettings(Section, frozen=True, kw_only=True):
-    """Rules for an agent's actions: regular expressions that must match a whole action. An action that matches deny is
-    refused; otherwise one that matches allow runs; otherwise one that matches ask needs approval. For all other actions
-    the effect decides, or they are refused."""
+    """Rules for an agent's actions: regular expressions that must match a whole action.
+
+    An action that matches deny is refused. Otherwise, an action that matches allow runs, and one that matches ask needs
+    approval. For all other actions the effect decides, or they are refused.
+    """
 
     extends: str = ""
     """Profile whose rules are inherited."""
@@ -230,19 +235,19 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
     trusted_allow: tuple[str, ...] = ()
     """Actions that run without approval even after untrusted content was read."""
     effects: bool = False
-    """Whether the effect decides if no rule matches an action: reads and undoable changes run, the rest needs approval.
-    """
+    """Whether the effect decides if no rule matches an action: reads and undoable changes run, and the rest needs
+    approval."""
     stages: bool = False
-    """Whether calls whose result the agent does not need, such as messages elsewhere, wait for one question at the end
-    of the turn. Each of the others is asked about before the turn continues."""
+    """Whether calls whose result the agent does not need, such as messages to other channels, are approved together at
+    the end of the turn. Other calls are approved before the turn continues."""
 
 
 class OverrideSettings(Section, frozen=True, kw_only=True):
     """Additional rules that apply if every selector matches. An empty selector always matches. Later overrides take
-    precedence, and none can remove a deny."""
+    precedence, but none can remove a deny."""
 
     agents: tuple[str, ...] = ()
-    """Agents that it applies to, by name."""
+    """Names of agents that it applies to."""
     platforms: tuple[str, ...] = ()
     """Platforms that it applies to."""
     channels: tuple[str, ...] = ()
@@ -252,7 +257,7 @@ class OverrideSettings(Section, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     """Users that it applies to: PLATFORM:USER, or only the user."""
     roles: tuple[str, ...] = ()
-    """Roles that it applies to. One of them is enough."""
+    """Roles that it applies to. A person needs only one of them."""
     deny: tuple[str, ...] = ()
     """Actions that are refused."""
     allow: tuple[str, ...] = ()
@@ -273,12 +278,13 @@ class PermissionsSettings(Section, frozen=True, kw_only=True):
     approvers: tuple[str, ...] = ()
     """User ids that may decide in addition to the person who asked, such as telegram:4711."""
     ask_expires_seconds: Annotated[int, Meta(ge=1)] = 3600
-    """Time until an undecided approval expires, in seconds."""
+    """Time after which an undecided approval expires, in seconds."""
     covered_files_max: Annotated[int, Meta(ge=0)] = 5_000
-    """Largest number of code files that an approval covers for a command that may run any of them. With more files, the
+    """Maximum number of code files that an approval covers for a command that may run any of them. With more files, the
     command can only be allowed once, and only the files that it names are covered."""
     covered_bytes_max: Annotated[int, Meta(ge=0)] = 67_108_864
-    """Largest size of files read for one approval, in bytes, with the same effect."""
+    """Maximum bytes of files read for one approval. With more bytes, the command can only be allowed once, and only the
+    files that it names are covered."""
     profiles: dict[str, ProfileSettings] = {}
     """Your own profiles, by name."""
     overrides: tuple[OverrideSettings, ...] = ()
@@ -340,9 +346,9 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     tokens_per_stranger_day: Annotated[int, Meta(ge=0)] = 200_000
     """Tokens per day for each person admitted only by `*` in an allow-list."""
     usd_strangers_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars per day for all of these people together."""
+    """US dollars per day in total for people admitted only by `*` in an allow-list."""
     tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
-    """Tokens per day for all of these people together."""
+    """Tokens per day in total for people admitted only by `*` in an allow-list."""
     unpriced: Literal["refuse", "allow"] = "refuse"
     """Handling of models without a known price while a limit in US dollars is set."""
 
@@ -351,11 +357,11 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """The page, the HTTP API and the platforms' webhooks."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address to listen on. Anything except 127.0.0.1 is reachable from the network."""
+    """Address to listen on. Any address other than 127.0.0.1 is reachable from the network."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
-    """Port to listen on. 0 takes a free one."""
+    """Port to listen on. 0 selects a free port."""
     token: Secret = NO_SECRET
-    """Access token for clients. Empty takes the token file in the home directory."""
+    """Access token for clients. Empty uses the token file in the home directory."""
     allow: tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")], ...] = ()
     """Trusted people with their own token, by the NAME of web:NAME. Messages of other token holders taint a turn."""
     allowed_origins: tuple[str, ...] = ()
@@ -374,13 +380,13 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     """Distribution of work."""
 
     concurrency: Annotated[int, Meta(ge=1)] = 1000
-    """Concurrent threads per process."""
+    """Maximum number of concurrent threads per process."""
     drain_seconds: Annotated[float, Meta(ge=0)] = 30.0
-    """Time for running turns at shutdown, in seconds. Unfinished ones continue at the next start."""
+    """Time that running turns get at shutdown, in seconds. Unfinished turns continue at the next start."""
     heartbeat_seconds: Annotated[float, Meta(gt=0)] = 2.0
     """PostgreSQL: interval of a worker's heartbeats, in seconds."""
     stalled_seconds: Annotated[float, Meta(gt=0)] = 10.0
-    """PostgreSQL: silence after which another worker takes over, in seconds."""
+    """PostgreSQL: silence after which another worker takes over a worker's threads, in seconds."""
 
 
 class AgentsSettings(Section, frozen=True, kw_only=True):
@@ -389,7 +395,7 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
     default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
     """Agent of channels without a binding."""
     managers: tuple[str, ...] = ()
-    """Who may create, bind, change and delete agents and choose the settings of a conversation, in addition to the
+    """People who may create, bind, change and delete agents and choose a conversation's settings, in addition to the
     owner and permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""
 
 
@@ -399,8 +405,8 @@ class ToolsSettings(Section, frozen=True, kw_only=True):
     brave_api_key: Secret = NO_SECRET
     """Key of the Brave search API. Without it, web_search uses DuckDuckGo."""
     hardware: bool = False
-    """Whether agents have tools for I2C and SPI devices of this machine (extra `hardware`). Profiles other than open
-    still deny them."""
+    """Whether agents have tools for I2C and SPI devices of this machine (extra `hardware`). Only the profile open
+    allows them."""
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
@@ -417,7 +423,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     home: Path
     timezone: str = ""
-    """IANA name of the time zone for days and times, such as Europe/Berlin. Empty takes this machine's, or UTC if
+    """IANA name of the time zone for days and times, such as Europe/Berlin. Empty uses this machine's zone, or UTC if
     several machines share a database."""
     model: ModelSettings = ModelSettings()
     providers: dict[str, ProviderSettings] = {}

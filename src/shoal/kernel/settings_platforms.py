@@ -1,4 +1,4 @@
-"""The sections of the configuration for chat platforms: the keys of every account, and those of webhooks."""
+"""Configuration sections for chat platforms: the keys of every account, and those of webhooks."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -10,8 +10,11 @@ from shoal.kernel.section import URL_OR_EMPTY, Section
 
 
 class AccountSettings(Section, frozen=True, kw_only=True):
-    """Keys of every platform, including those of installed packages. One account is a table [platforms.NAME]. Several
-    are tables [platforms.NAME.ACCOUNT], or [[platforms.NAME]] with an `account` each."""
+    """Keys of every platform, including those of installed packages.
+
+    A single account is a table [platforms.NAME]. Several accounts are tables [platforms.NAME.ACCOUNT], or
+    [[platforms.NAME]] with an `account` each.
+    """
 
     live: ClassVar[frozenset[str]] = frozenset({"enabled", "owner"})
 
@@ -29,30 +32,30 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     """Agent that answers. Empty takes agents.default_agent."""
 
     needed: ClassVar[tuple[str, ...]] = ()
-    """Required keys of an enabled account."""
+    """Keys that an enabled account must set."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
-        """Yield problems of an enabled account: a key, and a phrase to follow the key's name."""
+        """Yield problems of an enabled account as a key and a phrase that follows its name."""
         for key in self.needed:
             if not getattr(self, key):
                 yield key, "is missing; set it, or set enabled = false"
 
 
 class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
-    """Your own chat, which sends and receives signed JSON. Its name is the platform's."""
+    """Your own chat, which exchanges signed JSON with Shoal. Its name is the platform's."""
 
     secret: Secret = NO_SECRET
-    """Secret for signatures of both sides."""
+    """Secret for the signatures of both sides."""
     post_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address to which answers are posted."""
+    """Address that receives answers."""
 
 
 class PlatformsSettings(Section, frozen=True, kw_only=True):
-    """The configured chat platforms and their accounts."""
+    """Configured chat platforms and their accounts."""
 
     webhook: dict[str, WebhookSettings] = {}
     accounts: dict[str, tuple[AccountSettings, ...]] = {}
-    """Not a key: the accounts of all platforms except webhooks, by platform, including disabled ones."""
+    """The accounts of all platforms except webhooks, by platform, including disabled ones. Not a key."""
 
     def of(self, platform: str) -> tuple[AccountSettings, ...]:
         return self.accounts.get(platform, ())

@@ -1,4 +1,4 @@
-"""Records of recognized and synthesized speech, and the duration of a recording from its bytes."""
+"""Records of recognized and synthesized speech, and the duration of a recording."""
 
 import struct
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ AudioFormat: TypeAlias = Literal["ogg", "mp3"]
 """Formats of spoken answers: Ogg with Opus for voice notes, or MP3 for all players."""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
 _BYTES_A_SECOND_MIN = 50
-"""Minimum bytes per second of any codec. A recording that claims more seconds is damaged."""
+"""Minimum bit rate of any codec, in bytes per second. A recording that claims more seconds is damaged."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
@@ -34,7 +34,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The person and agent that pay for a spoken post."""
+    """The person and agent whose budgets pay for a spoken post."""
 
     agent: str
     author: Author
@@ -42,18 +42,18 @@ class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def seconds_of(audio: bytes) -> float:
-    """Return the duration of a recording in seconds, or 0 if unknown or implausible. Never raises."""
+    """Return the duration of a recording in seconds, or 0 if it is unknown or implausible. Never raises."""
     seconds = _seconds_told(audio)
     return seconds if seconds <= len(audio) / _BYTES_A_SECOND_MIN + 1 else 0.0
 
 
 def _seconds_told(audio: bytes) -> float:
-    if audio.startswith(b"OggS"):  # by the number of the last sample (RFC 3533)
+    if audio.startswith(b"OggS"):  # the last sample's number is the duration (RFC 3533)
         last, opus, vorbis = audio.rfind(b"OggS"), audio.find(b"OpusHead", 0, 4096), audio.find(b"\x01vorbis", 0, 4096)
         if len(audio) < max(last + 14, opus + 12, vorbis + 16):
             return 0.0
         (samples,) = struct.unpack_from("<q", audio, last + 6)
-        if opus >= 0:  # always 48,000 a second, less the first few (RFC 7845)
+        if opus >= 0:  # 48,000 samples per second after the initial skip (RFC 7845)
             (skipped,) = struct.unpack_from("<H", audio, opus + 10)
             return max(0, samples - skipped) / _OPUS_RATE
         (rate,) = struct.unpack_from("<I", audio, vorbis + 12) if vorbis >= 0 else (0,)

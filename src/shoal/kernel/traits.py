@@ -2,18 +2,18 @@
 
     used by                       question
     ---------------------------   ---------------------------------------------------------------------------------
-    tools/offer                   whether models see it from the start
-    permissions/profiles          how the built-in profiles treat its calls
-    permissions/taint             what untrusted content could do through it
-    tools/read_files              which files it reads
-    tools/prompt_files            what it changes outside the workspace
-    tools/checkpoints, undo       whether it may change the workspace, and what takes a change back
-    turn/loop, tools/executor     whether calls may run together or again, and whose words its results are
-    turn/prompt, evals, links     a line for the instructions, use in an agent's cases, what its results may hold
+    tools/offer                   Do models see it from the start?
+    permissions/profiles          How do the built-in profiles treat its calls?
+    permissions/taint             What could untrusted content do through it?
+    tools/read_files              Which files does it read?
+    tools/prompt_files            What does it change outside the workspace?
+    tools/checkpoints, undo       May it change the workspace, and how is a change undone?
+    turn/loop, tools/executor     May calls run together or again? Who wrote the results?
+    turn/prompt, evals, links     Which instructions does it add? May agents' cases run it? What may results contain?
 
-Tools of extensions have the defaults, unless their authors say more: nothing is known of them, so they count as able to
-do anything, their results are foreign text, `standard` asks for each call and `locked` denies it. So do tools of MCP
-servers until the owner has confirmed what kind each is.
+An extension's tool has the default traits unless its author declares others. With the defaults, a tool counts as able
+to do anything, its results are foreign text, `standard` asks for each call, and `locked` denies it. The same applies to
+MCP servers' tools until the owner has confirmed the kind of each.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,39 +33,41 @@ Effect: TypeAlias = Literal["read", "contained", "outward", "lasting", "unknown"
 """
 
 Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
-"""When models see it: always; after a search; always while its group is small; only if an agent names it."""
+"""When models see a tool: always; after a search; always while its group is small; or only if an agent names it."""
 
 Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address", "query"]
-"""Meaning of the detail of its actions: a folder to list; a file that is shown, edited, replaced unseen or sent unseen;
-a shell command; the address of a page; a query for the configured search provider. Empty: anything."""
+"""Meaning of the detail in an action: a folder to list; a file that is shown, edited, replaced unseen or sent unseen; a
+shell command; the address of a page; or a query for the configured search provider. Empty means anything."""
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
-"""Effect that untrusted content could have through it. `file` and `command` depend on the detail. Empty: not declared.
-"""
+"""Effect that untrusted content could cause through a tool. `file` and `command` depend on the detail. Empty means not
+declared."""
 
 Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
-"""Files that a call may change: none; in the workspace; in the home outside of it; any."""
+"""Files that a call may change: none, in the workspace, in the home outside of the workspace, or any."""
 
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
-"""Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
-result names its untrusted content."""
+"""Author of a tool's results: someone else, which wraps them and taints the turn; the owner and Shoal; or mixed, where
+each result names its untrusted content."""
 
 RANK_LAST = 100
 ANYTHING = "(?s:.*)"
 A_LINE = ".*"
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
 READABLE = rf"((/(workspace|scratch|attachments|skills|docs|memory)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
-"""A path in one of the agent's folders, as in actions. A path without a leading slash counts as inside the workspace;
-the file tools never write one."""
+"""A path in one of the agent's folders, as written in actions.
+
+A path without a leading slash counts as inside the workspace, but the file tools never write one.
+"""
 WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 
 class Treatment(msgspec.Struct, frozen=True):
     """Treatment of a tool's calls by one built-in profile.
 
-    `allow` is a pattern of details that run. All others need approval, are denied, or depend on rules of the `owner`,
-    without which they are denied. Empty means by effect in `standard`, and like `owner` elsewhere. `allows` and
-    `others` describe this in words, for lists of rules.
+    `allow` is a pattern of details that run. `otherwise` says whether all others need approval, are denied, or depend
+    on the owner's rules, without which they are denied. If it is empty, the effect decides in `standard`, and the
+    owner's rules elsewhere. `allows` and `others` describe this in words, for lists of rules.
     """
 
     allow: str = ""
@@ -90,20 +92,20 @@ AGENT_ITSELF = "changing the agent itself"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """The traits of a tool. The defaults are those of an unknown tool.
+    """Traits of a tool. The defaults are those of an unknown tool.
 
-    Calls of one step may run together if their `effect` is "read". An `idempotent` call that was in flight at a crash
-    is run again. `open_world` marks a read that asks another system. A call `for_trusted` has an unknown effect if
-    anyone untrusted influenced the turn. A call that `can_stage` may wait until its turn ends: the model does not need
-    the result. `runs_commands` starts processes, which is asked for where no sandbox isolates them. One that `waits`
-    may give its result later; such calls, one after the other in a step, wait together. Of the tools that are always
-    offered, those with the lowest `rank` stay longest in a small window.
+    Calls of one step may run together if their `effect` is "read". An `idempotent` call is repeated after a crash.
+    `open_world` marks a read that asks another system. `for_trusted` gives a call an unknown effect if anyone untrusted
+    influenced the turn. `can_stage` lets a call wait until its turn ends, because the model does not need the result.
+    `runs_commands` means that the tool starts processes, which need approval without an isolating sandbox. `waits`
+    means that the result may arrive later. Consecutive calls of this kind in a step wait together. Among the tools that
+    are always offered, those with the lowest `rank` are dropped last from a small window.
 
-    `harmless` are details of calls that do no harm whatever steers them. `for_person`: in a direct conversation it
-    changes nothing that anybody but its person may see. `keeps` names the kind of files whose text remains in what a
-    call writes (`tools/prompt_files.py`). `shows_output`: its results are output of commands, which the model may have
-    composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the instructions of
-    agents that have the tool.
+    `harmless` are details of calls that do no harm even when controlled by untrusted content. `for_person` means that
+    in a direct conversation, a call changes only what its person sees. `keeps` names the kind of files whose text
+    remains in what a call writes (`tools/prompt_files.py`). `shows_output` means that the results are output of
+    commands, which the model may have composed. `in_cases` means that the tool may run while an agent's cases are
+    checked. `guidance` is a line in the instructions of agents that have the tool.
     """
 
     group: str = "extension"
@@ -135,17 +137,17 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_file(self) -> bool:
-        """Whether its action names a file or folder that the model sees."""
+        """Whether the tool's action names a file or folder that the model sees."""
         return self.names in ("listed", "shown")
 
     @property
     def writes_file(self) -> bool:
-        """Whether its action names a file that the call changes."""
+        """Whether the tool's action names a file that the call changes."""
         return self.names in ("edited", "replaced")
 
     @property
     def takes_commands(self) -> bool:
-        """Whether its actions are shell commands."""
+        """Whether the tool's actions are shell commands."""
         return self.names == "command"
 
 
@@ -159,11 +161,11 @@ LOOKUP = Traits(
     harm="none",
     treatments=Treatments(locked=LOOKED_UP),
 )
-"""Traits of a tool that only shows content that the agent may see anyway."""
+"""Traits of a tool that only shows content the agent may already see."""
 
 
 class TraitsByName:
-    """The traits of tools by name. Other names have those of an unknown tool.
+    """Traits of tools by name. Unlisted names have the traits of an unknown tool.
 
     `version` changes with the built-in profiles' treatments.
     """
@@ -189,7 +191,7 @@ class TraitsByName:
         return sorted(self._traits.items(), key=lambda item: item[0])
 
     def names(self, which: Callable[[Traits], bool]) -> tuple[str, ...]:
-        """Return the names of selected tools, sorted."""
+        """Return the sorted names of the tools that `which` selects."""
         return tuple(sorted(name for name, traits in self._traits.items() if which(traits)))
 
     def _changed(self, traits: Traits) -> None:

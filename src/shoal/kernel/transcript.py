@@ -1,7 +1,7 @@
 """A pure function from a thread's journal to the model's messages, updated one event at a time.
 
-Its output never contains an unpaired tool call: the results of a message's calls are held back until each call has one,
-and are emitted in call order. A call without a result gets a substitute as soon as anything else follows. Adding an
+The output never contains an unpaired tool call. The results of a message's calls are held back until each call has one,
+and are emitted in call order. A call without a result gets a substitute as soon as another event follows. Adding an
 event takes constant time.
 """
 
@@ -49,12 +49,14 @@ SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
-"""Starts the last part of a turn's context, before CONTEXT_TAIL: changes of live sections since the system text."""
+"""Start of the last part of a turn's context, before CONTEXT_TAIL. It lists changes of live sections since the system
+text."""
 CONTEXT_TAIL = "</context>"
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True):
-    """A message and its position in the journal. `opens` marks the first message of a turn; `at` is then its time."""
+    """A message and its position in the journal. `opens` marks the first message of a turn, and `at` is then its
+    time."""
 
     seq: int
     turn: TurnId
@@ -84,20 +86,21 @@ class Transcript:
         match event.data:
             case TurnStarted(context=context, system=system):
                 self._context = context
-                if self._system and system not in ("", self._system):  # it contains earlier changes that still apply
+                # The new system text already contains the earlier changes that still apply.
+                if self._system and system not in ("", self._system):
                     entries = [_without_changes(entry) for entry in self.entries]
                     if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
                         self.entries = entries
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
-                # events from elsewhere belong to the current turn, after the results of its running calls
+                # Events from outside belong to the current turn, after the results of its running calls.
                 note_text = _by(note.author, note.text)
                 if note.tainted_by and note.author.trusted:
                     note_text = untrusted_block(note.tainted_by, note_text)
                 self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(note_text)))
                 if self._open is None:
                     self._put_notes()
-            case UserSaid(origin="staged"):  # its turn shows the model only the results of its calls
+            case UserSaid(origin="staged"):  # the model sees only the results of the accepted calls
                 self._context = ""
             case UserSaid() as note_text:
                 if not note_text.backfill:
@@ -158,14 +161,14 @@ class Transcript:
         return tuple(entry.message for entry in self.entries if entry.turn == turn)
 
     def turn_starts(self) -> list[int]:
-        """Return the journal positions of turns' first messages, at which the window may be cut."""
+        """Return the journal positions of turns' first messages, where the window may be cut."""
         return [entry.seq for entry in self.entries if entry.opens]
 
     def _put(self, event: Event, message: ModelMessage) -> None:
         self.settle()
         opens = event.turn != self.turn
         if opens:
-            self.turn = event.turn  # otherwise all of its messages share one string
+            self.turn = event.turn  # share one string among all messages of the turn
         self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _add_result(self, result: ToolFinished) -> None:
@@ -174,7 +177,7 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         text, source = result.text, result.tainted_by or self._asked_by
-        if result.found:  # what the owner lets the model know about its tools
+        if result.found:  # the owner has configured these tools, so their definitions are trusted
             text = "\n".join((text, *(tool.definition for tool in result.found)))
         elif source and not is_untrusted_block(text):
             text = untrusted_block(source, text)
@@ -196,7 +199,7 @@ class Transcript:
         self.entries.extend(notes)
 
     def settle(self) -> None:
-        """Give each open call without a result a substitute, after the end of the turn."""
+        """Add a substitute result for each open call, after the end of the turn."""
         if self._open is not None:
             for call in self._open.tool_calls:
                 result = self._results.get(call.id)
@@ -209,7 +212,7 @@ class Transcript:
 
 
 def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
-    """Return a message without its turn's list of changes, or the same object if it has none."""
+    """Return a message without its turn's list of changes, or the same object if it has no list."""
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
@@ -221,7 +224,7 @@ def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
-    """Return the message that replaces summarized messages."""
+    """Return the message that replaces the summarized messages."""
     summary, source = compacted.summary, compacted.tainted_by
     return UserMessage(f"{SUMMARY_HEAD}\n{untrusted_block(source, summary) if source else summary}")
 
@@ -234,7 +237,7 @@ def _by(author: Author, text: str) -> str:
 
 
 def _describe(attachment: Attachment, sender: Author) -> str:
-    """Describe a file, in an untrusted block if its author is not trusted."""
+    """Describe a file for the model, in an untrusted block if its author is not trusted."""
     where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
     is_theirs = attachment.author is None
     note = attachment.error or ("its text is above" if attachment.words and is_theirs else "")
@@ -270,7 +273,7 @@ _REFERS = {
 
 
 def _reference(reference: Reference) -> str:
-    """Describe a referenced message, in an untrusted block if its author is not trusted."""
+    """Describe a referenced message for the model, in an untrusted block if its author is not trusted."""
     if reference.own and reference.author.trusted:
         quote = reference.text and f"You said: {reference.text}"
         return f"[{_REFERS[reference.kind]}: {quote or 'a message of yours'}]"
@@ -296,11 +299,11 @@ def _restoration(restored: FilesRestored) -> str:
 def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = data.text if data.said_at is None else f"({data.said_at:%Y-%m-%d %H:%M} UTC) {data.text}"
     by_caller = data.caller.tainted_by if data.caller is not None else ""
-    read = data.tainted_by or by_caller  # by the owner, or an agent for them
+    read = data.tainted_by or by_caller  # read by the owner, or by an agent for them
     is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
     is_told = read and data.author.trusted and not is_shown
     before = [untrusted_block(read, "The following was written after this was read.")] if is_told else []
-    sender = Author(read, trusted=False) if is_told else data.author  # nor are the files known to be theirs
+    sender = Author(read, trusted=False) if is_told else data.author  # their files are untrusted too
     attached = (_describe(attachment, sender) for attachment in data.attachments)
     parts = [*revised, *before, *map(_reference, data.refers_to), _by(data.author, text), *attached]
     if context:

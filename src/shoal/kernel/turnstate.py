@@ -2,17 +2,17 @@
 
 last state in the journal                          next move
 ------------------------------------------------   -------------------------------------------
-turn opened, steered, or a step's calls all done   call the model (without tools after a limit)
+turn opened or steered, or a step's calls done     call the model (without tools after a limit)
 ... and a limit of steps or errors in a row        note the limit, then call without tools
 ... and too many messages' calls were cut off      the same
 an assistant message with calls lacking a result   run those calls, in order
 an answer cut off by max_tokens                    call the model again
 ... for the second time without any text           note the limit, then finish with a notice
 ... that repeats itself, or for the fourth time    the same
-an answer that is nothing but thinking             finish with a notice
+an answer that contains only thinking              finish with a notice
 an answer                                          finish (done, or limit after a limit)
 an error                                           finish (failed)
-accepted effects, all of them with results         finish without a word
+accepted effects, all with results                 finish without text
 a retry was scheduled                              call the model, which waits until then
 turn_finished                                      nothing
 
@@ -50,16 +50,16 @@ from shoal.kernel.messages import SILENT, Author, Caller, Origin, PromptScope, S
 from shoal.kernel.settings import TurnsSettings
 
 FALLBACK = "fallback"
-"""Kind of a note that a fallback model answered."""
+"""Kind of the note that a fallback model answered."""
 LEFT_OUT = "left_out"
-"""Kind of a note about parts of the conversation that the model did not receive."""
+"""Kind of the note on parts of the conversation that the model did not receive."""
 NOT_SHOWN = "not shown: "
 """Prefix of the error of an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
-"""Consecutive truncated answers without text, for example only thinking, after which the turn stops continuing."""
+"""Maximum number of consecutive truncated answers without text (for example, only thinking) before the turn ends."""
 CONTINUATIONS_MAX = 3
-"""Consecutive continuations of a truncated answer."""
+"""Maximum number of consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 UNANSWERED = {
     "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
@@ -69,11 +69,11 @@ UNANSWERED = {
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
-"""Shortest part of earlier text that counts as repeated."""
+"""Minimum length of repeated text that is removed from a continuation, in characters."""
 
 
 def joined_reply(reply: str, text: str) -> str:
-    """Join an answer and its continuation without repetition. A model may start again or repeat text."""
+    """Join an answer and its continuation without repetition. A model may start over or repeat text."""
     first, more = reply.strip(), text.strip()
     if len(first) >= REPEATED_CHARS_MIN and more.startswith(first):
         return text
@@ -87,7 +87,8 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunCalls(msgspec.Struct, frozen=True):
-    """Run these calls of the last assistant message, in order. `truncated`: the message was cut off, so fail them."""
+    """Run these calls of the last assistant message, in order. `truncated` means that the message was cut off, so the
+    calls fail."""
 
     calls: tuple[ToolCall, ...]
     truncated: bool = False
@@ -106,16 +107,19 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 
 
 class TurnState(msgspec.Struct):
-    """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
+    """The state of a turn. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
 
     A repeated request for the same call replaces the earlier one and its answer. `told` means that a tool gave the
-    person the turn's answer. `speaks` means that the answer is also spoken. `caller` is the turn that began this one.
-    `retry` is the scheduled retry while no model answers, set at `retry_set_at`; `outages` counts these. `instead`
-    explains why a fallback model answered, and `left_out` lists content that the model did not receive.
+    person the turn's answer. `speaks` means that the answer is also spoken. `caller` is the turn that started this one.
+    `retry` is the scheduled retry while no model answers, set at `retry_set_at`. `outages` counts the scheduled
+    retries. `instead` explains why a fallback model answered, and `left_out` lists content that the model did not
+    receive.
+
     `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
     continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
-    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order, as
-    `staged_shown` to people; and `effects` is the card of an earlier turn whose accepted calls this one runs.
+    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order, and
+    `staged_shown` are their descriptions for people. `effects` is the card of an earlier turn whose accepted calls this
+    turn runs.
     """
 
     turn: TurnId
@@ -162,7 +166,7 @@ class TurnState(msgspec.Struct):
     finished: TurnFinished | None = None
 
     def apply(self, event: Event) -> None:
-        """Apply the next event of this turn. Events of other turns are ignored."""
+        """Apply the next event. Events of other turns are ignored."""
         if event.turn != self.turn:
             return
         match event.data:
@@ -235,7 +239,7 @@ class TurnState(msgspec.Struct):
                 self.told = self.told or answers
                 if counts:
                     self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
-            case ApprovalRequested() as request:  # a new request replaces all earlier ones of the call
+            case ApprovalRequested() as request:  # a new request replaces earlier requests for the call
                 self.approvals[request.call_id] = request
                 self.verdicts.pop(request.call_id, None)
                 self.started.discard(request.call_id)
@@ -247,7 +251,7 @@ class TurnState(msgspec.Struct):
                 pass
 
     def waits(self, now: datetime) -> bool:
-        """Whether the retry is not due yet. Setting the clock back does not extend the wait."""
+        """Return whether the retry is not due yet. Setting the clock back does not extend the wait."""
         if self.retry is None or self.retry_set_at is None:
             return False
         return self.retry_set_at <= now < self.retry.next_at

@@ -1,4 +1,4 @@
-"""Handling of foreign input: JSON of any form, and text that must not pass as anything else."""
+"""Handling of foreign input: JSON of any form, and text that must not imitate other content."""
 
 import re
 import tomllib
@@ -11,22 +11,22 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors of decoding foreign JSON: wrong form, invalid text, and excessive nesting."""
+"""Errors when decoding foreign JSON: a wrong form, invalid text, or excessive nesting."""
 
 BAD_TOML = (ValueError, RecursionError)
-"""Errors of reading foreign TOML: wrong form (TOMLDecodeError is a ValueError), a number with thousands of digits, and
-excessive nesting."""
+"""Errors when reading foreign TOML: a wrong form (TOMLDecodeError is a ValueError), a number with thousands of digits,
+or excessive nesting."""
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
-"""Parts of a dotted key. tomllib takes quadratic time and memory in their number."""
+"""Maximum number of parts in a dotted key. tomllib's time and memory grow quadratically with the number."""
 ODD_MAX = 10
-"""Values of an unknown form that are tolerated in one document."""
+"""Maximum number of values of an unknown form that are tolerated in one document."""
 SOURCE_CHARS_MAX = 300
 NAME_CHARS_MAX = 120
 FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
-"""Names of forwarded and quoted text."""
+"""Source names of forwarded and quoted text."""
 
 _MANY_PARTS = lazy_re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
 _STEP = lazy_re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -49,8 +49,10 @@ def decode_toml(text: str) -> dict[str, Any]:
 
 
 def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
-    """Decode foreign JSON as `kind`, omitting values of an unknown form. Also returns the path of one that was not
-    null. Raises UNREADABLE if nothing is left."""
+    """Decode foreign JSON as `kind`, omitting values of an unknown form. Raises UNREADABLE if nothing remains.
+
+    Also returns the path of each omitted value that was not null.
+    """
     odd: list[str] = []
     for _ in range(ODD_MAX):
         try:
@@ -63,7 +65,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
             whole: Any = msgspec.json.decode(content)
             holder, key, value = None, "", whole
             for name, number in _STEP.findall(path):
-                if number == "...":  # it does not name the key of a mapping
+                if number == "...":  # "..." is not the key of a mapping
                     break
                 holder, key = value, name or int(number)
                 value = holder[key]
@@ -77,7 +79,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
 
 
 def written_after(name: str, source: str) -> str:
-    """Name a marked file and what was read before it was written. Empty without a source."""
+    """Return the name of a tainted file and of what was read before it was written. Without a source, only the name."""
     return f"{name}, written after {short_source(source)}" if source else ""
 
 
@@ -88,7 +90,7 @@ def short_source(name: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is valid UTF-8. Others cannot be stored, sent or shown to a model."""
+    """Return whether a name is valid UTF-8. Other names cannot be stored, sent or shown to a model."""
     if name.isascii():
         return True
     try:
@@ -98,25 +100,25 @@ def is_text(name: str) -> bool:
 
 
 def untrusted_block(source: str, text: str) -> str:
-    """Wrap `text` in marks that tell the model its source. The text cannot start or end such a block."""
+    """Wrap `text` in marks that tell the model its source. The text itself cannot start or end such a block."""
     name = _UNSAFE_IN_SOURCE.sub(lambda match: f"%{ord(match[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
 
 
 def is_untrusted_block(text: str) -> bool:
-    """Whether the whole text is one such block."""
+    """Return whether the whole text is one untrusted block."""
     if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
         return False
     return len(_MARK.findall(text)) == 2
 
 
 def contained(text: str) -> str:
-    """Return the text without anything that looks like the start or end of an untrusted block."""
+    """Break everything in the text that looks like the start or end of an untrusted block."""
     return _MARK.sub("‹", text)
 
 
 def enclosed(text: str, deeper: int = 2) -> str:
-    """Embed a file's text in a prompt, so it cannot start a section of the prompt or open or close its blocks.
+    """Prepare a file's text for a prompt, so it can neither start a section of the prompt nor open or close its blocks.
 
     Headings move `deeper` levels down, an open fence is closed, and marks of blocks are broken.
     """

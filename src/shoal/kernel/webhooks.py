@@ -1,33 +1,34 @@
-"""Calls over HTTP that platforms and programs make to us: what proves who makes them, and which were taken in.
+"""Authentication and deduplication of incoming HTTP calls from platforms and programs.
 
-A call proves itself in one of these ways, each compared in constant time:
+A call authenticates itself in one of these ways, each compared in constant time:
 
-proof                                           covers               good for
----------------------------------------------   ------------------   --------------------------------------------
-`X-Shoal-Signature: t=SECONDS,v1=HEX`           time and body        five minutes before and after its time
-`X-Hub-Signature-256: sha256=HEX`               body                 ever, so that whoever takes it must remember it
-`Authorization: Bearer SECRET`                  nothing              ever; who has seen it can say anything
+    proof                                           covers               valid
+    ---------------------------------------------   ------------------   --------------------------------------------
+    `X-Shoal-Signature: t=SECONDS,v1=HEX`           time and body        five minutes before and after its time
+    `X-Hub-Signature-256: sha256=HEX`               body                 permanently, so receivers must remember it
+    `Authorization: Bearer SECRET`                  nothing              permanently, for any body
 
-What makes a call the same call is what its proof covers: never a header, the address, or an id beside the body, which
-whoever has seen one call can change in the next. `first_delivery` remembers which were taken.
+Two calls are the same if their proofs cover the same content. Headers, the address and ids outside the body do not
+count, because anyone who has captured one call can change them in the next. `first_delivery` stores accepted calls.
 
-What is signed together with a time is that time, a full stop and the body. A body that begins so proves nothing by
-itself: its signature may be one that was captured from the other header, where it was good for five minutes.
+The signature with a time covers that time, a full stop and the body. A body that begins like this is not accepted with
+the other header: its signature could be one that was captured from the first header, where it was valid for five
+minutes.
 
-A call is known by what its proofs cover: a signature over all addresses that share a secret, so
-that what was captured at one is no news at another; a bearer secret at its own address, since whoever has captured it
-may make any call, and programs send two addresses the same body.
+A signed call is deduplicated over all addresses that share a secret, so a call captured at one address cannot be
+replayed at another. A call with a bearer secret is deduplicated for its own address. Anyone who has captured the secret
+can make any call, and programs send the same body to two addresses.
 
-known by           until                                           a call that is the same
-----------------   ---------------------------------------------   --------------------------------------------------
-time and body      it is out of date, which is sooner than that    has the first one's key
-the body, signed   for ever                                        has the first one's key for REPEATED_SECONDS, and
-                                                                   is over from then on
-the body, bearer   `repeat_seconds` later, or for ever             the same; afterwards it is a new call
+    known by           until                              a repeated call
+    ----------------   --------------------------------   ------------------------------------------------------------
+    time and body      it is out of date                  has the first one's key
+    the body, signed   permanently                        has the first one's key for REPEATED_SECONDS, and is rejected
+                                                          afterwards
+    the body, bearer   `repeat_seconds`, or permanently   has the first one's key, and afterwards counts as a new call
 
-The key is what the store takes a message in once by (`Inbox.accept`, `Outbox.put`). Those rows are forgotten later than
-REPEATED_SECONDS, so that between them and this no call is ever taken in twice. A weaker proof that a call also shows
-leads to the same delivery: taking the stronger one away gains nothing.
+The store uses the key to accept a message only once (`Inbox.accept`, `Outbox.put`). It keeps those rows for longer than
+REPEATED_SECONDS, so no call is accepted twice. A weaker proof in the same call leads to the same delivery, so removing
+the stronger one gains an attacker nothing.
 """
 
 import hashlib
@@ -44,7 +45,7 @@ from shoal.kernel.ports import ONCE, Settings
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """What a platform that called us gets back."""
+    """The response to a platform's call."""
 
     status: int
     body: bytes = b""
@@ -53,10 +54,10 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class HttpInbound(Protocol):
-    """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`; it checks by itself who calls."""
+    """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`. It authenticates the calls itself."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Accept a call. `headers` by lower-case names. Never raises for the content of the call."""
+        """Handle a call. `headers` has lower-case names. Never raises for the content of the call."""
         ...
 
 
@@ -74,10 +75,10 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
-    """Return every authentication of a call with `secret`, the one that covers most first.
+    """Return every valid proof of a call with `secret`, the one that covers most first.
 
-    `headers` by lower-case names. Empty without a valid one, and for a secret shorter than SECRET_CHARS_MIN, so that an
-    empty setting admits nobody.
+    `headers` has lower-case names. Returns nothing for a secret shorter than SECRET_CHARS_MIN, so an empty setting
+    admits nobody.
     """
     if len(secret) < SECRET_CHARS_MIN:
         return ()
@@ -103,20 +104,20 @@ def _identity(signed: str) -> str:
 
 
 def signature(secret: str, signed: bytes) -> str:
-    """The HMAC-SHA256 in lower-case hexadecimal."""
+    """Return the HMAC-SHA256 in lower-case hexadecimal."""
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def proof(secret: str, body: bytes, now: datetime) -> str:
-    """The value of `X-Shoal-Signature` for a body sent now."""
+    """Return the `X-Shoal-Signature` of a body sent now."""
     seconds = int(now.timestamp())
     return f"t={seconds},v1={signature(secret, f'{seconds}.'.encode() + body)}"
 
 
 FOR_EVER = "deliveries"
-"""The scope of calls that stay good; those with a time of their own are under `ONCE`, which is forgotten."""
+"""Settings scope of calls without a time of their own. Calls with a time are stored under `ONCE` and expire."""
 REPEATED_SECONDS = 7 * 86_400.0
-"""How long a call that was cut off may still be made again. The longest that a platform tries is Pub/Sub's message
+"""Time in which an interrupted call may be repeated. The longest retry period of a platform is Pub/Sub's message
 retention."""
 
 
@@ -136,10 +137,11 @@ class Delivery(msgspec.Struct, frozen=True):
 async def first_delivery(
     settings: Settings, proved: Sequence[Proof], place: str, now: datetime, repeat_seconds: float | None = None
 ) -> Delivery | None:
-    """The delivery that a call is, itself or an earlier one; None for one that is over, so that nothing comes of it.
+    """Return the delivery of a call, either new or that of the same call made earlier. Return None if the call must be
+    rejected.
 
-    `proved` is what the call proves, not empty; `place` is the address it was made to. A body that is known by nothing
-    but a bearer secret is a new one after `repeat_seconds` (None: never). Durable on return. Raises StoreError.
+    `proved` are the call's proofs, at least one. `place` is the address that it was made to. A body that is known only
+    by a bearer secret is new again after `repeat_seconds` (None: never). Durable on return. Raises StoreError.
     """
     strongest = proved[0]
     repeats = repeat_seconds if strongest.kind == "bearer" else None
@@ -151,7 +153,7 @@ async def first_delivery(
 
 
 async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_seconds: float | None) -> Delivery:
-    """What is known of a proof, else `fresh` from now on."""
+    """Return the stored delivery of a proof, or store `fresh` and return it."""
     scope = ONCE if proved.kind == "timed" else FOR_EVER
     name = f"{proved.identity} {fresh.place}" if proved.kind == "bearer" else proved.identity
     while True:

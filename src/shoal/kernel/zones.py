@@ -1,4 +1,4 @@
-"""Resolve time zones by the names that people write, and detect the machine's own."""
+"""Time zones by the names that people write, and detection of the machine's own zone."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -34,15 +34,15 @@ ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
     "AEST": ("Australia/Sydney",),
     "AEDT": ("Australia/Sydney",),
 }
-"""Common abbreviations that are not IANA names, and the most likely places of people who write them."""
+"""Common abbreviations that are not IANA names, and the most likely zones of people who write them."""
 _NOT_NAMES = ("posix/", "right/", "localtime", "posixrules", "Factory")
-"""Files in the time zone database that are not usable names. `right/` counts leap seconds."""
+"""Files in the time zone database that are not usable as zones. `right/` counts leap seconds."""
 
 
 def zone_named(name: str) -> "ZoneInfo":
     """Return the time zone of an IANA name in any case, of a city, or of a whole-hour offset such as UTC+2.
 
-    Raises InvalidInput with the nearest names.
+    Raises InvalidInput that suggests the nearest names.
     """
     zone = _find(name)
     if zone is None:
@@ -53,7 +53,7 @@ def zone_named(name: str) -> "ZoneInfo":
 
 
 def local_time(at: datetime) -> str:
-    """Format a time with its zone: 2026-05-04 09:00 Europe/Berlin (UTC+02:00)."""
+    """Format a time with its zone, for example 2026-05-04 09:00 Europe/Berlin (UTC+02:00)."""
     name = getattr(at.tzinfo, "key", None)
     if at.tzinfo is None or name in (None, "UTC", "Etc/UTC"):
         return f"{at:%Y-%m-%d %H:%M} UTC"
@@ -62,7 +62,7 @@ def local_time(at: datetime) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Return up to three names similar to an unknown one, the likeliest first."""
+    """Return up to three names similar to an unknown one, the most likely first."""
     from difflib import get_close_matches
 
     words = "_".join(name[:NAME_CHARS_MAX].split())
@@ -96,7 +96,7 @@ def _find(name: str) -> "ZoneInfo | None":
     matches = [known for known in _names() if known.lower() == folded]
     if not matches and "/" not in wanted:
         matches = [known for known in _names() if known.lower().endswith(f"/{folded}")]
-    # "Berlin" is one place; "Louisville" has two names, one of them shorter.
+    # The name "Berlin" has one zone. The name "Louisville" has two, one of them shorter.
     return ZoneInfo(min(matches, key=lambda known: (len(known), known))) if matches else None
 
 
@@ -110,7 +110,8 @@ def _names() -> frozenset[str]:
 def local_zone(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str:
     """Return the IANA name of this machine's time zone.
 
-    The order is TZ, the link /etc/localtime, its content with /etc/timezone, then UTC. `root` contains /etc.
+    The sources, in order, are TZ, the link /etc/localtime, its content with /etc/timezone, and UTC. `root` contains
+    /etc.
     """
     for name in _local_names(environ, root):
         zone = _find(name)
@@ -142,7 +143,7 @@ def _below_zoneinfo(path: str) -> str:
 
 
 def _by_content(content: bytes, expected: str) -> str:
-    """Return the name of a copied zone file, preferring `said` if its current rule matches."""
+    """Return the name of a copied zone file, or an empty string. Prefers `expected` if its current rule matches."""
     rule = content.rstrip(b"\n").rpartition(b"\n")[2]
     same_rule = ""
     for name in (expected, *sorted(_names())):
