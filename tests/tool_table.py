@@ -28,19 +28,19 @@ EFFECT_COLUMNS = {
 }
 ANSWER_WORDS = {"allow": "runs", "guard": "runs unless the guard finds harm", "ask": "asks"}
 PLACES = {
-    "listed": "allow in its own folders; else ask",
-    "shown": "allow in its own folders; else ask",
-    "edited": "allow in /workspace and /scratch, except inside .git; else ask",
-    "replaced": "allow in /workspace and /scratch, except inside .git; else ask",
-    "sent": "allow for files of its own folders; else ask",
+    "listed": "allow in its own folders; otherwise ask",
+    "shown": "allow in its own folders; otherwise ask",
+    "edited": "allow in /workspace and /scratch, except inside .git; otherwise ask",
+    "replaced": "allow in /workspace and /scratch, except inside .git; otherwise ask",
+    "sent": "allow for files in its own folders; otherwise ask",
 }
 COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
 HARM = {
     "none": "unchanged",
     "file": "asks outside the workspace, and for files that other programs execute",
-    "command": "asks unless it is known to be harmless, or contained with no untrusted person in the turn",
+    "command": "asks unless it is known to be harmless, or is contained in a turn without untrusted people",
 }
-NAMES = {"query": "unchanged", "address": "asks unless the address was given"}
+NAMES = {"query": "unchanged", "address": "asks unless the address is known"}
 COMMANDS = "allow; deny changes elsewhere; ask for opaque commands"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
@@ -49,7 +49,7 @@ def said(answer: Treatment) -> str:
     other = "ask" if answer.otherwise == "ask" else "deny"
     if answer.allow in (ANYTHING, ".*"):
         return "allow"
-    return f"allow: {answer.allows}; else {other}" if answer.allow else other
+    return f"allow: {answer.allows}; otherwise {other}" if answer.allow else other
 
 
 def by_effect(tool: Traits) -> str:
@@ -59,7 +59,7 @@ def by_effect(tool: Traits) -> str:
     if tool.takes_commands and tool.effect == "unknown":
         return "by what it does"
     if tool.harmless:
-        return f"allow for {', '.join(f'`{detail}`' for detail in tool.harmless)}; else ask"
+        return f"allow for {', '.join(f'`{detail}`' for detail in tool.harmless)}; otherwise ask"
     return PLACES.get(tool.names) or ANSWERS[EffectCase(tool.effect, True, False, True)]
 
 
@@ -103,7 +103,7 @@ def kinds_of_mcp_tools() -> str:
     shown = {"none": "runs", "outside": "asks"}
     for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):
         answer = ANSWERS[EffectCase(tool.effect, True, False, True)]
-        steered = "runs for a given address alone; else asks" if tool.open_world else shown.get(tool.harm, "asks")
+        steered = "runs if a known address is its only argument; otherwise asks" if tool.open_world else shown.get(tool.harm, "asks")
         name, proposed = (kind, kinds.PROPOSED_FOR[kind]) if kind else ("not confirmed", "every tool of a new server")
         cells = (f"*{name}*", proposed, effect(tool), ANSWER_WORDS[answer], said(tool.treatments.locked), steered)
         rows.append(f"| {' | '.join(cells)} |")
