@@ -41,6 +41,7 @@ HARM = {
     "command": "asks unless it is known to be harmless, or is contained in a turn without untrusted people",
 }
 NAMES = {"query": "unchanged", "address": "asks unless the address is known"}
+ADDRESS_ALONE = "runs if a known address is its only argument; otherwise asks"
 COMMANDS = "allow; deny changes elsewhere; ask for opaque commands"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
@@ -103,7 +104,7 @@ def kinds_of_mcp_tools() -> str:
     shown = {"none": "runs", "outside": "asks"}
     for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):
         answer = ANSWERS[EffectCase(tool.effect, True, False, True)]
-        steered = "runs if a known address is its only argument; otherwise asks" if tool.open_world else shown.get(tool.harm, "asks")
+        steered = ADDRESS_ALONE if tool.open_world else shown.get(tool.harm, "asks")
         name, proposed = (kind, kinds.PROPOSED_FOR[kind]) if kind else ("not confirmed", "every tool of a new server")
         cells = (f"*{name}*", proposed, effect(tool), ANSWER_WORDS[answer], said(tool.treatments.locked), steered)
         rows.append(f"| {' | '.join(cells)} |")
