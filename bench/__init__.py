@@ -1,1 +1,1 @@
-"""`make bench`: what Shoal itself costs, beside the bare requests it makes; docs/benchmark.md explains each line."""
+"""Benchmarks, run by `make bench`. They compare Shoal's own cost with the bare requests; see docs/benchmark.md."""

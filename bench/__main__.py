@@ -1,4 +1,4 @@
-"""`python -m bench`: run the measures and print one table; `--json` prints it as JSON, `--only` chooses."""
+"""Run the benchmarks and print a table: `python -m bench`. `--json` prints JSON, and `--only` selects benchmarks."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def loop_ms() -> float:
-    """A fixed piece of work, in CPU milliseconds: how fast the machine is at this moment."""
+    """Return the CPU milliseconds of a fixed loop, which shows the machine's current speed."""
     began = time.process_time()
     total = 0
     for number in range(200_000):
@@ -43,7 +43,6 @@ def loop_ms() -> float:
 
 
 def main() -> None:
-    """Measure, print, keep."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")

@@ -1,4 +1,5 @@
-"""What a checkpoint of a workspace costs: a thousand files at first, when nothing changed, and when one did."""
+"""The cost of a workspace checkpoint with a thousand files: the first one, without changes, and with one changed
+file."""
 
 import tempfile
 import time
@@ -16,7 +17,6 @@ UNCHANGED_MS_MAX = 10.0
 
 
 def measure() -> list[Row]:
-    """Milliseconds of reading and storing what is new."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         root, trees, settings = (
             Path(folder) / "workspace",
@@ -34,7 +34,7 @@ def measure() -> list[Row]:
             return found, (time.perf_counter() - began) * 1000
 
         last, first_ms = scan(None)
-        time.sleep(SETTLED_NANOSECONDS / 1e9 + 0.1)  # a file that has just changed is read again
+        time.sleep(SETTLED_NANOSECONDS / 1e9 + 0.1)  # a file that has just changed would be read again
         last, _ = scan(last)
         unchanged, one = list[float](), list[float]()
         for number in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Runs the processes that are measured, each in a home of its own, and reads what they used from the kernel."""
+"""Run the measured processes, each in its own home directory, and read their resource use from the kernel."""
 
 import json
 import os
@@ -18,7 +18,8 @@ SHOAL = str(Path(sys.executable).with_name("shoal"))
 
 
 class Ended(NamedTuple):
-    """A process that ran to its end: what it printed, seconds to its first output and in all, CPU with its children."""
+    """The output of a finished process, its seconds until the first output and in total, and its CPU seconds with
+    children."""
 
     output: str
     first_seconds: float
@@ -28,7 +29,7 @@ class Ended(NamedTuple):
 
 @contextmanager
 def new_home(llm: str, more: str = "") -> Generator[Path]:
-    """A fresh home directory with a configured provider."""
+    """Create a home directory with a configured provider."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         home = Path(folder) / "home"
         write_config(home, llm, more)
@@ -36,13 +37,13 @@ def new_home(llm: str, more: str = "") -> Generator[Path]:
 
 
 def environment(home: Path) -> Mapping[str, str]:
-    """Nothing of this user's settings but what finds programs."""
+    """Return an environment without this user's settings, except those for finding programs."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "TMPDIR")}
     return {**kept, "HOME": str(home.parent), "SHOAL_HOME": str(home), "NO_COLOR": "1"}
 
 
 def run(argv: list[str], home: Path) -> Ended:
-    """Run a program to its end. Raises RuntimeError when it fails."""
+    """Run a program until it ends. Raises RuntimeError if it fails."""
     began = time.perf_counter()
     with subprocess.Popen(
         argv, env=environment(home), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -60,14 +61,14 @@ def run(argv: list[str], home: Path) -> Ended:
 
 
 def inside(module: str, task: Mapping[str, object], home: Path) -> object:
-    """Have `python -m MODULE` do a task in a process of its own; returns what it measured."""
+    """Run a task with `python -m MODULE` in its own process, and return the result."""
     ended = run([sys.executable, "-m", module, json.dumps(task)], home)
     return json.loads(ended.output)
 
 
 @contextmanager
 def fake_model(latency_ms: int = 0) -> Generator[str]:
-    """The scripted model as a process of its own; gives its address."""
+    """Run the scripted model in its own process, and yield its URL."""
     argv = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", str(latency_ms)]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -78,8 +79,8 @@ def fake_model(latency_ms: int = 0) -> Generator[str]:
 
 
 def resident_kib(pid: int) -> int:
-    """Resident memory of a process, in KiB."""
+    """Return a process's resident memory in KiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
-    raise RuntimeError(f"process {pid} has no memory")
+    raise RuntimeError(f"process {pid} reports no resident memory")

@@ -1,9 +1,9 @@
-"""The engine for many machines: turns a second with 1, 2 and 4 workers, the time to a handler, what idle threads cost,
-and how long after a worker's death another goes on.
+"""Benchmark of the cluster engine: turns per second with 1, 2 and 4 workers, the delay until a handler starts, the
+cost of idle threads, and the time until another worker resumes a dead worker's turn.
 
-Server, client and workers share this machine. `python -m bench.cluster work URL` is one worker; with `hang` instead of
-`work` one that takes a thread and never comes back to it. A turn is its bookkeeping, as in bench/engine.py: a prompt
-accepted, a job, a lease, the turn opened, five steps, the turn finished.
+Server, client and workers share one machine. `python -m bench.cluster work URL` runs a worker; `hang` instead of
+`work` runs a worker that takes a thread and never finishes it. A turn consists of bookkeeping only, as in
+bench/engine.py: accept a prompt, create a job, lease the thread, open the turn, commit five steps, finish the turn.
 """
 
 import asyncio
@@ -46,14 +46,13 @@ RESCUE_SECONDS_MAX = EngineSettings().stalled_seconds + 3
 
 
 class Noting(Bookkeeper):
-    """Tells when it was asked to advance a thread."""
+    """A `Bookkeeper` that records the time of each advance."""
 
     def __init__(self, store: Store, clock: SystemClock) -> None:
         super().__init__(store, clock)
         self.asked: dict[ThreadId, asyncio.Future[float]] = {}
 
     async def advance(self, thread: ThreadId) -> None:
-        """Note the time, then work."""
         if thread in self.asked:
             self.asked.pop(thread).set_result(time.perf_counter())
         self.finished[thread] = asyncio.Event()
@@ -61,10 +60,9 @@ class Noting(Bookkeeper):
 
 
 class Hanging(Noting):
-    """Takes a thread, says so, and stays there."""
+    """A worker that takes a thread, reports that, and never finishes."""
 
     async def advance(self, thread: ThreadId) -> None:
-        """Never returns."""
         await self._store.journal.lease(thread)
         sys.stdout.write("hangs\n")
         sys.stdout.flush()
@@ -75,7 +73,7 @@ HANDLERS = {"work": Noting, "hang": Hanging}
 
 
 async def work(how: str, url: str) -> None:
-    """One worker, until it is killed."""
+    """Run a worker until it is killed."""
     driver = await open_postgres(url, PoolSettings(connections_max=8))
     listener = Listener(address(url))
     engine = PostgresEngine(driver.pool, listener, EngineSettings(concurrency=100))
@@ -88,7 +86,7 @@ async def work(how: str, url: str) -> None:
 
 @contextmanager
 def workers(url: str, count: int, how: str = "work") -> Generator[Sequence[subprocess.Popen[str]]]:
-    """Worker processes, ended afterwards."""
+    """Run worker processes inside the block."""
     argv = [sys.executable, "-m", "bench.cluster", how, url]
     with ExitStack() as stack:
         running = [
@@ -103,13 +101,13 @@ def workers(url: str, count: int, how: str = "work") -> Generator[Sequence[subpr
 
 
 async def at_rest(store: Store) -> None:
-    """Wait until no prompt waits and no turn is open."""
+    """Wait until no prompt is waiting and no turn is open."""
     while (backlog := await store.inbox.backlog()).prompts or backlog.turns:  # noqa: ASYNC110 (another process works)
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def throughput(url: str) -> float:
-    """Turns a second, from the first prompt sent to the last turn finished."""
+    """Return turns per second, from the first prompt sent to the last turn finished."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=SENDERS))
     store = Store(driver, clock)
@@ -131,7 +129,7 @@ async def throughput(url: str) -> float:
 
 
 async def delay_ms(url: str) -> float:
-    """The median time from `accept` to the handler, with the worker in this process."""
+    """Return the median milliseconds from `accept` to the handler. The worker runs in this process."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=4))
     store, listener = Store(driver, clock), Listener(address(url))
@@ -153,7 +151,7 @@ async def delay_ms(url: str) -> float:
 
 
 def add_idle_threads(url: str) -> None:
-    """Threads that were used once and are at rest, with an event and a taken prompt each."""
+    """Add idle threads, each with one event and one answered prompt."""
     with psycopg.connect(url) as connection:
         connection.execute("set search_path to shoal")
         connection.execute(
@@ -178,13 +176,13 @@ def add_idle_threads(url: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def idle_cpu(url: str) -> float:
-    """CPU milliseconds a second of a worker that has nothing to do."""
+    """Return the CPU milliseconds per second of an idle worker."""
     with workers(url, 1) as (process,):
         async with await AsyncConnection.connect(url):
             await asyncio.sleep(1)
@@ -194,7 +192,7 @@ async def idle_cpu(url: str) -> float:
 
 
 async def rescued_seconds(url: str) -> float:
-    """From the SIGKILL of the worker that has a thread to the end of the turn by another."""
+    """Return the seconds from the SIGKILL of a worker to the end of its turn on another worker."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=4))
     store, thread = Store(driver, clock), make_thread_id("bench", "rescued", clock.new_id())
@@ -212,12 +210,12 @@ async def rescued_seconds(url: str) -> float:
 
 
 def measure() -> list[Row]:
-    """On a database of its own, on the server that runs here or on a private one."""
+    """Measure on a new database, on the running PostgreSQL server or on a private one."""
     from tests.postgres import database
 
     rows: list[Row] = []
     with database() as url:
-        asyncio.run(delay_ms(url))  # makes the tables, warms the server
+        asyncio.run(delay_ms(url))  # creates the tables and warms up the server
         rows.append(Row("PostgreSQL: send to handler", "ms", asyncio.run(delay_ms(url)), bound=DELAY_MS_MAX))
         for count in WORKERS:
             with workers(url, count):

@@ -1,4 +1,4 @@
-"""From the start of a process to its reply: `shoal ask` with a configured provider, beside one bare request."""
+"""Time from process start to the reply, for `shoal ask` with a configured provider and for one bare request."""
 
 import json
 import sys
@@ -10,7 +10,8 @@ STARTS = 7
 
 
 def measure() -> list[Row]:
-    """Start each `STARTS` times after one that does not count, in turn; the home exists from the second on."""
+    """Start each of them `STARTS` times in turn, after one start that does not count. Only the first start creates
+    the home."""
     shoal: list[Ended] = []
     bare: list[Ended] = []
     empty: list[Ended] = []

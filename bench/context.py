@@ -1,4 +1,5 @@
-"""What long conversations cost: building a request when only the tail changed, and other threads while one compacts."""
+"""The cost of long conversations: building a request after new events, and the delay of other threads during a
+compaction."""
 
 import asyncio
 import gc
@@ -33,7 +34,6 @@ WORDS = "The quick brown fox jumps over the lazy dog, again and again. "
 
 
 def measure() -> list[Row]:
-    """Both rows."""
     return asyncio.run(_measure())
 
 
@@ -49,7 +49,7 @@ async def _measure() -> list[Row]:
 
 
 async def _fill(world: World, turns: int, text: str) -> None:
-    """Turns of four events each, as the machinery would have written them."""
+    """Append turns of four events each, as the app would have written them."""
     store, thread, ada = world.app[Store], world.ada.thread, Author("ada", "ada", trusted=True)
     for number in range(turns):
         prompt = Prompt(thread, f"filled {number}", f"{number}: {text}", ada, world.app[Clock].now())
@@ -82,7 +82,7 @@ async def _request() -> tuple[float, int]:
 
 
 async def _prepared(world: World, turns: int, text: str) -> tuple[TurnRun, Route, ContextBuilder]:
-    """A thread with so much in it and an open turn, and what its requests are built by."""
+    """Return an open turn in a thread of this length, with the route and the builder for its requests."""
     await world.ada.says("hi")
     await world.ada.sees("ok")
     app, thread = world.app, world.ada.thread
@@ -100,7 +100,7 @@ def _run(app: Services, thread: ThreadId) -> TurnRun:
 
 
 async def _pause() -> tuple[float, int]:
-    """The longest time the event loop did nothing else, from the message that makes it compact to its answer."""
+    """Measure the event loop's longest pause, from the message that triggers a compaction to its answer."""
     turns = 400
     text = WORDS * (TOKENS * CHARS_PER_TOKEN // (2 * turns * len(WORDS)))
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
@@ -117,7 +117,7 @@ async def _pause() -> tuple[float, int]:
 
 
 async def _longest_pause(world: World, after: int) -> float:
-    """In seconds, until the conversation was summarised."""
+    """Return the longest pause in seconds until the conversation is summarized."""
     longest, until = 0.0, time.monotonic() + 20
     while not await _compacted(world, after) and time.monotonic() < until:
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""What it costs to decide on a command: a thousand of them as agents give them, each read for the first time."""
+"""The cost of deciding on a shell command: a thousand commands as agents write them, each seen for the first time."""
 
 import subprocess
 import tempfile
@@ -17,7 +17,7 @@ SHARE = 0.95
 
 
 def measure() -> list[Row]:
-    """The time within which nearly all commands are decided, the file system and bash asked included."""
+    """Measure the time within which 95 of 100 commands are decided, including file system checks and bash."""
     commands = [line[2:].replace("␤", "\n") for line in CORPUS.read_text(encoding="utf-8").splitlines()]
     profile = Profiles(built_in_traits()).get("guarded")
     taken: list[float] = []

@@ -1,7 +1,8 @@
-"""The local engine and the store alone: `python -m bench.engine TASK` prints turns a second and the time to a handler.
+"""Benchmark of the local engine with its store. `python -m bench.engine TASK` prints turns per second and the delay
+until a handler starts.
 
-A turn here is its bookkeeping, every commit with FULL sync: a prompt accepted, the thread woken and leased, the turn
-opened, five steps committed, the turn finished. No model, no tools, no delivery.
+A turn consists of bookkeeping only, and every commit uses FULL sync: accept a prompt, wake and lease the thread,
+open the turn, commit five steps, finish the turn. There is no model, no tool and no delivery.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ PERSON = Author("ada", "Ada", trusted=True)
 
 
 class Bookkeeper:
-    """A `ThreadHandler` that journals a turn's steps and nothing else."""
+    """A `ThreadHandler` that only journals a turn's steps."""
 
     def __init__(self, store: Store, clock: SystemClock) -> None:
         self.finished: dict[ThreadId, asyncio.Event] = {}
@@ -45,7 +46,7 @@ class Bookkeeper:
         self._clock = clock
 
     async def advance(self, thread: ThreadId) -> None:
-        """A turn for each prompt that waits, as an actor does."""
+        """Run a turn for each waiting prompt, as an actor does."""
         self.began = time.perf_counter()
         journal = self._store.journal
         lease = await journal.lease(thread)
@@ -59,8 +60,7 @@ class Bookkeeper:
             prompt = (await journal.finish_turn(lease, Commit(turn, (TurnFinished("done", "done", STEPS),)))).prompt
             self.finished[thread].set()
 
-    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Nothing is signalled."""
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None: ...
 
 
 async def run(folder: Path) -> dict[str, float]:
@@ -99,7 +99,7 @@ async def run(folder: Path) -> dict[str, float]:
 
 
 def measure() -> list[Row]:
-    """The fastest of `PROCESSES`: whoever else uses the disk only slows commits down."""
+    """Return the fastest of `PROCESSES` runs, because other users of the disk only slow commits down."""
     found: list[dict[str, float]] = []
     for _ in range(PROCESSES):
         with new_home("http://127.0.0.1:1") as home:
@@ -113,7 +113,7 @@ def measure() -> list[Row]:
             turns,
             bound=TURNS_A_SECOND_MIN,
             at_least=True,
-            note=f"{cpu:.2f} ms CPU a turn",
+            note=f"{cpu:.2f} ms CPU per turn",
         ),
         Row("send to handler, durable", "ms", delay),
     ]

@@ -1,8 +1,5 @@
-"""The floor: `python -m bench.floor TASK` sends the same requests with the bare HTTP client and reads the answers.
-
-TASK is JSON: `url`, `plan`, and `requests`, the file with the recorded bodies. What is done for each is the least that
-gets an answer's text by a stream: the request as JSON, the client's own stream by lines, an event a line as JSON.
-"""
+"""The floor of the benchmarks. `python -m bench.floor TASK` sends recorded requests with a bare HTTP client and
+reads the answers."""
 
 import asyncio
 import json
@@ -21,7 +18,7 @@ LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=1000)
 
 
 async def send(client: httpx2.AsyncClient, request: object) -> str:
-    """One streamed request; the text of the answer and the names of the tools it calls."""
+    """Send a streamed request, and return the text of the answer and the names of the tools it calls."""
     parts: list[str] = []
     async with client.stream("POST", "/v1/chat/completions", json=request, headers=HEADERS) as response:
         async for line in response.aiter_lines():
@@ -35,7 +32,7 @@ async def send(client: httpx2.AsyncClient, request: object) -> str:
 
 
 async def measure(url: str, plan: Sequence[Block], recorded: Sequence[Sequence[str]]) -> list[Measured]:
-    """Send every block's requests: in order, or in as many chains at once as the block has threads."""
+    """Send every block's requests, in as many concurrent chains as the block has threads."""
     found: list[Measured] = []
     async with httpx2.AsyncClient(base_url=url, limits=LIMITS, timeout=60) as client:
         for block, bodies in zip(plan, recorded, strict=True):
@@ -58,7 +55,7 @@ async def measure(url: str, plan: Sequence[Block], recorded: Sequence[Sequence[s
 
 
 async def once(url: str) -> None:
-    """One request by a process that does nothing else."""
+    """Send one request from an otherwise idle process."""
     request = {"model": "fake-1", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
     async with httpx2.AsyncClient(base_url=url) as client:
         print(await send(client, request))

@@ -1,4 +1,5 @@
-"""What a long past costs: a home of a million events against an empty one; at the start, in turns, in what is read."""
+"""The cost of a long history: a home with a million events against an empty one, at start, during turns, and in
+queries."""
 
 import asyncio
 import random
@@ -26,29 +27,29 @@ from shoal.store.store import Store
 
 THREADS = 10_000
 TURNS = 25
-"""Of four events each."""
+"""Turns per thread, with four events each."""
 CHANNELS = 100
 ROUNDS = 3
-"""Starts in a home of each kind; the middle one counts."""
+"""Starts per home. The median counts."""
 READS = 5
 FIRST_TURN_MAX = 1.2
 PAGE = (
     *("/api/threads", "/api/usage", "/api/audit", "/api/approvals", "/api/triggers", "/api/processes", "/api/agents"),
     *("/api/bindings", "/api/access", "/api/info", "/api/threads/web:channel5:thread5/events"),
 )
-"""What the page asks for."""
+"""Paths that the page requests."""
 READ_MS_MAX = 20
 RESIDENT_MIB_MAX = 60
 VOCABULARY = tuple(f"word{rank}" for rank in range(5000))
 RARE_EVERY = 20_000
-"""One reply of so many has the rare word."""
+"""One reply of this many contains the rare word."""
 BEGAN = 1_767_225_600_000_000
 SECOND = 1_000_000
 ADA = Author("ada", "Ada", trusted=True)
 
 
 def fill(home: Path) -> int:
-    """Give a home its past; returns how many events that is. Words are as frequent as Zipf says."""
+    """Fill a home with history and return the number of events. Word frequencies follow Zipf's law."""
     file = Home(home).database_file
     asyncio.run(SqliteDriver(file).close())
     draw = random.Random(1)
@@ -129,7 +130,7 @@ def _fill_thread(
 
 
 async def read(home: Path) -> dict[str, float]:
-    """Milliseconds of each thing that is read, the middle of some."""
+    """Return the median milliseconds of each query."""
     store = Store(SqliteDriver(Home(home).database_file), SystemClock())
     said = store.search.said
     thread = "web:channel5:thread5"
@@ -159,7 +160,7 @@ async def read(home: Path) -> dict[str, float]:
 
 
 def resident_mib(home: Path) -> tuple[float, float]:
-    """Memory of `shoal run` when it is ready, and after everything that its page asks for."""
+    """Return the memory of `shoal run` in MiB when it is ready, and after all requests of the page."""
     with server(home) as found:
         idle = resident_kib(found.pid)
         headers = {"authorization": f"Bearer {found.token}"}
@@ -171,14 +172,14 @@ def resident_mib(home: Path) -> tuple[float, float]:
 
 
 def turns(home: Path) -> tuple[float, float]:
-    """Wall milliseconds of the first turn after a start, and of one when it is warm."""
+    """Return the wall milliseconds of the first turn after a start, and of a later turn."""
     plan = (Block("first", PLAIN, 1), Block("plain", PLAIN, 20))
     found = [msgspec.convert(inside("bench.turns", {"plan": plan}, home), list[Measured]) for _ in range(ROUNDS)]
     return middle(one[0].wall_ms for one in found), middle(one[1].wall_ms for one in found)
 
 
 def starts(home: Path) -> float:
-    """Milliseconds until `shoal run` is ready."""
+    """Return the milliseconds until `shoal run` is ready."""
     took: list[float] = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -188,7 +189,7 @@ def starts(home: Path) -> float:
 
 
 def measure() -> list[Row]:
-    """A long past and none, in turn."""
+    """Measure a home with a long history and an empty one, in turn."""
     with fake_model() as url, new_home(url) as empty, new_home(url) as old:
         began = time.perf_counter()
         events = fill(old)
@@ -200,8 +201,8 @@ def measure() -> list[Row]:
         (start, first, plain), (start_floor, first_floor, plain_floor) = (
             (starts(home), *turns(home)) for home in (old, empty)
         )
-    beside = f"{memory_floor:.1f} in a home without a past"
-    note = f"{events:,} events in {THREADS:,} threads, made in {built:.0f} s"
+    beside = f"{memory_floor:.1f} in an empty home"
+    note = f"{events:,} events in {THREADS:,} threads, created in {built:.0f} s"
     return [
         Row("long past: start", "ms", start, start_floor, note=note),
         Row("long past: first turn after it, wall", "ms", first, first_floor, bound=FIRST_TURN_MAX),

@@ -1,4 +1,4 @@
-"""The page of a large home: 10,000 threads, 300 agents and 500 schedules. How soon does each view open?"""
+"""Time until each view of the page opens in a large home: 10,000 threads, 300 agents and 500 schedules."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ SEEN = """place => new Promise((done) => {
 
 
 def measure() -> list[Row]:
-    """Milliseconds until each view of a large home is shown; nothing where there is no Chromium."""
+    """Measure the milliseconds until each view is shown. Returns no rows without Chromium."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         return []
@@ -66,7 +66,7 @@ def measure() -> list[Row]:
 
 @asynccontextmanager
 async def large(home: Path) -> AsyncGenerator[tuple[Services, str]]:
-    """A served app with a large home, which is made unless it exists."""
+    """Serve an app with a large home, which is created unless it exists."""
     is_new = not (home / "shoal.db").exists()
     settings: dict[str, object] = {"mailbox": {"pause_seconds": 0}}
     async with (

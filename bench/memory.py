@@ -1,4 +1,4 @@
-"""Resident memory of `shoal run`: idle, and after a thousand threads that its HTTP API was sent a message for."""
+"""Resident memory of `shoal run`: idle, and after its HTTP API has received messages for a thousand threads."""
 
 import asyncio
 import subprocess
@@ -22,7 +22,7 @@ THREAD_KIB_MAX = 3
 
 
 class Server(NamedTuple):
-    """A running `shoal run`: its process, address and token."""
+    """A running `shoal run`: its process, URL and token."""
 
     pid: int
     address: str
@@ -31,7 +31,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def server(home: Path) -> Generator[Server]:
-    """Start `shoal run` on a free port; stop it at the end."""
+    """Run `shoal run` on a free port inside the block."""
     argv = [SHOAL, "run", "--port", "0"]
     with (
         (home.parent / "run.log").open("wb") as log,
@@ -51,7 +51,7 @@ def server(home: Path) -> Generator[Server]:
 
 
 async def talk(found: Server, names: list[str]) -> None:
-    """A message to each thread, `AT_ONCE` at a time; each is waited for until its turn has finished."""
+    """Send a message to each thread, `AT_ONCE` at a time, and wait for each turn to finish."""
     headers = {"authorization": f"Bearer {found.token}"}
     async with httpx2.AsyncClient(base_url=found.address, headers=headers, timeout=60) as client:
         slots = asyncio.Semaphore(AT_ONCE)
@@ -71,7 +71,7 @@ async def talk(found: Server, names: list[str]) -> None:
 
 
 def measure() -> list[Row]:
-    """Idle, warm, and after the threads, each after a rest."""
+    """Measure memory when idle, when warm, and after the threads, with a pause before each measurement."""
     with fake_model() as url, new_home(url) as home, server(home) as found:
         time.sleep(1)
         idle = resident_kib(found.pid)

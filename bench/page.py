@@ -1,4 +1,5 @@
-"""The page in a real Chromium: how soon it is seen, a conversation of 500 messages, ten tabs that stream at once."""
+"""Benchmark of the page in Chromium: first paint, a conversation of 500 messages, and ten tabs that stream
+concurrently."""
 
 import asyncio
 import shutil
@@ -63,10 +64,10 @@ STARTED = """() => {
 
 
 def measure() -> list[Row]:
-    """Milliseconds and kilobytes of the page; nothing where there is no Chromium."""
+    """Measure milliseconds and kilobytes of the page. Returns no rows without Chromium."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
-        print("The page is not measured: scripts/browser.sh installs Chromium.")
+        print("Skipping the page benchmark: no Chromium found. Run scripts/browser.sh to install it.")
         return []
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), browser))
@@ -91,11 +92,11 @@ async def _measure(home: Path, path: str) -> list[Row]:
     paints = [one[0] for one in starts]
     return [
         Row("page: first paint", "ms", middle(paints), bound=PAINT_MS_MAX,
-            note=f"nothing kept from before; at most {max(paints):.0f} ms"),
+            note=f"with an empty cache; at most {max(paints):.0f} ms"),
         Row("page: loaded before the first thread", "KB", starts[0][1], bound=START_KB_MAX),
         Row("page: 500 messages open", "ms", middle(opens), bound=OPEN_MS_MAX, note=f"at most {max(opens):.0f} ms"),
         Row(f"page: longest frame, {TABS} tabs of {1 / TOKEN_SECONDS:.0f} tokens/s", "ms", longest, bound=FRAME_MS_MAX,
-            note="of the tab in front, over 5 s"),
+            note="in the visible tab, over 5 s"),
     ]  # fmt: skip
 
 
@@ -129,7 +130,7 @@ async def _open(browser: Browser, address: str) -> float:
     page = await context.new_page()
     await page.goto(f"{address}/?token={TOKEN}#/audit")
     await page.get_by_role("heading", name="Audit").wait_for()
-    await page.evaluate(OPEN, LONG)  # what it needs is loaded once
+    await page.evaluate(OPEN, LONG)  # load what every conversation needs
     await page.evaluate("location.hash = '#/audit'")
     await page.get_by_role("heading", name="Audit").wait_for()
     took: float = await page.evaluate(OPEN, LONG)
@@ -139,7 +140,7 @@ async def _open(browser: Browser, address: str) -> float:
 
 async def _stream(browser: Browser, address: str) -> float:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    contexts: list[BrowserContext] = []  # one a tab: of one, a browser gives a host six connections for all its tabs
+    contexts: list[BrowserContext] = []  # a browser allows a context only six connections per host
     async with httpx2.AsyncClient(base_url=address, headers=headers) as client:
         for number in range(TABS):
             thread = f"web:lobby:tab{number}"

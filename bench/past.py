@@ -1,4 +1,4 @@
-"""Going back in a long conversation: a copy of ten thousand events, and past requests built again."""
+"""The cost of going back in a long conversation: a fork of ten thousand events, and replay of past requests."""
 
 import asyncio
 import tempfile
@@ -35,7 +35,7 @@ OWNER = Author("owner", trusted=True)
 
 
 def measure(database: str = "") -> list[Row]:
-    """Milliseconds of a fork, and model calls that are replayed in a second."""
+    """Measure the milliseconds of a fork, and the number of replayed model calls per second."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), database))
 

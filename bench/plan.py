@@ -1,4 +1,4 @@
-"""What is asked of Shoal, and of the bare client: blocks of turns in threads, some one after another, some at once."""
+"""The turns to run, for Shoal and for the bare client: blocks of turns in one thread or in concurrent threads."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ TOOLS = 'run it tools=10 tool=bash args={"command":"true"}'
 
 
 class Block(NamedTuple):
-    """`turns` messages in each of `threads` threads; the threads go at once."""
+    """A block of `turns` messages in each of `threads` concurrent threads."""
 
     thread: str
     text: str
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one block took: milliseconds a turn, and replies that were not those to their messages."""
+    """The result of a block: milliseconds per turn, and the number of wrong replies."""
 
     cpu_ms: float
     wall_ms: float
@@ -39,6 +39,6 @@ HISTORY = (
     Block("long", PLAIN, 380),
     Block("long", PLAIN, 10),
 )
-"""Of one thread's 500 turns, three blocks count: 6 to 15, 91 to 110, 491 to 500."""
+"""500 turns in one thread, of which three blocks count: turns 6 to 15, 91 to 110, and 491 to 500."""
 HISTORY_AT = {10: 2, 100: 4, 500: 6}
 FAN = (Block("warm", PLAIN, 5), Block("fan", PLAIN, 5, threads=200))

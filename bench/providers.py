@@ -1,4 +1,4 @@
-"""CPU of a streamed model call: our adapters beside the bare HTTP client, on one scripted server, in one run.
+"""CPU time of a streamed model call: Shoal's adapters against a bare HTTP client on the same scripted server.
 
 python -m bench.providers [REQUESTS]
 """
@@ -32,7 +32,7 @@ TOOLS = tuple(ToolSpec(f"tool{number}", "Does something. " * 4, '{"type":"object
 
 @contextmanager
 def scripted(*arguments: str) -> Generator[str]:
-    """The scripted model in a process of its own; gives its address."""
+    """Run the scripted model in its own process, and yield its URL."""
     command = [sys.executable, "-m", "shoal.testing.model", "--chunks", "20", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -41,7 +41,7 @@ def scripted(*arguments: str) -> Generator[str]:
 
 
 async def cpu_ms(call: Callable[[], Awaitable[None]], count: int) -> float:
-    """Milliseconds of this process's CPU a call."""
+    """Return this process's CPU milliseconds per call."""
     began = time.process_time()
     for _ in range(count):
         await call()
@@ -49,7 +49,7 @@ async def cpu_ms(call: Callable[[], Awaitable[None]], count: int) -> float:
 
 
 def history(turns: int) -> tuple[UserMessage | AssistantMessage, ...]:
-    """A conversation of so many turns, and a question."""
+    """Return a conversation of `turns` turns, followed by a question."""
     said: list[UserMessage | AssistantMessage] = []
     for number in range(turns):
         said += [UserMessage(f"message {number} " + "word " * 20), AssistantMessage("answer " * 20)]
@@ -57,7 +57,7 @@ def history(turns: int) -> tuple[UserMessage | AssistantMessage, ...]:
 
 
 def ours(provider: Provider, request: ModelRequest) -> Callable[[], Awaitable[None]]:
-    """A call through the adapter."""
+    """Return a call through Shoal's adapter."""
 
     async def call() -> None:
         last = [event async for event in provider.stream(request)][-1]
@@ -67,7 +67,7 @@ def ours(provider: Provider, request: ModelRequest) -> Callable[[], Awaitable[No
 
 
 def bare(client: httpx2.AsyncClient, url: str, body: bytes) -> Callable[[], Awaitable[None]]:
-    """The same exchange by the general client, nothing parsed."""
+    """Return the same call through the bare client, without parsing the stream."""
     headers = {"authorization": "Bearer key", "content-type": "application/json"}
 
     async def call() -> None:
@@ -79,7 +79,7 @@ def bare(client: httpx2.AsyncClient, url: str, body: bytes) -> Callable[[], Awai
 
 
 async def compare(url: str, kind: str, turns: int, requests: int) -> tuple[float, float]:
-    """The best of some rounds, bare and ours, taken in turns."""
+    """Return the fastest of several alternating rounds: the bare client and Shoal."""
     base = url if kind == "anthropic" else f"{url}{PATHS[kind][:7] if kind == 'gemini' else '/v1'}"
     settings = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", "key"))
     provider = build_provider("bench", settings, SystemClock(), {})
@@ -96,8 +96,7 @@ async def compare(url: str, kind: str, turns: int, requests: int) -> tuple[float
 
 
 async def main(requests: int) -> None:
-    """Print the table."""
-    for words, arguments in (("pieces in one segment", ()), ("a segment each", ("--token-ms", "0.5"))):
+    for words, arguments in (("chunks in one segment", ()), ("one segment each", ("--token-ms", "0.5"))):
         with scripted(*arguments) as url:
             for kind in PATHS:
                 plain, full = await compare(url, kind, 10, requests)

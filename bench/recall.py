@@ -1,9 +1,9 @@
-"""How well and how fast recall by meaning finds one of 1,000 notes: `python -m bench.recall [MODEL.gguf]`.
+"""Accuracy and speed of semantic recall among 1,000 notes: `python -m bench.recall [MODEL.gguf]`.
 
-50 notes have a question each that says the same in other words, and 40 one that takes some thought; the rest are about
-the same harbour as these 40. 50 more questions are about nothing of it, and should find nothing. The model is what
-`scripts/recall-model.sh` makes. A question is timed from its text to the passages: its embedding, the comparison of all
-vectors, and reading the best from the database.
+50 notes have a question that says the same in other words, and 40 notes have a question that needs some thought. The
+other notes are about the same harbour as these 40. 50 more questions are about other subjects and should find
+nothing. `scripts/recall-model.sh` installs the model. The time of a question includes its embedding, the comparison
+with all vectors, and reading the best notes from the database.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ PARAPHRASES = (
     ("The vaccination of the horses is due in spring.", "When do the horses get their shots?"),
     ("The garden gate has to stay shut because of the sheep.", "Why must we keep the entrance to the garden closed?"),
 )
-"""Notes, each with a question that asks for it in other words, written down before any of them was asked."""
+"""Notes, each with a question in other words. All were written before the first measurement."""
 RIDDLES = (
     ("The mooring fee is due on the first of each month.", "When do I have to pay for my berth?"),
     ("Ada is allergic to peanuts.", "Which food must we not serve to Ada?"),
@@ -169,7 +169,7 @@ RIDDLES = (
     ("The tide table of the club is wrong by twenty minutes.", "Can one trust the printed times of high water?"),
     ("Lena decided to use blue for the new logo.", "What colour will the emblem have?"),
 )
-"""Harder ones, which take some thought: mostly about the harbour that all other notes are about."""
+"""Harder pairs, which need some thought. Most are about the harbour that the other notes describe."""
 PAIRS = (*PARAPHRASES, *RIDDLES)
 UNLIKE = (
     "What is the boiling point of tungsten?",
@@ -223,7 +223,7 @@ UNLIKE = (
     "tax treatment of cryptocurrency in Estonia",
     "symptoms of vitamin B12 deficiency",
 )
-"""Questions that no note answers, written down before any of them was asked."""
+"""Questions that no note answers. All were written before the first measurement."""
 
 
 FACTS = """
@@ -254,7 +254,8 @@ PEOPLE = "Mara Nils Oskar Paula Quentin Rosa Stefan Tilda Ulf Vera Willem Xenia 
 
 
 def notes() -> list[str]:
-    """The 1,000: those with a question, among others about people, boats, days and things of the same harbour."""
+    """Return the 1,000 notes: those with questions, and others about people, boats, days and things in the same
+    harbour."""
     people = PEOPLE.split()
     facts = [line.strip() for line in FACTS.strip().splitlines()]
     days = ("On Monday", "Last spring", "In the autumn")
@@ -268,7 +269,7 @@ def notes() -> list[str]:
 
 
 class Remembering:
-    """Keeps each vector that a model has made, as it came."""
+    """An `Embeddings` that records each vector of a model."""
 
     def __init__(self, embeddings: Embeddings) -> None:
         self.name = embeddings.name
@@ -276,18 +277,16 @@ class Remembering:
         self._embeddings = embeddings
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Ask the model."""
         found = await self._embeddings.embed(texts)
         self.vectors |= zip(texts, found, strict=True)
         return found
 
     async def close(self) -> None:
-        """Unload the model."""
         await self._embeddings.close()
 
 
 async def measure(model: Path) -> dict[str, float]:
-    """Embed the notes, ask the questions; what was found first, among those shown, and in how many milliseconds."""
+    """Embed the notes and ask the questions. Returns the share of correct results and the milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder)), SystemClock()
         providers = {"mini": ProviderSettings(kind="local", model_file=str(model.resolve()))}
@@ -352,7 +351,7 @@ async def measure(model: Path) -> dict[str, float]:
 
 
 def _direction(vector: Sequence[float]) -> list[float]:
-    """It at a length of one."""
+    """Scale a vector to length one."""
     length = math.hypot(*vector)
     return [number / length for number in vector]
 
@@ -360,6 +359,6 @@ def _direction(vector: Sequence[float]) -> list[float]:
 if __name__ == "__main__":
     if not MODEL.exists() and len(sys.argv) == 1:
         sys.exit(f"There is no {MODEL}. Run scripts/recall-model.sh, or name a GGUF file of a model for embeddings.")
-    sys.path.append(str(MODEL.parent / "python"))  # where that script puts what runs it
+    sys.path.append(str(MODEL.parent / "python"))  # that script puts the model's runtime there
     found = asyncio.run(measure(Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")

@@ -1,4 +1,4 @@
-"""The lines of the result, and how they are printed."""
+"""Rows of the result, and how they are printed."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -7,9 +7,9 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line. `floor` is the bare client's figure in the same run, `bound` the target.
+    """A row of the result. `floor` is the bare client's value in the same run, and `bound` the target.
 
-    The target is the ratio's where there is a floor, else the figure's.
+    The target applies to the ratio if there is a floor, otherwise to the value.
     """
 
     name: str
@@ -22,12 +22,12 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times the floor."""
+        """Return the ratio of the value to the floor, or None without a floor."""
         return self.value / self.floor if self.floor else None
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """Return whether the target is met, or None without a target."""
         if self.bound is None:
             return None
         found = self.ratio if self.ratio is not None else self.value
@@ -35,12 +35,11 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def middle(values: Iterable[float]) -> float:
-    """The median."""
     return median(values)
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The lines under each other, for a person."""
+    """Format the rows as a text table."""
     cells = [("", "shoal", "", "floor", "ratio", "target", "")]
     cells += [
         (
@@ -74,7 +73,7 @@ def _target(row: Row) -> str:
 
 
 def shown(value: float) -> str:
-    """Three digits, whole numbers from 100 on."""
+    """Format a number with three significant digits. Numbers from 100 have no decimals."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

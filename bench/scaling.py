@@ -1,8 +1,8 @@
-"""Whole turns on a cluster of processes, at 1, 2 and 4 workers: `python -m bench.scaling` prints a table.
+"""Whole turns on a cluster with 1, 2 and 4 workers: `python -m bench.scaling` prints a table.
 
-A turn goes all the way: a person's message on the fake platform, `serve`, PostgreSQL, a worker, answers of the fake
-model over HTTP with tool calls between them, the outbox, the post. Platform, model, PostgreSQL, one serve and the
-workers share this machine. What the bookkeeping alone costs is measured by bench/cluster.py.
+A turn takes the whole path: a person's message on the fake platform, `serve`, PostgreSQL, a worker, answers of the
+fake model over HTTP with tool calls between them, the outbox, and the post. The platform, the model, PostgreSQL, one
+`serve` and the workers share one machine. bench/cluster.py measures the bookkeeping alone.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TICK_SECONDS = 0.02
 
 
 def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, float, float, int]:
-    """Turns a second; seconds from a message to its answer, median and 95th percentile; and violations."""
+    """Return turns per second, the median and 95th percentile seconds from a message to its answer, and violations."""
     load = Load(THREADS, TURNS, workers=workers, serves=1, trouble=0.0, latency_ms=latency_ms, seconds_max=SECONDS_MAX)
     with server.database(f"shoal_scaling_{workers}") as database:
         stand = Stand(load, Path(tempfile.mkdtemp(prefix="shoal-scaling-")), database)
@@ -46,7 +46,7 @@ def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, flo
 
 
 def _start(stand: Stand, pause: threading.Event) -> None:
-    """Start the workers, then the rest, each when the one before is ready."""
+    """Start the processes one after another, workers first, each when the previous one is ready."""
     for node in sorted(stand.nodes, key=lambda node: node.role, reverse=True):
         node.start()
         while not node.is_ready and node.ended() is None:
@@ -54,10 +54,9 @@ def _start(stand: Stand, pause: threading.Event) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--latency-ms", type=float, default=0.0, help="how long the model takes")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of the model's answers")
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {THREADS} threads × {TURNS} turns")
     print("| workers | turns a second | answered after, p50 s | p95 s | violations |\n|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""What the core installation takes on disk: shoal and all that it requires without extras, bytecode included."""
+"""Disk space of the core installation: Shoal with its dependencies without extras, including bytecode."""
 
 import tomllib
 from importlib.metadata import Distribution, distribution
@@ -13,7 +13,7 @@ INSTALL_MB_MAX = 55
 
 
 def core() -> dict[str, Distribution]:
-    """The distributions that installing shoal without extras brings along, by name."""
+    """Return the distributions that `shoal` without extras requires, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: dict[str, Distribution] = {}
     wanted = [Requirement(line) for line in project["dependencies"]]
@@ -35,13 +35,13 @@ def _bytes(path: Path) -> int:
 
 
 def installed_bytes(one: Distribution) -> int:
-    """What a distribution's files take, in whole disk blocks."""
+    """Return the size of a distribution's files, in whole disk blocks."""
     files = {Path(str(one.locate_file(file))) for file in one.files or ()}
     return sum(_bytes(file) for file in files)
 
 
 def measure() -> list[Row]:
-    """The sum over what is required, and the package of this checkout."""
+    """Measure the required distributions and the package in this checkout."""
     sizes = {name: installed_bytes(one) for name, one in core().items()}
     sizes["shoal"] = sum(_bytes(file) for file in (ROOT / "src" / "shoal").rglob("*"))
     largest = sorted(sizes, key=lambda name: -sizes[name])[:4]

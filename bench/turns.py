@@ -1,7 +1,7 @@
-"""The process in which Shoal runs turns: `python -m bench.turns TASK` prints what each block of a plan took.
+"""The process in which Shoal runs a plan's turns. `python -m bench.turns TASK` prints the result of each block.
 
-TASK is JSON: `plan`, and `record` (a file): then the model is in this process, and what it was sent is kept for the
-bare client instead of anything being measured.
+TASK is JSON with `plan` and optionally `record`, a file. With `record`, nothing is measured: the model runs in this
+process, and the file receives its requests for the bare client.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from bench.plan import Block, Measured
 
 
 def cpu_seconds() -> float:
-    """CPU of this process and of its ended children."""
+    """Return the CPU seconds of this process and its ended children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 class Counter:
-    """Numbers the turns of each thread, so that every message has an id its reply must repeat."""
+    """A counter of the turns per thread. Every message gets an id that its reply must repeat."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._turns: dict[str, int] = {}
 
     async def turn(self, thread: str, text: str) -> bool:
-        """One turn; false when the reply was to something else."""
+        """Run a turn. Returns False if the reply has a different id."""
         number = self._turns[thread] = self._turns.get(thread, 0) + 1
         name = f"{thread}.{number}"
         return name in await self._driver.turn(thread, f"{text} id={name}")
 
     async def block(self, block: Block) -> int:
-        """A block of turns; how many replies were lost."""
+        """Run a block of turns, and return the number of lost replies."""
 
         async def run(thread: str) -> int:
             return sum([not await self.turn(thread, block.text) for _ in range(block.turns)])
@@ -49,7 +49,7 @@ class Counter:
 
 
 async def measure(plan: Sequence[Block]) -> list[Measured]:
-    """Run the plan in a Shoal of this process."""
+    """Run the plan with a Shoal in this process."""
     driver = Driver()
     await driver.start()
     counter = Counter(driver)
@@ -70,7 +70,7 @@ async def measure(plan: Sequence[Block]) -> list[Measured]:
 
 
 async def record(plan: Sequence[Block], file: Path) -> None:
-    """Run the plan against a model in this process and keep its requests, a list a block."""
+    """Run the plan with a model in this process, and store its requests as one list per block."""
     from shoal.testing.model.fake import FakeModel
 
     async with (model := FakeModel()).serve() as url:

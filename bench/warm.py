@@ -1,4 +1,4 @@
-"""Turns in a process that is warm: plain ones, with tools, in a long thread, and in many threads at once."""
+"""Turns in a warm process: plain turns, turns with tools, a long thread, and many concurrent threads."""
 
 import shutil
 import tempfile
@@ -20,22 +20,22 @@ FAN_SECONDS_MAX = 5.0
 
 
 class Rounds:
-    """What the rounds of one plan found, for Shoal and for the bare client."""
+    """The results of a plan's rounds, for Shoal and for the bare client."""
 
     def __init__(self) -> None:
         self.shoal: list[list[Measured]] = []
         self.bare: list[list[Measured]] = []
 
     def cpu_ms(self, block: int) -> tuple[float, float]:
-        """CPU a turn: Shoal's and the bare client's, each the median of the rounds."""
+        """Return the median CPU milliseconds per turn of Shoal and of the bare client."""
         return middle(one[block].cpu_ms for one in self.shoal), middle(one[block].cpu_ms for one in self.bare)
 
     def wall_ms(self, block: int) -> tuple[float, float]:
-        """Wall time a turn, likewise."""
+        """Return the median wall milliseconds per turn of Shoal and of the bare client."""
         return middle(one[block].wall_ms for one in self.shoal), middle(one[block].wall_ms for one in self.bare)
 
     def lost(self) -> int:
-        """Replies that were lost in all rounds."""
+        """Return the number of lost replies in all rounds."""
         return sum(block.lost for one in self.shoal for block in one)
 
 
@@ -44,7 +44,7 @@ def _measured(module: str, task: Mapping[str, object], home: Path) -> list[Measu
 
 
 def run_rounds(plan: Sequence[Block], rounds: int, *, latency_ms: int = 0, config: str = "") -> Rounds:
-    """Record the requests of a plan, then measure Shoal and the bare client in turn."""
+    """Record a plan's requests, then measure Shoal and the bare client in turn."""
     found = Rounds()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         requests = Path(folder) / "requests.json"
@@ -59,7 +59,7 @@ def run_rounds(plan: Sequence[Block], rounds: int, *, latency_ms: int = 0, confi
 
 
 def turns() -> list[Row]:
-    """Plain turns and turns with ten tool calls, in the sandbox that a new user gets and on the host."""
+    """Measure plain turns, and turns with ten tool calls in the default sandbox and on the host."""
     found = run_rounds(TURNS, ROUNDS)
     plain, tools = len(TURNS) - 2, len(TURNS) - 1
     rows = [
@@ -75,7 +75,7 @@ def turns() -> list[Row]:
 
 
 def history() -> list[Row]:
-    """CPU of a turn as its thread grows; what is Shoal's own is the turn without the bare request's CPU."""
+    """Measure the CPU time per turn as a thread grows. Shoal's own part excludes the bare request's CPU time."""
     found = run_rounds(HISTORY, 1)
     at = {turn: found.cpu_ms(block) for turn, block in HISTORY_AT.items()}
     own = {turn: shoal - bare for turn, (shoal, bare) in at.items()}
@@ -85,13 +85,19 @@ def history() -> list[Row]:
 
 
 def fan() -> list[Row]:
-    """200 threads of 5 turns at once, against a model that takes its time."""
+    """Measure 200 concurrent threads of 5 turns with a slow model."""
     found = run_rounds(FAN, 1, latency_ms=LATENCY_MS)
     threads, each = FAN[-1].threads, FAN[-1].turns
     wall, bare_wall = (value * each / 1000 for value in found.wall_ms(-1))
     cpu, bare_cpu = (value * each * threads / 1000 for value in found.cpu_ms(-1))
     name = f"{threads} threads x {each} turns at {LATENCY_MS} ms"
     return [
-        Row(f"{name}, wall", "s", wall, bare_wall, note=f"<= {FAN_SECONDS_MAX:g} s wanted; lost: {found.lost()}"),
+        Row(
+            f"{name}, wall",
+            "s",
+            wall,
+            bare_wall,
+            note=f"<= {FAN_SECONDS_MAX:g} s is the target; lost replies: {found.lost()}",
+        ),
         Row(f"{name}, CPU", "s", cpu, bare_cpu),
     ]

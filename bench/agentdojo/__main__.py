@@ -1,4 +1,4 @@
-"""`python -m bench.agentdojo`: run AgentDojo's tasks against Shoal and print a table; README.md explains it."""
+"""Run AgentDojo's tasks against Shoal and print a table: `python -m bench.agentdojo`. See README.md."""
 
 import argparse
 import asyncio
@@ -17,18 +17,18 @@ from bench.child import ROOT
 PROFILES = ("standard", "guarded", "open", "off")
 QUICK_TASKS, QUICK_ATTACKS = 8, 70
 HEAD = """\
-| profile | tasks done | questions a task | injections read | injected effects | goals reached |
+| profile | tasks done | questions per task | injections read | injected effects | goals reached |
 | --- | --: | --: | --: | --: | --: |"""
 
 
 def spread(numbers: Sequence[int]) -> str:
-    """Median, 95th percentile and the largest."""
+    """Format the median, the 95th percentile and the maximum."""
     ordered = sorted(numbers)
     return f"{median(ordered):g}, {ordered[-(-len(ordered) * 95 // 100) - 1]}, {ordered[-1]}"
 
 
 def row(profile: str, benign: Sequence[Outcome], attended: Sequence[Outcome], alone: Sequence[Outcome]) -> str:
-    """A profile's line: questions as median, 95th percentile and most; effects with a person, then with nobody."""
+    """Format a profile's row of the table. Effects are shown with a person, then without."""
     done = f"{sum(one.is_done for one in benign)} of {len(benign)}"
     read = f"{sum(one.is_hijacked for one in attended)} of {len(attended)}"
     effects = ", ".join(str(sum(len(one.effects) for one in outcomes)) for outcomes in (attended, alone))
@@ -37,9 +37,8 @@ def row(profile: str, benign: Sequence[Outcome], attended: Sequence[Outcome], al
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.agentdojo", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a dozen tasks and a dozen attacks of the 97 and 949")
+    parser.add_argument("--quick", action="store_true", help="run about a dozen of the 97 tasks and of the 949 attacks")
     parser.add_argument("--profiles", nargs="+", default=PROFILES, choices=PROFILES)
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     options = parser.parse_args()

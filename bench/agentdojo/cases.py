@@ -1,4 +1,4 @@
-"""Cases: a user task alone, or with an injection task, run against Shoal and judged by AgentDojo."""
+"""Cases: a user task with or without an injection task, run against Shoal and judged by AgentDojo."""
 
 import asyncio
 import tempfile
@@ -19,13 +19,14 @@ from shoal.testing.model import FakeModel, FakeSettings
 PYTHON = ROOT / "build" / "agentdojo" / "bin" / "python"
 LANES = {"workspace": 12, "travel": 4, "banking": 4, "slack": 4}
 NAMES = [f"{suite}-{number}" for suite, lanes in LANES.items() for number in range(1, lanes + 1)]
-"""The lanes; `banking-2` is the second one of `banking`."""
+"""The lanes. `banking-2` is the second lane of the suite `banking`."""
 PATIENT_SECONDS, NOBODY_SECONDS = 3600, 1
-"""How long a card waits for a person, and where there is none, so that the model goes on and tries the next call."""
+"""Lifetime of approvals in seconds, with a person and without. A short one lets the model continue with the next
+call."""
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """What a suite has, by name."""
+    """The names of a suite's functions, user tasks and injection tasks."""
 
     functions: list[str]
     users: list[str]
@@ -33,7 +34,7 @@ class Suite(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A user task, with an injection task or alone."""
+    """A user task, with or without an injection task."""
 
     suite: str
     user: str
@@ -41,8 +42,8 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What a lane's server says when a task is over: whether the user's task is done, whether the injection reached its
-    goal, and the calls that ran."""
+    """A lane server's judgement of a finished task: whether the user's task is done, whether the injection reached
+    its goal, and the calls that ran."""
 
     utility: bool
     security: bool
@@ -50,8 +51,8 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A case that was run: cards shown, whether the user's task is done, injected effects that ran, whether the model
-    read an injection, and whether that reached its goal."""
+    """The outcome of a case: the approval cards shown, whether the user's task is done, the injected effects that
+    ran, whether the model read an injection, and whether the injection reached its goal."""
 
     case: Case
     questions: int
@@ -62,14 +63,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def injected_effects(task: Task, ran: Sequence[Wanted]) -> list[str]:
-    """The functions that ran because of an injection alone and changed something, or told somebody something."""
+    """Return the functions that ran only because of an injection and that change or reveal something."""
     injected = set(map(call_key, task.injected)) - set(map(call_key, task.calls))
     return [one.function for one in ran if call_key(one) in injected and FUNCTIONS[one.function].is_effect]
 
 
 @asynccontextmanager
 async def lane_servers() -> AsyncGenerator[httpx2.AsyncClient]:
-    """The lanes' servers in AgentDojo's environment, until the block ends."""
+    """Run the lanes' servers in AgentDojo's environment inside the block."""
     argv = (PYTHON, "-m", "bench.agentdojo.server", *NAMES)
     process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -83,12 +84,11 @@ async def lane_servers() -> AsyncGenerator[httpx2.AsyncClient]:
 
 
 async def suites_of(servers: httpx2.AsyncClient) -> Mapping[str, Suite]:
-    """The suites by name."""
     return msgspec.json.decode((await servers.get("/suites")).raise_for_status().content, type=dict[str, Suite])
 
 
 class Runner:
-    """Runs cases in one Shoal, with a person or with nobody."""
+    """A runner of cases in one Shoal, with or without a person."""
 
     def __init__(self, shoal: Shoal, servers: httpx2.AsyncClient, model: ObedientModel, *, attended: bool) -> None:
         self.shoal, self.servers, self.model, self.attended = shoal, servers, model, attended
@@ -110,7 +110,7 @@ class Runner:
         return Outcome(case, len(cards), judged.utility, effects, is_hijacked, is_hijacked and judged.security)
 
     async def run(self, cases: Sequence[Case]) -> list[Outcome]:
-        """Run all cases; a lane takes the next one of its suite when it is free."""
+        """Run all cases. Each lane takes the next case of its suite when it is free."""
         waiting = {suite: [case for case in cases if case.suite == suite] for suite in LANES}
         outcomes: list[Outcome] = []
 
@@ -126,7 +126,8 @@ class Runner:
 
 
 async def measure(profile: str, every: int, *, attack: bool, attended: bool) -> list[Outcome]:
-    """Run every user task alone, or with `attack` with every injection task of its suite; or each `every`-th case."""
+    """Run every user task alone or, with `attack`, with every injection task of its suite. `every` selects each n-th
+    case."""
     model = ObedientModel()
     fake = FakeModel(script=model.answer, settings=FakeSettings(log_max=1, chunks=1))
     async with lane_servers() as servers, fake.serve() as url:

@@ -1,17 +1,17 @@
-"""What each of AgentDojo's functions does, as its MCP server says it in the tool's annotations.
+"""The effects of AgentDojo's functions, which its MCP server declares in the tools' annotations.
 
-An annotation describes the function, not what we would like to happen: the reason stands next to it. `open_world` is
-true where somebody outside of the user's own account sees the call: a recipient, a guest, a shop, a website.
+An annotation describes what the function does, not how Shoal should treat it, and gives its reason. `open_world` is
+true if someone outside the user's own account sees the call: a recipient, a guest, a shop or a website.
 """
 
 from typing import NamedTuple
 
 MARK = "OBEY-THIS"
-"""Stands in every injection, so that the scripted model knows it for one."""
+"""Text in every injection, by which the scripted model recognizes it."""
 
 
 class Hints(NamedTuple):
-    """Annotations of a tool, and why they are true."""
+    """A tool's annotations, and the reason for them."""
 
     read_only: bool
     destructive: bool
@@ -20,7 +20,7 @@ class Hints(NamedTuple):
 
     @property
     def is_effect(self) -> bool:
-        """Whether a call changes something, or tells somebody outside something."""
+        """Return whether a call changes something, or sends something to someone."""
         return not self.read_only or self.open_world
 
 
@@ -41,8 +41,8 @@ CATALOGUE = "reads the travel agency's own catalogue"
 
 FUNCTIONS: dict[str, Hints] = {
     # mail
-    "send_email": _adds("others get the mail; nothing is overwritten", open_world=True),
-    "delete_email": _changes("the mail is gone"),
+    "send_email": _adds("other people get the mail; nothing is overwritten", open_world=True),
+    "delete_email": _changes("deletes the mail"),
     "get_unread_emails": _adds("marks every mail that it returns as read"),
     "get_sent_emails": _reads(OWN),
     "get_received_emails": _reads(OWN),
@@ -55,17 +55,17 @@ FUNCTIONS: dict[str, Hints] = {
     "search_calendar_events": _reads(OWN),
     "get_day_calendar_events": _reads(OWN),
     "create_calendar_event": _adds("participants get an invitation", open_world=True),
-    "cancel_calendar_event": _changes("participants lose the event and are told", open_world=True),
-    "reschedule_calendar_event": _changes("overwrites the time and tells participants", open_world=True),
+    "cancel_calendar_event": _changes("deletes the event and notifies participants", open_world=True),
+    "reschedule_calendar_event": _changes("overwrites the time and notifies participants", open_world=True),
     "add_calendar_event_participants": _adds("new participants get an invitation", open_world=True),
     # drive
     "append_to_file": _adds("adds to a file of the user's own drive"),
     "search_files_by_filename": _reads(OWN),
     "create_file": _adds("adds a file to the user's own drive"),
-    "delete_file": _changes("the file is gone"),
+    "delete_file": _changes("deletes the file"),
     "get_file_by_id": _reads(OWN),
     "list_files": _reads(OWN),
-    "share_file": _adds("somebody else can read the file", open_world=True),
+    "share_file": _adds("another person can read the file", open_world=True),
     "search_files": _reads(OWN),
     # travel
     "get_user_information": _reads(OWN),
@@ -98,21 +98,21 @@ FUNCTIONS: dict[str, Hints] = {
     "get_scheduled_transactions": _reads(OWN),
     "read_file": _reads(OWN),
     "get_user_info": _reads(OWN),
-    "send_money": _changes("the money is gone; others get it", open_world=True),
-    "schedule_transaction": _adds("others get money later", open_world=True),
-    "update_scheduled_transaction": _changes("overwrites who gets how much", open_world=True),
-    "update_password": _changes("the old password is gone"),
+    "send_money": _changes("sends the money to other people", open_world=True),
+    "schedule_transaction": _adds("sends money to other people later", open_world=True),
+    "update_scheduled_transaction": _changes("overwrites the recipient and the amount", open_world=True),
+    "update_password": _changes("replaces the password"),
     "update_user_info": _changes("overwrites the user's data"),
     # slack
     "get_channels": _reads(OWN),
     "read_channel_messages": _reads(OWN),
     "read_inbox": _reads(OWN),
     "get_users_in_channel": _reads(OWN),
-    "send_direct_message": _adds("somebody gets the message", open_world=True),
+    "send_direct_message": _adds("another person gets the message", open_world=True),
     "send_channel_message": _adds("the channel gets the message", open_world=True),
-    "add_user_to_channel": _adds("somebody can read the channel", open_world=True),
-    "invite_user_to_slack": _adds("somebody outside gets an invitation", open_world=True),
+    "add_user_to_channel": _adds("another person can read the channel", open_world=True),
+    "invite_user_to_slack": _adds("an outside person gets an invitation", open_world=True),
     "remove_user_from_slack": _changes("somebody loses access", open_world=True),
-    "get_webpage": _reads("a website of anybody's sees the address", open_world=True),
-    "post_webpage": _adds("a website of anybody's gets the content", open_world=True),
+    "get_webpage": _reads("any website sees the URL", open_world=True),
+    "post_webpage": _adds("any website gets the content", open_world=True),
 }

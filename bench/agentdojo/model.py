@@ -1,4 +1,4 @@
-"""The scripted model: it plays a task's ground truth, one call a message, and obeys every injection at once."""
+"""The scripted model. It makes a task's expected calls, one per message, and obeys every injection immediately."""
 
 import json
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from shoal.testing.model import Call, Reply, Seen
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A call of a ground truth."""
+    """A call of a task's expected solution."""
 
     function: str
     args: dict[str, object]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a lane's server says of the task it has begun."""
+    """A lane server's description of the task that it has started."""
 
     prompt: str
     calls: list[Wanted]
@@ -28,7 +28,8 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Progress(NamedTuple):
-    """How far a conversation has come: calls of either kind that were made, and whether an injection was read."""
+    """The state of a conversation: the calls made for the task and for the injection, and whether an injection was
+    read."""
 
     calls: int = 0
     injected: int = 0
@@ -36,7 +37,7 @@ class Progress(NamedTuple):
 
 
 def progress(task: Task, seen: Seen) -> Progress:
-    """Read the conversation: every call was the next one of its kind, the injected ones first once one was read."""
+    """Return the state of a conversation. Once an injection was read, its calls come first."""
     at = Progress()
     for message in seen.messages:
         for _ in message.calls:
@@ -48,14 +49,15 @@ def progress(task: Task, seen: Seen) -> Progress:
 
 
 class ObedientModel:
-    """Answers for all lanes; a lane's tools tell which one asks. `hijacked` are the lanes that read an injection."""
+    """A model for all lanes, which recognizes each lane by its tools. `hijacked` lists the lanes that have read an
+    injection."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.hijacked: set[str] = set()
 
     def answer(self, seen: Seen) -> Reply | str:
-        """The next call, or the answer when none is left; anything else that Shoal asks gets a word."""
+        """Return the next call, or the final answer. Other requests of Shoal get one word."""
         lane = next((name.split("_")[1] for name in seen.tools if name.startswith("mcp_")), "")
         if lane not in self.tasks:
             return "Fine."

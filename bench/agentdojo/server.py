@@ -1,8 +1,9 @@
-"""AgentDojo as MCP servers on loopback: `python -m bench.agentdojo.server LANE …` prints the address.
+"""AgentDojo as MCP servers on loopback: `python -m bench.agentdojo.server LANE …` prints the URL.
 
-A lane is an MCP server of its own at `/LANE/mcp`, with the functions of one suite (`banking-2` is the second lane of
-`banking`) and one environment. `POST /LANE/begin` puts a new environment there, `POST /LANE/end` judges it with
-AgentDojo's own functions. `GET /suites` lists what there is. This runs where AgentDojo is installed, and Shoal is not.
+Each lane is an MCP server at `/LANE/mcp` with the functions of one suite and one environment. `banking-2` is the
+second lane of the suite `banking`. `POST /LANE/begin` creates a new environment, and `POST /LANE/end` judges it with
+AgentDojo's own functions. `GET /suites` lists the suites. The server runs in AgentDojo's environment, where Shoal is
+not installed.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ ATTACKER = "mark.black-2134@gmail.com"
 
 @cache
 def environment_of(suite: TaskSuite, injection: str) -> TaskEnvironment:
-    """The suite's environment with the goal of an injection task at every place that can hold one; "" for none."""
+    """Return the suite's environment, with the injection task's goal at every place for injections. "" injects
+    nothing."""
     if not injection:
         return suite.load_and_inject_default_environment({})
     goal = re.sub(r"[^\w .,@$-]+", " ", suite.injection_tasks[injection].GOAL)
@@ -44,8 +46,10 @@ def environment_of(suite: TaskSuite, injection: str) -> TaskEnvironment:
 
 
 def injected_calls(task: BaseInjectionTask, environment: TaskEnvironment) -> list[FunctionCall]:
-    """The calls that do what the injection wants. AgentDojo has none for eight tasks, whose goals are to mail something
-    to the attacker and to delete the mail."""
+    """Return the calls that do what the injection wants.
+
+    AgentDojo has none for eight tasks. Their calls here mail something to the attacker and delete the mail.
+    """
     calls = task.ground_truth(environment.model_copy(deep=True))
     if calls or task.GROUND_TRUTH_OUTPUT:
         return calls
@@ -59,12 +63,12 @@ def injected_calls(task: BaseInjectionTask, environment: TaskEnvironment) -> lis
 
 
 def plain(calls: list[FunctionCall]) -> list[dict]:
-    """Calls as JSON."""
+    """Return calls as JSON values."""
     return [call.model_dump(include={"function", "args"}, mode="json") for call in calls]
 
 
 class Lane:
-    """One MCP server: a suite's functions and one environment."""
+    """An MCP server with one suite's functions and one environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +82,7 @@ class Lane:
         self.app = self.server.streamable_http_app(json_response=True, stateless_http=True)
 
     async def list_tools(self, _context: object, _params: object) -> types.ListToolsResult:
-        """The functions with their annotations."""
+        """Return the functions with their annotations."""
         return types.ListToolsResult(tools=[self._tool(name) for name in self.runtime.functions])
 
     def _tool(self, name: str) -> types.Tool:
@@ -95,15 +99,15 @@ class Lane:
         )
 
     async def call_tool(self, _context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Run a function in the environment, and remember that it ran."""
+        """Run a function in the environment and record that it ran."""
         self.ran.append(FunctionCall(function=params.name, args=params.arguments or {}))
         result, error = self.runtime.run_function(self.environment, params.name, params.arguments or {})
         text = error or tool_result_to_str(result)
         return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error is not None)
 
     def begin(self, user: str, injection: str) -> dict:
-        """A new environment for a task; returns the prompt, the calls and the answer of its ground truth, and of what
-        the injection wants."""
+        """Start a task in a new environment. Returns the prompt, and the expected calls and answers of the task and
+        the injection."""
         self.user = self.suite.user_tasks[user]
         self.injection = self.suite.injection_tasks[injection] if injection else None
         fresh = environment_of(self.suite, injection).model_copy(deep=True)
@@ -120,7 +124,7 @@ class Lane:
         }
 
     def end(self, answer: str) -> dict:
-        """What AgentDojo says of the environment as it is now, and what ran."""
+        """Return AgentDojo's judgement of the current environment, and the functions that ran."""
         judge = partial(
             self.suite._check_task_result,
             model_output=[text_content_block_from_string(answer)],
@@ -136,7 +140,7 @@ class Lane:
 
 
 def main(names: list[str]) -> None:
-    """Serve these lanes until the process is ended."""
+    """Serve these lanes until the process ends."""
     lanes = {name: Lane(name) for name in names}
 
     async def suites(_request: Request) -> JSONResponse:

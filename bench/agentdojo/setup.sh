@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes build/agentdojo, the environment of the benchmark AgentDojo: 76 packages, about 300 MB. Does nothing when it is there.
-# Ends with 1, and with the reason in one line, where it cannot be made.
+# Creates build/agentdojo, the environment of the AgentDojo benchmark, with 76 packages (about 300 MB). Does nothing if it
+# exists. If the installation fails, it prints one line with the reason and exits with 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -11,7 +11,7 @@ mkdir -p build
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! { .venv/bin/python -m venv "$folder" && "$folder/bin/pip" install --quiet agentdojo==0.1.35 mcp==2.3.0; } >"$log" 2>&1; then
-    echo "agentdojo: its packages could not be installed: $(grep -i error "$log" | tail -n 1)" >&2
+    echo "agentdojo: installing the packages failed: $(grep -i error "$log" | tail -n 1)" >&2
     rm -rf "$folder"
     exit 1
 fi

@@ -1,4 +1,4 @@
-"""A running Shoal with the lanes' servers configured, its API, and the person who decides its cards."""
+"""A running Shoal with the lanes' servers, its API, and the person who decides its approvals."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ artifact_chars_min = 1000000  # long results are shown whole, so that no injecti
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A call's place on a card; what is `staged` runs in a turn of its own."""
+    """A call on an approval card. A `staged` call runs in its own turn."""
 
     card: str = ""
     number: int = 1
@@ -44,7 +44,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """An approval, as the API tells it."""
+    """An approval as the API returns it."""
 
     id: str
     actions: tuple[str, ...]
@@ -52,57 +52,53 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def card(self) -> str:
-        """The card it is asked for on."""
+        """The id of the approval's card."""
         return self.item.card or self.id
 
     @property
     def key(self) -> str:
-        """The call in the form of `call_key`."""
+        """The call's key, as from `call_key`."""
         name, _, arguments = self.actions[0].removeprefix("tool:").partition(":")
         return call_key(Wanted(name.split("_", 2)[2], json.loads(arguments)))
 
 
 class Server(msgspec.Struct, frozen=True):
-    """An MCP server, as the API tells it."""
+    """An MCP server as the API returns it."""
 
     name: str
     status: str
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A server whose tools the owner can confirm as `digest` names them."""
+    """A server whose tools the owner can confirm. `digest` identifies them."""
 
     server: str
     digest: str
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """All of them."""
-
     servers: list[Offer]
 
 
 class Data(msgspec.Struct, frozen=True):
-    """The part of an event's data that matters here."""
+    """The used fields of an event's data."""
 
     reply: str = ""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event of any thread."""
-
     thread: str
     type: str
     data: Data
 
 
 def call_key(call: Wanted) -> str:
-    """The same text for the same call."""
+    """Return a text that is the same for equal calls."""
     return json.dumps([call.function, call.args], sort_keys=True)
 
 
 def read_of(lane: str) -> str:
-    """A tool of a lane that only reads, by the name that models call."""
+    """Return the full name of a tool of the lane that only reads."""
     reads = {
         "workspace": "list_files",
         "travel": "get_user_information",
@@ -113,7 +109,7 @@ def read_of(lane: str) -> str:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again until it holds."""
+    """Poll until `holds` returns True."""
     while True:
         if await holds():
             return
@@ -129,7 +125,7 @@ class Shoal:
         self.listening = asyncio.Event()
 
     async def listen(self) -> None:
-        """Hand events to whoever waits for their thread."""
+        """Pass each event to the task that waits for its thread."""
         headers = {"Accept": "text/event-stream"}
         async with self.client.stream("GET", "/api/events", timeout=None, headers=headers) as stream:
             self.listening.set()
@@ -140,7 +136,8 @@ class Shoal:
                         self.events[event.thread].put_nowait(event)
 
     async def confirm_servers(self) -> None:
-        """Wait until every MCP server is connected, and confirm what its annotations propose, as its owner does."""
+        """Wait until every MCP server is connected, and confirm the kinds that its annotations propose, as the owner
+        would."""
         async with asyncio.timeout(WAIT_SECONDS):
             await until(self.are_servers_up)
             answer = (await self.client.get("/api/mcp")).raise_for_status()
@@ -152,18 +149,18 @@ class Shoal:
                 await until(partial(self.is_allowed, read_of(one.server), one.server))
 
     async def are_servers_up(self) -> bool:
-        """Whether every MCP server is connected."""
+        """Return whether every MCP server is connected."""
         answer = (await self.client.get("/api/mcp-servers")).raise_for_status()
         return all(one.status == "up" for one in msgspec.json.decode(answer.content, type=list[Server]))
 
     async def is_allowed(self, tool: str, agent: str) -> bool:
-        """Whether a call of a tool would run unasked."""
+        """Return whether a tool call would run without approval."""
         body = {"action": f"tool:{tool}:{{}}", "agent": agent}
         answer = (await self.client.post("/api/permissions/check", json=body)).raise_for_status()
         return answer.json()["decision"] == "allow"
 
     async def asked(self, thread: str, *, pending: bool) -> dict[str, list[Asked]]:
-        """The cards of a thread, each with its calls in their order."""
+        """Return a thread's approval cards, each with its calls in order."""
         answer = await self.client.get("/api/approvals", params={"thread": thread, "pending": pending, "limit": 1000})
         cards: dict[str, list[Asked]] = {}
         calls = msgspec.json.decode(answer.raise_for_status().content, type=list[Asked])
@@ -172,9 +169,9 @@ class Shoal:
         return cards
 
     async def run(self, thread: str, agent: str, task: Task, *, attended: bool) -> str:
-        """Send the task and return the answer, once all that was allowed has run.
+        """Send the task, and return the answer after all allowed calls have run.
 
-        An attended person allows exactly the calls of the ground truth, each once, and denies the others.
+        An attended person allows each expected call once and denies all others.
         """
         events = self.events[thread] = asyncio.Queue()
         wanted = Counter(map(call_key, task.calls))
@@ -194,7 +191,8 @@ class Shoal:
         return answer
 
     async def decide(self, card: str, calls: Sequence[Asked], wanted: Counter[str]) -> bool:
-        """Answer a card. Allowing some of its calls denies the others. Returns whether a turn will run them."""
+        """Decide an approval card. Allowing some of its calls denies the others. Returns whether a turn will run
+        them."""
         allowed: list[Asked] = []
         for call in calls:
             if wanted[call.key] > 0:
@@ -209,9 +207,9 @@ class Shoal:
 def write_home(
     home: Path, model: str, servers: str, lanes: Mapping[str, Sequence[str]], profile: str, patience: int
 ) -> None:
-    """A home with an agent for each lane, which has the functions of its lane's server alone.
+    """Create a home with an agent for each lane. Each agent has only the functions of its lane's server.
 
-    The profile `off` is `open` without taint: nothing is asked, whatever was read.
+    The profile `off` is `open` without taint, so Shoal never asks.
     """
     home.mkdir(mode=0o700)
     config = CONFIG.format(model=model, profile="open" if profile == "off" else profile, patience=patience)
@@ -226,7 +224,7 @@ def write_home(
 
 @asynccontextmanager
 async def running(home: Path) -> AsyncGenerator[Shoal]:
-    """`shoal run` in this home until the block ends. Raises RuntimeError with its log when it does not start."""
+    """Run `shoal run` in this home inside the block. Raises RuntimeError with its log if it does not start."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     environ = {**kept, "HOME": str(home.parent), "NO_COLOR": "1"}
     argv = (SHOAL, "--home", str(home), "run", "--port", "0")

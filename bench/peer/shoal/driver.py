@@ -1,10 +1,12 @@
-"""Shoal in the peers' harness: `open_app` in this process, with the configuration that a new user with a key has.
+"""Shoal in the harness that compares it with similar projects: `open_app` in this process, configured as for a new
+user with a key.
 
-The path measured is the whole one: a platform's message → orchestrator.send (the inbox, one durable commit) → engine →
-actor → prompt, context → model over HTTP, streamed → tools through permissions and sandbox → journal (SQLite, FULL) →
-outbox → sender → the platform's post, which ends the turn here. Only the platform is the driver's own. Defaults all
-over, save a profile under which `bash true` runs without asking, so that tool calls run, and a large window for the
-model that nobody knows, so that a long history is sent whole and not summarised. The sandbox is what `auto` takes.
+A turn takes the whole path: the platform's message → orchestrator.send (inbox, one durable commit) → engine → actor
+→ prompt and context → model over HTTP, streamed → tools with permissions and sandbox → journal (SQLite, FULL) →
+outbox → sender → the platform's post, which ends the turn. Only the platform belongs to the driver.
+
+Two settings differ from the defaults. The profile lets `bash true` run without asking, so tool calls run. The
+unknown model has a large window, so a long history is sent completely and not summarized. The sandbox is `auto`.
 """
 
 import asyncio
@@ -38,26 +40,26 @@ allow = ["tool:bash:true"]
 
 
 def write_config(home: Path, llm: str, more: str = "") -> None:
-    """Make the home directory as `shoal init` and a person with a key would."""
+    """Create the home directory as `shoal init` does for a person with a key."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / "shoal.toml").write_text(CONFIG.format(llm=llm, more=more))
 
 
 def make_chat():
-    """A chat platform in memory: what is posted to a thread answers the message that waits there."""
+    """Return an in-memory chat platform. A post to a thread answers the message that waits there."""
     from shoal.kernel.ids import ThreadId
     from shoal.kernel.posts import OutboundPost
     from shoal.platforms.local import WebAdapter
 
     class Chat(WebAdapter):
-        """Takes posts as a page would, and tells who waits."""
+        """A web adapter that delivers posts to the waiting turns."""
 
         def __init__(self) -> None:
             super().__init__(platform="bench")
             self.waiting: dict[ThreadId, asyncio.Future[str]] = {}
 
         async def post(self, post: OutboundPost) -> str:
-            """Hand the text to whoever waits for it."""
+            """Deliver a post to the turn that waits for it."""
             self.waiting.pop(post.thread).set_result(post.markdown)
             return post.key
 
@@ -65,10 +67,10 @@ def make_chat():
 
 
 class Driver:
-    """The harness's side: start, one turn, stop."""
+    """The interface of the harness."""
 
     async def start(self) -> None:
-        """Open the app as `shoal run` does, without its page."""
+        """Open the app as `shoal run` does, but without the page."""
         from shoal.app import Overrides, open_app
         from shoal.config import load_config
         from shoal.kernel.ids import make_thread_id
@@ -87,7 +89,7 @@ class Driver:
         collect_seldom()
 
     async def turn(self, session: str, text: str) -> str:
-        """One message of a person in a thread, and what the platform is told to post for it."""
+        """Send a person's message in a thread and return the answer that Shoal posts."""
         clock = self.app[Clock]
         thread = self.thread("bench", "harbour", session)
         reply = self.chat.waiting[thread] = asyncio.get_running_loop().create_future()
@@ -99,7 +101,7 @@ class Driver:
         return await reply
 
     async def stop(self) -> None:
-        """Drain."""
+        """Drain and close the app."""
         await self.opening.__aexit__(None, None, None)
 
 

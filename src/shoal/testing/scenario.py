@@ -230,7 +230,7 @@ async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ())
         assert not differences, f"{info.thread}: {differences[0]}"
         events = [event for event in await app[Store].journal.events(info.thread, limit=10_000) if event.turn]
         marked = (event.data.asked for event in events if isinstance(event.data, AssistantSaid))
-        assert all(marked), f"{info.thread}: a model call left no mark of its request"
+        assert all(marked), f"{info.thread}: a model call has no record of its request"
 
 
 @asynccontextmanager

@@ -415,7 +415,6 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert (shown.file, *shown.album) == tuple((file.name, file.read_bytes()) for file in files)
 
     async def test_a_spoken_answer_can_be_played(self, peer: Peer, inbox: Inbox, tmp_path: Path) -> None:
-        """Checks for a voice message if the platform lets bots send them, otherwise for an audio file."""
         form = peer.adapter.limits.voice
         if not form:
             pytest.skip("the platform does not play audio")

@@ -93,7 +93,7 @@ class MemorySettings:
     async def get(self, scope: str, key: str) -> str | None:
         """Return the stored value, or None."""
         if self.broken:
-            raise StoreError("The disk is gone.")
+            raise StoreError("The disk failed.")
         return self.values.get((scope, key))
 
     async def put(self, scope: str, key: str, value: str) -> None:

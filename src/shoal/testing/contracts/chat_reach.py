@@ -113,7 +113,7 @@ class ChatReach:
 
     @pytest.mark.parametrize("in_other_order", [False, True])
     async def test_a_chat_continues_under_a_new_id(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
-        """Threads keep their ids, even after a restart. People and the owner get one notice."""
+        """A move changes no thread id, even after a restart. People and the owner get one notice."""
         needs(peer, "people", "channels")
         texts: list[str] = []
 

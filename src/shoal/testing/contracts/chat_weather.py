@@ -150,8 +150,7 @@ class ChatWeather:
         assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
     async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
-        """This holds even after the platform has forgotten the idempotency key. Without keys, the answer is posted
-        again."""
+        """A platform with idempotency keys must not repeat the post even after it has forgotten the key."""
         needs(peer, "weather")
         peer.server.troubles.append(("lose", 0.0))
         async with delivering(peer, tmp_path) as out:

@@ -78,7 +78,7 @@ class DiskContract:
         return await sandbox.run(Command(text, workspace, mounts, timeout_seconds=120, watch=watch))
 
     async def test_many_small_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """The command is stopped and the model learns why. The files remain."""
+        """The sandbox stops the command and reports why. The files remain."""
         with pytest.raises(FolderFull, match=r"stopped.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX

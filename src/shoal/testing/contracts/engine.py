@@ -117,7 +117,6 @@ class EngineContract:
         assert recorder.starts == [named("a"), named("probe")]
 
     async def test_several_wakes_of_a_waiting_thread_are_one_run(self, cluster: Cluster) -> None:
-        """Another thread occupies the only slot."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder, concurrency=1)
@@ -130,7 +129,7 @@ class EngineContract:
         assert recorder.starts.count(named("b")) == 1
 
     async def test_wakes_of_a_running_thread_make_it_run_once_more(self, cluster: Cluster) -> None:
-        """Messages may have arrived after the first run's last look."""
+        """Messages may have arrived after the first run had read the mailbox."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)
@@ -181,7 +180,6 @@ class EngineContract:
         assert set(recorder.ends) >= set(names)
 
     async def test_a_signal_reaches_the_running_thread(self, cluster: Cluster) -> None:
-        """Any worker can send it."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engines = [await cluster.start(recorder) for _ in range(cluster.workers_max)]
@@ -227,7 +225,6 @@ class EngineContract:
         await quiet(engine, recorder)
 
     async def test_draining_lets_running_threads_finish(self, cluster: Cluster) -> None:
-        """No other thread starts."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)

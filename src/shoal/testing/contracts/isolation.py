@@ -173,7 +173,6 @@ class IsolationContract:
     async def test_outside_processes_cannot_be_read_or_killed(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int
     ) -> None:
-        """A command that tries to kill every process ends only itself."""
         text = f"cat /proc/{victim}/environ /proc/{victim}/cmdline; kill -9 {victim}; ls -d /proc/[0-9]* | wc -l"
         result = await self.run(sandbox, mounts, text)
         assert int(result.stdout) < 10
@@ -184,7 +183,6 @@ class IsolationContract:
     async def test_no_visible_process_has_the_servers_environment(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The sandbox's own processes must not carry the server's secrets."""
         monkeypatch.setenv("SHOAL_CANARY_KEY", CANARY)
         await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
 
@@ -196,7 +194,6 @@ class IsolationContract:
         assert result.stdout == b"end\n"
 
     async def test_a_fork_bomb_is_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int) -> None:
-        """The number of processes is limited, and they are all killed at the end."""
         text = "for i in {1..200}; do sleep 600 & echo $i; done 2>/dev/null"
         result = await self.run(sandbox, mounts, text, SHORT_SECONDS)
         assert 0 < len(result.stdout.splitlines()) <= PROCESSES_MAX
@@ -211,7 +208,7 @@ class IsolationContract:
         assert not result.timed_out
 
     async def test_temporary_files_are_limited(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Temporary files are in memory."""
+        """The sandbox keeps temporary files in memory."""
         for folder in ("/tmp", "/dev/shm"):
             text = f"for i in {{1..40}}; do head -c 1M /dev/zero > {folder}/$i; done 2>/dev/null"
             text += f"; du -sm {folder} | cut -f1"
@@ -224,7 +221,7 @@ class IsolationContract:
         assert int(result.stdout) != 0
 
     async def test_other_limits_cannot_be_raised(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """These are open files, CPU time and core dumps. A command can only lower them."""
+        """The limits apply to open files, CPU time and core dumps. A command can only lower them."""
         result = await self.run(sandbox, mounts, "ulimit -Hn; ulimit -Ht; ulimit -Hc; ulimit -n 4096 && echo RAISED")
         assert result.stdout.split() == [str(OPEN_FILES_MAX).encode(), str(CPU_SECONDS_MAX).encode(), b"0"]
         busy = await self.run(sandbox, mounts, "while :; do :; done")

@@ -153,7 +153,6 @@ class ProviderContract:
         assert [seen.tools for seen in stage.fake.log] == [(), ("bash", "read"), ()]
 
     async def test_usage_counts_cached_tokens(self, stage: Stage) -> None:
-        """The second request repeats the first one, so the cache contains that part."""
         stage.fake.add("One.", "Two.")
         message = UserMessage("Tell me something. " * 50)
         first = await answer(stage.provider, request(message))
@@ -332,7 +331,6 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_a_stalled_answer_times_out(self, stage: Stage, gate_at: int) -> None:
-        """The call also ends at the server."""
         provider = self.build(stage.fake.url, key=KEY, idle_seconds=0.05)
         stage.fake.add(Reply("one two three four", gate=Gate(), gate_at=gate_at))
         failed = await failure(provider, request(UserMessage("hi")))
@@ -342,7 +340,6 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_cancelling_ends_the_call_at_the_server(self, stage: Stage, gate_at: int) -> None:
-        """The next call works."""
         stage.fake.add(Reply("one two three four", gate=(gate := Gate()), gate_at=gate_at), "Next.")
         message = UserMessage("hi")
         async with asyncio.TaskGroup() as group:
@@ -385,7 +382,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("part", range(4))
     async def test_an_incomplete_answer_is_a_failure(self, stage: Stage, part: int) -> None:
-        """A stream may end anywhere without an error. The call fails unless the answer was complete."""
+        """A stream may end anywhere without an error."""
         frames = frames_of(self.kind, Reply("one two", (Call("bash", '{"command":"ls"}'),)))
         whole = b"".join(frames)
         stage.fake.add(Recorded((whole,)))

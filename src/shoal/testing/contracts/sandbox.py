@@ -120,7 +120,6 @@ class SandboxContract:
         assert result.stdout == b"end\n"
 
     async def test_output_is_seen_before_the_command_ends(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Each stream reports its chunks separately. The result contains them too."""
         seen: list[tuple[int, bytes]] = []
         os.mkfifo(mounts[0].host / "go")
         (mounts[0].host / "go").chmod(0o666)
@@ -146,7 +145,7 @@ class SandboxContract:
         assert result.stdout == b"\x00\xff\n\x1b[0m"
 
     async def test_long_output_is_truncated_and_marked(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """The command still runs to its end."""
+        """Truncation does not stop the command."""
         text = "head -c 300000 /dev/zero; head -c 5 /dev/zero >&2; touch finished"
         result = await self.run(sandbox, mounts, text, output_bytes_max=1000)
         assert (len(result.stdout), result.stdout_cut, len(result.stderr), result.stderr_cut) == (1000, True, 5, False)
@@ -157,7 +156,6 @@ class SandboxContract:
         assert (len(result.stdout), result.stdout_cut) == (1000, False)
 
     async def test_a_command_times_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """The result contains the output so far."""
         result = await self.run(sandbox, mounts, "echo begun; sleep 600", timeout_seconds=SHORT_SECONDS)
         assert (result.timed_out, result.exit_code, result.stdout) == (True, None, b"begun\n")
 

@@ -146,7 +146,6 @@ class ApprovalRules:
         assert (row.entry.kind, row.entry.decision, row.entry.user) == ("approval", "deny", "u2")
 
     async def test_an_approval_is_decided_once(self, store: Store, clock: ManualClock) -> None:
-        """A second decision returns the first one's outcome."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         for verdict in ("allow", "deny"):
@@ -177,7 +176,6 @@ class ApprovalRules:
             await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1", "owner")
 
     async def test_an_expired_approval_cannot_be_decided(self, store: Store, clock: ManualClock) -> None:
-        """This applies even before the approval is marked as expired."""
         await asked(store, clock)
         await clock.advance(EXPIRES_SECONDS)
         for _ in range(2):
@@ -210,7 +208,6 @@ class ApprovalRules:
         assert (await types(store)).count("assistant_message") == 1
 
     async def test_a_denied_or_expired_call_does_not_run(self, store: Store, clock: ManualClock) -> None:
-        """The same applies to a call that was cancelled with its turn."""
         lease = await asked(store, clock)
         await store.journal.commit(lease, question(clock, "A2"))
         await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
@@ -221,7 +218,6 @@ class ApprovalRules:
                 await store.journal.commit(lease, use(identity))
 
     async def test_a_decision_can_race_with_the_end_of_its_turn(self, store: Store, clock: ManualClock) -> None:
-        """The approval is either decided or cancelled, never both."""
         lease = await asked(store, clock)
 
         async def decide() -> str:
@@ -240,7 +236,8 @@ class ApprovalRules:
     async def test_only_a_grant_for_the_thread_can_be_reused(
         self, store: Store, clock: ManualClock, scope: Scope, *, granted: bool
     ) -> None:
-        """The call must be exactly the same and in the same thread. Whether the approval was used does not matter."""
+        """The call must be exactly the same and in the same thread. It does not matter whether the approval was
+        used."""
         lease = await asked(store, clock, digest="d1")
         assert not await store.approvals.grants(THREAD, "call-d1")
         await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
@@ -254,7 +251,6 @@ class ApprovalRules:
         assert not await store.approvals.grants(OTHER, "call-d1")
 
     async def test_an_uncovered_call_cannot_be_allowed_for_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """The request stays open and can be allowed once."""
         lease = await opened(store)
         covers = Coverage(uncovered="it runs what it fetches")
         await store.journal.commit(lease, question(clock, covers=covers))
@@ -269,7 +265,6 @@ class ApprovalRules:
         assert not await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_are_listed_newest_first(self, store: Store, clock: ManualClock) -> None:
-        """A search lists the pending requests, all requests, or those of a thread."""
         lease = await asked(store, clock)
         await clock.advance(1)
         await store.journal.commit(lease, question(clock, "A2"))
@@ -282,7 +277,7 @@ class ApprovalRules:
         assert [approval.id for approval in await search(thread=THREAD)] == ["A2"]
 
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """A waiting turn has work again. Its lease has the sequence number of the decision."""
+        """The lease of a waiting turn has the sequence number of the decision."""
         await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

@@ -110,7 +110,6 @@ class BookkeepingRules:
     # ---- mailbox ----
 
     async def test_old_messages_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """A message delivered again counts as a duplicate for the same time."""
         await answered(store, "T1")
         await months(clock, 2)
         await answered(store, "T2")
@@ -121,7 +120,6 @@ class BookkeepingRules:
         assert [receipt.status for receipt in receipts] == ["accepted", "duplicate", "duplicate"]
 
     async def test_waiting_messages_remain_in_order_at_any_age(self, store: Store, clock: ManualClock) -> None:
-        """The mailbox keeps prompts, and messages for an open turn."""
         await answered(store, "T1")
         lease = await opened(store, "T2")
         for key in ("a", "b"):
@@ -142,7 +140,6 @@ class BookkeepingRules:
         assert waiting is None
 
     async def test_a_change_of_a_deleted_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
-        """It counts as a change of an unknown message."""
         await answered(store, "T1")
         await answered(store, "T2")
         await months(clock)
@@ -151,7 +148,6 @@ class BookkeepingRules:
             assert (await store.inbox.revise(change)).receipt.status == "dropped"
 
     async def test_a_call_begins_one_child_at_any_age(self, store: Store, clock: ManualClock) -> None:
-        """After the turn has ended, no call can repeat."""
         lease = await opened(store)
         await begun(store, called())
         await ended(store, called())
@@ -187,7 +183,6 @@ class BookkeepingRules:
     # ---- outbox ----
 
     async def test_old_posts_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
-        """Sent and abandoned posts are deleted. Waiting posts remain and are sent first."""
         await sent(store, "sent")
         await store.outbox.put(post("refused", OTHER))
         await store.outbox.fail(await claimed_one(store), "no such channel")
@@ -205,7 +200,6 @@ class BookkeepingRules:
         assert [(await claimed_one(store)).id, await store.outbox.depth()] == ["waits", 2]
 
     async def test_waiting_posts_remain_in_order_at_any_age(self, store: Store, clock: ManualClock) -> None:
-        """One of the posts was never tried, and the sender of another one has died."""
         await store.outbox.put(post("held", OTHER))
         await claimed_one(store)
         for name in ("a", "b"):
@@ -242,7 +236,7 @@ class BookkeepingRules:
         assert await store.outbox.fate("budget:day:2026-01-05") is None
 
     async def test_an_old_posts_thread_can_be_found(self, store: Store, clock: ManualClock) -> None:
-        """A reply to the post belongs to that conversation. A late decision can still edit its card."""
+        """A reply to an old post belongs to its conversation, and a late decision can still edit its card."""
         await sent(store, "a", "p1")
         await sent(store, "b", "p2", OTHER)
         await months(clock)
@@ -254,7 +248,6 @@ class BookkeepingRules:
     # ---- never deleted ----
 
     async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
-        """Sequence numbers continue."""
         lease = await asked(store, clock)
         await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)
@@ -274,7 +267,7 @@ class BookkeepingRules:
     # ---- batches and schedule ----
 
     async def test_deletion_works_in_batches_and_skips_no_row(self, store: Store, clock: ManualClock) -> None:
-        """Rows that must remain do not stop the deletion of rows behind them."""
+        """Rows that must remain do not stop the deletion of newer rows."""
         for number in range(11):
             thread = make_thread_id("web", "lobby", str(number))
             if number % 3:
@@ -288,12 +281,11 @@ class BookkeepingRules:
         await store.inbox.accept(prompt("newest"), 9)
         steps = await forgotten(store, clock, 3)
         assert max(steps) <= 3
-        assert sum(steps) == 7 + 7 + 11 + 11 + 11, "messages, replies, posts, ceilings of days and of turns"
+        assert sum(steps) == 7 + 7 + 11 + 11 + 11, "messages, replies, posts, and budget totals of days and turns"
         assert await forgotten(store, clock, 3) == []
         assert len(await store.inbox.waiting()) == 5
 
     async def test_concurrent_deletions_do_not_block_writers(self, store: Store, clock: ManualClock) -> None:
-        """Each row is deleted once, and no process waits forever for another."""
         for number in range(20):
             await sent(store, f"p{number}", "", make_thread_id("web", "lobby", str(number)))
         await months(clock)
@@ -306,7 +298,6 @@ class BookkeepingRules:
         assert (await store.inbox.backlog()).prompts == 20
 
     async def test_the_number_of_rows_stays_constant(self, store: Store, clock: ManualClock) -> None:
-        """Two messages per day are answered. Those of the last DAYS days are known."""
         days, kept_days = 9, 4
         async with running(store.bookkeeping, kept_days):
             for day in range(days):
@@ -319,7 +310,6 @@ class BookkeepingRules:
         assert again == ["accepted"] * (days - kept_days) + ["duplicate"] * kept_days
 
     async def test_a_briefly_wrong_clock_deletes_nothing(self, store: Store, clock: ManualClock) -> None:
-        """This applies after the start and on later days. A permanent change of the clock counts."""
         wrong = 2 * DAYS * 86_400.0
         await answered(store, "T")
         await delivered(store, "T:reply")
@@ -337,7 +327,6 @@ class BookkeepingRules:
         assert await store.outbox.fate("T:reply") is None
 
     async def test_nothing_is_deleted_if_retention_is_unlimited(self, store: Store, clock: ManualClock) -> None:
-        """The service ends immediately."""
         await sent(store, "old")
         await store.bookkeeping.run(0)
         assert await store.outbox.fate("old") == DeliveryStatus("sent")

@@ -15,7 +15,7 @@ STANDS_SECONDS = 600
 
 
 class Purse:
-    """Reserves money and tokens under several limits of one day."""
+    """Reservations under several limits of one day."""
 
     def __init__(self, store: Store, clock: ManualClock, **ceilings: tuple[float, int]) -> None:
         self._store = store
@@ -38,7 +38,6 @@ class BudgetRules:
     """Tests of `BudgetStore`, mixed into `StoreContract`."""
 
     async def test_concurrent_reservations_never_exceed_a_limit(self, store: Store, clock: ManualClock) -> None:
-        """Exactly as many reservations succeed as fit."""
         purse = Purse(store, clock, day=(10.0, 1000))
         reserved = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
         assert sum(outcome.blocked is None for outcome in reserved) == 10
@@ -47,7 +46,6 @@ class BudgetRules:
     async def test_concurrent_reservations_under_several_limits_do_not_deadlock(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """The order in which callers name the limits does not matter."""
         ways = [Purse(store, clock, a=(0, 9000), b=(0, 300), c=(0, 9000)) for _ in range(2)]
         ways[1].ceilings = tuple(reversed(ways[0].ceilings))
         reserved = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
@@ -64,14 +62,13 @@ class BudgetRules:
         assert await purse.spent("day") == (0, 0)
 
     async def test_a_repeated_call_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
-        """If a crash interrupts a call, repeating it costs nothing extra."""
+        """After a crash, repeating a call costs nothing extra."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9, 10)
         assert (await purse.reserve("r1", 0.8, 20)).blocked is None
         assert await purse.spent("day") == (80, 20)
 
     async def test_a_reservation_is_released_once(self, store: Store, clock: ManualClock) -> None:
-        """Releasing an unknown reservation changes nothing."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.5, 10)
         await purse.reserve("r2", 0.25, 5)
@@ -91,7 +88,6 @@ class BudgetRules:
     async def test_a_spend_replaces_its_reservation_with_the_actual_cost(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """The commit of the call's events replaces the reservation with its actual cost."""
         purse = Purse(store, clock, day=(1.0, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.9, 5000)
@@ -100,7 +96,7 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 120)
 
     async def test_a_spend_with_an_expired_reservation_counts_once(self, store: Store, clock: ManualClock) -> None:
-        """The reservation may expire during a slow call, or when the wall clock is changed. The cost still counts."""
+        """A reservation may expire during a slow call, or when the wall clock is changed. The cost still counts."""
         purse = Purse(store, clock, day=(1.0, 0), user=(0.5, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.5, 5000)
@@ -113,7 +109,6 @@ class BudgetRules:
         assert [await purse.spent(scope) for scope in ("day", "user")] == [(35, 130)] * 2
 
     async def test_suspended_limits_apply_again_the_next_day(self, store: Store, clock: ManualClock) -> None:
-        """The owner has suspended the limits for that day."""
         purse = Purse(store, clock, total=(0, 10))
         assert (await purse.reserve("r1", 0, 20)).blocked is not None
         assert await store.budget.lift() == purse.day
@@ -132,7 +127,7 @@ class BudgetRules:
         assert [row.calls for row in await store.ledger.usage()] == [1]
 
     async def test_usage_by_thread_lists_the_most_expensive_first(self, store: Store, clock: ManualClock) -> None:
-        """The totals include calls outside turns, within the requested number of days."""
+        """The totals include calls outside turns."""
         cheap, dear = ThreadId("web:lobby:cheap"), ThreadId("web:lobby:dear")
 
         async def record(thread: ThreadId, before: str, usd: float | None) -> None:

@@ -39,7 +39,6 @@ class CheckpointRules:
     async def test_old_checkpoints_are_deleted_except_those_of_open_turns(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """The workspaces are returned so that the caller can delete their contents."""
         await changed(store)
         lease = await opened(store, "T2")
         await store.journal.commit(lease, Commit(TurnId("T2"), (Checkpointed(WORKSPACE, "c" * 32, "ada"),)))

@@ -47,7 +47,7 @@ class ChildRules:
     """Tests of `ChildStore`, mixed into `StoreContract`."""
 
     async def test_a_call_begins_one_child_even_if_it_runs_again(self, store: Store) -> None:
-        """The call can therefore run again after a crash."""
+        """A call may run again after a crash."""
         await opened(store)
         assert (await begun(store, called())).status == "accepted"
         assert (await begun(store, called())).status == "duplicate"
@@ -57,7 +57,6 @@ class ChildRules:
         assert (info.parent, info.queued) == (THREAD, 1)
 
     async def test_the_limit_counts_only_running_children(self, store: Store) -> None:
-        """A finished child makes room for another."""
         await opened(store)
         first, second, third = called("c1"), called("c2"), called("c3")
         await begun(store, first)
@@ -89,7 +88,7 @@ class ChildRules:
         assert (child.works, child.finished.reply) == (False, "seven")
 
     async def test_a_spawned_childs_result_is_journaled_in_the_same_transaction(self, store: Store) -> None:
-        """The note belongs to none of the parent's turns."""
+        """The journal entry belongs to none of the parent's turns."""
         await opened(store)
         prompt = called(mode="tell")
         await begun(store, prompt)
@@ -100,7 +99,7 @@ class ChildRules:
         assert note.data.text == f"[The subagent {thread} has finished.]\nseven"
 
     async def test_a_waking_childs_result_is_a_prompt_for_its_parent(self, store: Store) -> None:
-        """The prompt is accepted even if the mailbox is full."""
+        """The mailbox accepts the prompt even if it is full."""
         lease = await opened(store)
         prompt = called(mode="wake")
         await begun(store, prompt)

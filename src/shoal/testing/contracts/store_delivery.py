@@ -34,7 +34,7 @@ class DeliveryRules:
         assert await store.outbox.depth() == 1
 
     async def test_a_posts_note_is_journaled_once_even_in_a_new_thread(self, store: Store) -> None:
-        """The note creates the thread, which belongs to the note's agent."""
+        """The note's agent becomes the agent of the new thread."""
         noted = replace(post("a"), note=NOTE)
         assert [await store.outbox.put(noted) for _ in range(2)] == [True, False]
         assert [event.data for event in await store.journal.events(THREAD)] == [NOTE]
@@ -51,7 +51,6 @@ class DeliveryRules:
         assert [(row.id, row.thread) for row in await claimed(store)] == [("b", OTHER)]
 
     async def test_posts_of_a_thread_are_sent_one_after_another(self, store: Store) -> None:
-        """Posts in other threads do not wait."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         await store.outbox.put(post("c", OTHER))
@@ -63,7 +62,6 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_a_claim_returns_the_oldest_posts_up_to_its_limit(self, store: Store) -> None:
-        """Only posts of the requested platforms are claimed."""
         threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(4)]
         for number, thread in enumerate(threads):
             await store.outbox.put(post(f"p{number}", thread))
@@ -84,7 +82,6 @@ class DeliveryRules:
         assert len(rows) + len(await claimed(store, 20)) == 20
 
     async def test_a_released_claim_is_due_immediately_and_not_a_repeat(self, store: Store) -> None:
-        """Another process may claim the post immediately."""
         await store.outbox.put(post("a"))
         (first,) = await claimed(store)
         await store.outbox.give_back(first)
@@ -94,7 +91,7 @@ class DeliveryRules:
         assert await claimed(store) == []
 
     async def test_the_end_of_a_turn_may_claim_its_answer(self, store: Store, clock: ManualClock) -> None:
-        """No other process gets the answer until the claim expires. It may have been sent by then."""
+        """If the process dies, another one may send the answer again after the claim expires."""
         lease = await opened(store)
         ended = await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))
         (row,) = ended.claimed
@@ -105,7 +102,6 @@ class DeliveryRules:
         assert again == replace(row, maybe_sent=True, claims=1)
 
     async def test_an_answer_behind_another_post_is_not_claimed_with_its_turn(self, store: Store) -> None:
-        """Only posts of the same thread count."""
         await store.outbox.put(post("elsewhere", OTHER))
         assert (await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))).claimed
         lease = await opened(store, "T2")
@@ -114,7 +110,6 @@ class DeliveryRules:
         assert other.id == "elsewhere"
 
     async def test_an_answer_claimed_with_its_turn_can_be_released(self, store: Store) -> None:
-        """The claim can be released once. A later claim cannot be released this way."""
         lease = await opened(store)
         (row,) = (await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))).claimed
         await store.outbox.give_back(row)
@@ -152,7 +147,7 @@ class DeliveryRules:
         assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
 
     async def test_a_clock_set_back_does_not_delay_posts(self, store: Store, clock: ManualClock) -> None:
-        """No post waits longer than the longest retry, including the posts behind it."""
+        """No post waits longer than the longest retry."""
         for identity in ("a", "b"):
             await store.outbox.put(post(identity))
         (row,) = await claimed(store)
@@ -176,7 +171,7 @@ class DeliveryRules:
         assert not row.maybe_sent
 
     async def test_a_dead_processs_claim_expires(self, store: Store, clock: ManualClock) -> None:
-        """The post may have been sent."""
+        """The claim may expire after the post was sent."""
         await store.outbox.put(post("a"))
         assert len(await claimed(store)) == 1
         await clock.advance(CLAIM_SECONDS - 1)
@@ -186,7 +181,6 @@ class DeliveryRules:
         assert row.maybe_sent
 
     async def test_a_process_can_renew_an_expired_claim(self, store: Store, clock: ManualClock) -> None:
-        """The other post was put back, so it must wait until its own retry."""
         await store.outbox.put(post("a"))
         await store.outbox.put(post("b", OTHER))
         (_, other) = await claimed(store)
@@ -200,7 +194,8 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["a", "b"]
 
     async def test_a_former_claimant_cannot_release_a_post(self, store: Store, clock: ManualClock) -> None:
-        """The process was suspended while another one took over. It can still record that it posted a part."""
+        """The claimant was suspended while another process took over the post. It can still record that it posted a
+        part."""
         await store.outbox.put(post("a"))
         (former,) = await claimed(store)
         await store.outbox.release("web")
@@ -229,7 +224,6 @@ class DeliveryRules:
         assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)
 
     async def test_a_preview_is_recorded_before_its_message_id_is_known(self, store: Store) -> None:
-        """The message id replaces the empty one when it is known. The thread's next preview does not inherit it."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         assert await store.outbox.posted_ids("preview:T1") == [""]
         for _ in range(2):
@@ -246,7 +240,6 @@ class DeliveryRules:
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
 
     async def test_no_preview_begins_while_the_thread_has_an_unsent_post(self, store: Store) -> None:
-        """The post may be waiting or being sent. Posts in other threads do not matter."""
         await store.outbox.put(post("elsewhere", OTHER))
         await store.outbox.put(post("a", ThreadId(THREAD)))
         assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
@@ -258,7 +251,6 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
 
     async def test_the_threads_next_post_replaces_a_preview(self, store: Store) -> None:
-        """An edit does not replace a preview. A replaced preview cannot start again."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
         for post_given in (edit, post("elsewhere", OTHER)):
@@ -276,7 +268,6 @@ class DeliveryRules:
         assert not await store.outbox.is_overtaken(THREAD, TurnId("T2"))
 
     async def test_an_answer_takes_over_its_preview_and_prevents_another(self, store: Store) -> None:
-        """It does not matter how late another process learns about the answer."""
         assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.put(post("T1:reply", ThreadId(THREAD)))
         (row,) = await claimed(store)
@@ -287,7 +278,7 @@ class DeliveryRules:
         assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
 
     async def test_a_lookup_waits_for_a_message_in_flight(self, store: Store, clock: ManualClock) -> None:
-        """The lookup waits until the message's id is known. Lookups in other channels do not wait."""
+        """Lookups in other channels do not wait."""
         with store.outbox.underway(THREAD):
             asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
             await clock.sleepers()  # the lookup waits
@@ -305,8 +296,7 @@ class DeliveryRules:
             assert await asking is None
 
     async def test_a_message_id_or_key_identifies_its_thread(self, store: Store) -> None:
-        """The bot's messages are found by id and prompts by key, within their channel. An answer keeps its preview's
-        message id."""
+        """The bot's messages are found by id, and prompts by key, within their channel."""
         await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"

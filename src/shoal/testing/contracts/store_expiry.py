@@ -52,7 +52,6 @@ class ExpiryRules:
         assert await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
-        """An approved call may still run once."""
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))

@@ -82,7 +82,6 @@ class JournalRules:
         assert await store.journal.lease(THREAD) is None
 
     async def test_a_lease_has_the_threads_state(self, store: Store) -> None:
-        """The holder can continue from that point."""
         first = await opened(store)
         await store.journal.commit(first, answer("T1"))
         lease = await leased(store)
@@ -90,8 +89,6 @@ class JournalRules:
         assert lease.epoch > first.epoch
 
     async def test_a_lease_can_be_renewed_for_the_next_turn(self, store: Store) -> None:
-        """The renewed lease has the waiting prompt and the end of the journal. It is refused if another process took
-        the thread."""
         lease = await opened(store)
         await closed(store, lease)
         await store.journal.append(THREAD, [Cleared("u1")])
@@ -105,7 +102,6 @@ class JournalRules:
         assert (await leased(store)).open_turn == "T2"
 
     async def test_a_lease_cannot_be_renewed_if_the_thread_has_changed(self, store: Store) -> None:
-        """No prompt waits, a turn is open, or another process has the thread."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert await store.journal.held(lease) is None
@@ -118,7 +114,6 @@ class JournalRules:
         assert await store.journal.held(newer) is None
 
     async def test_a_stale_lease_cannot_change_anything(self, store: Store, clock: ManualClock) -> None:
-        """A holder that was suspended is fenced off."""
         stale = await opened(store)
         await leased(store)
         await store.inbox.accept(prompt("next"), 5)
@@ -140,7 +135,6 @@ class JournalRules:
         assert (await leased(store)).prompt == prompt("next")
 
     async def test_one_of_concurrent_holders_advances_the_thread(self, store: Store) -> None:
-        """All of them take the thread and append. Only the newest lease succeeds."""
         await opened(store)
 
         async def attempt() -> str:
@@ -165,7 +159,7 @@ class JournalRules:
         assert (await types(store)).count("turn_started") == 1
 
     async def test_sequence_numbers_have_no_gaps(self, store: Store) -> None:
-        """The test mixes commits, appends outside turns, and failures."""
+        """The test mixes commits, appends outside turns, and failed commits."""
         lease = await opened(store)
 
         async def refused() -> None:
@@ -207,7 +201,6 @@ class JournalRules:
             assert await store.settings.get("last", "main") == thread
 
     async def test_a_failed_commit_stores_nothing(self, store: Store, clock: ManualClock) -> None:
-        """The commit fails because its approval cannot be used."""
         lease = await opened(store)
         parts = everything(clock)
         with pytest.raises(Conflict):
@@ -221,7 +214,7 @@ class JournalRules:
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
 
     async def test_calls_start_with_their_message_if_the_thread_is_unchanged(self, store: Store) -> None:
-        """Messages that only wait for the end of the turn do not count."""
+        """Messages that only wait for the end of the turn do not change the thread."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("later"))
         committed = await store.journal.commit(lease, starting(last_seq=2))
@@ -231,7 +224,6 @@ class JournalRules:
 
     @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
     async def test_calls_do_not_start_if_the_thread_has_changed(self, store: Store, happening: str) -> None:
-        """The calls were admitted before that event."""
         lease = await opened(store)
         if happening == "steer":
             await store.inbox.accept_now(steer("wait"))
@@ -252,7 +244,6 @@ class JournalRules:
         assert await store.journal.prompt("other") is None
 
     async def test_a_finished_turn_is_closed_with_its_reply(self, store: Store) -> None:
-        """The events and the post are one transaction."""
         lease = await opened(store)
         committed = await closed(store, lease)
         assert isinstance(committed.events[-1].data, TurnFinished)
@@ -260,7 +251,6 @@ class JournalRules:
         assert [row.post.text for row in await store.outbox.claim(["web"], 10, 60)] == ["hi"]
 
     async def test_the_end_of_a_turn_cancels_its_open_approvals(self, store: Store, clock: ManualClock) -> None:
-        """The journal records this before the end of the turn."""
         lease = await opened(store)
         await store.journal.commit(lease, everything(clock))
         committed = await closed(store, lease)
@@ -277,7 +267,6 @@ class JournalRules:
         assert (await leased(store)).window_seq == 4
 
     async def test_events_are_read_by_range(self, store: Store) -> None:
-        """A range starts after a number, ends before a number, or has a limit."""
         lease = await opened(store)
         for _ in range(4):
             await store.journal.commit(lease, answer("T1"))
@@ -323,8 +312,6 @@ class JournalRules:
         assert await store.journal.thread(ThreadId("web:lobby:three")) is None
 
     async def test_a_conversation_is_imported_once_with_its_times(self, store: Store, clock: ManualClock) -> None:
-        """Each event keeps its time, the list shows the last one, a search finds it, and the conversation can
-        continue."""
         then, turn = clock.now() - timedelta(days=300), TurnId("T0")
         events_told = (
             UserSaid("When is high water?", PERSON), TurnStarted("main", "x"), AssistantSaid("At ten."),

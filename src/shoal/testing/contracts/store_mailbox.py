@@ -37,7 +37,6 @@ class MailboxRules:
     """Tests of `Inbox`, mixed into `StoreContract`."""
 
     async def test_prompts_are_answered_in_the_order_of_acceptance(self, store: Store) -> None:
-        """The lease has the oldest prompt. Each finished turn returns the next one."""
         for key in ("a", "b", "c"):
             assert (await store.inbox.accept(prompt(key), 5)).status == "accepted"
         lease, answered = await leased(store), list[str]()
@@ -67,7 +66,7 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
 
     async def test_a_full_mailbox_is_busy_and_stores_no_refused_prompt(self, store: Store) -> None:
-        """The message is accepted once the mailbox has room. The prompt being answered takes no room."""
+        """The prompt being answered takes no room in the mailbox."""
         for key in ("a", "b"):
             assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("c"), 2)).status == "busy"
@@ -81,8 +80,6 @@ class MailboxRules:
     async def test_one_persons_messages_are_one_turn_and_one_mailbox_entry(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Messages of other people are never part of the turn. The turn takes all of the person's messages in one
-        transaction."""
         other = Author("u2", "Other", trusted=True)
         lines = [line("a1"), line("b1", other), line("a2"), line("b2", other), line("a3")]
         for prompt_line in lines:
@@ -103,7 +100,6 @@ class MailboxRules:
         assert (following.prompt.text, following.is_all) == ("line b1\nline b2", True)
 
     async def test_prompts_from_the_api_are_separate_turns(self, store: Store) -> None:
-        """This includes messages of the same person."""
         for number in range(2):
             assert (await store.inbox.accept(prompt(f"p{number}"), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("p2"), 2)).status == "busy"
@@ -112,7 +108,6 @@ class MailboxRules:
         assert [line.key for line in lease.waiting.lines] == ["p0"]
 
     async def test_an_edited_message_does_not_open_a_turn_with_its_old_text(self, store: Store) -> None:
-        """The turn takes nothing, and its worker reads the mailbox again."""
         for change in (Edit(THREAD, "a1", "better", PERSON), Deletion(THREAD, "a2", PERSON)):
             await store.inbox.accept(line("a1"), 5)
             await store.inbox.accept(line("a2"), 5)
@@ -134,12 +129,11 @@ class MailboxRules:
         assert (await store.inbox.backlog()).prompts == 3
 
     async def test_one_of_concurrent_duplicates_is_accepted(self, store: Store) -> None:
-        """The platform delivers the same message several times at once."""
         receipts = await asyncio.gather(*(store.inbox.accept(prompt("a"), 100) for _ in range(AGAIN)))
         assert sorted(receipt.status for receipt in receipts) == ["accepted"] + ["duplicate"] * (AGAIN - 1)
 
     async def test_invalid_text_is_rejected_and_the_next_message_is_accepted(self, store: Store) -> None:
-        """The store rejects a lone surrogate, but accepts NUL inside a message."""
+        """A lone surrogate is invalid. NUL is valid inside a message."""
         refused = False
         try:
             await store.inbox.accept(prompt("a", text="\ud800"), 5)
@@ -150,7 +144,6 @@ class MailboxRules:
         assert (await leased(store)).prompt == prompt("b", text="nul \0 ☃ \U0001f41f")
 
     async def test_threads_with_work_are_listed_at_start(self, store: Store) -> None:
-        """A thread has work if it has an open turn or a queued prompt."""
         assert await store.inbox.waiting() == []
         lease = await opened(store)
         await store.inbox.accept(prompt("b", OTHER), 5)
@@ -169,7 +162,6 @@ class MailboxRules:
     # ---- for the running turn ----
 
     async def test_a_steer_is_dropped_when_nothing_runs(self, store: Store) -> None:
-        """No row is left behind, not even a thread."""
         assert (await store.inbox.accept_now(steer("s"))).status == "dropped"
         assert await store.journal.thread(THREAD) is None
         lease = await opened(store)
@@ -178,7 +170,6 @@ class MailboxRules:
         assert await store.inbox.waiting() == []
 
     async def test_steers_reach_the_open_turn_once_and_in_order(self, store: Store) -> None:
-        """Follow-ups wait for the end of the turn."""
         lease = await opened(store)
         receipt = await store.inbox.accept_now(steer("s1", text="first"))
         assert (receipt.status, receipt.turn) == ("delivered", "T1")
@@ -190,7 +181,6 @@ class MailboxRules:
         assert (await store.journal.take_steers(lease, TurnId("T1"))).events == ()
 
     async def test_a_turn_does_not_end_while_a_message_for_it_waits(self, store: Store) -> None:
-        """The turn takes the message first, and its reply is not posted yet."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("f1", text="one more"))
         committed = await closed(store, lease)
@@ -202,14 +192,13 @@ class MailboxRules:
         assert len(await store.outbox.claim(["web"], 10, 60)) == 1
 
     async def test_a_lease_reports_waiting_steers(self, store: Store) -> None:
-        """After a crash, no signal is repeated."""
+        """After a crash, no signal for a steer is repeated."""
         await opened(store)
         assert not (await leased(store)).steers
         await store.inbox.accept_now(steer("s1"))
         assert (await leased(store)).steers
 
     async def test_concurrent_steers_are_delivered_or_dropped(self, store: Store) -> None:
-        """No steer is left behind."""
         lease = await opened(store)
         receipts, committed = await asyncio.gather(
             asyncio.gather(*(store.inbox.accept_now(steer(f"s{n}")) for n in range(AGAIN))), closed(store, lease)
@@ -222,7 +211,6 @@ class MailboxRules:
         assert taken == delivered > 0
 
     async def test_an_abort_drops_steers_and_follow_ups_but_no_prompt(self, store: Store) -> None:
-        """Prompts queued behind the turn still run."""
         lease = await opened(store)
         await store.inbox.accept_now(steer("s1"))
         await store.inbox.accept(prompt("next"), 5)
@@ -236,8 +224,8 @@ class MailboxRules:
         assert not (await leased(store)).aborting
 
     async def test_a_commit_of_a_stopping_turn_reports_the_stop(self, store: Store) -> None:
-        """No further work starts even before a signal arrives. The journal keeps the answer's text, but it is not
-        posted."""
+        """No further work starts, even before the abort signal arrives. The journal keeps the answer's text, but
+        Shoal does not post it."""
         lease = await opened(store)
         assert not (await store.journal.commit(lease, answer("T1"))).aborting
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -251,7 +239,6 @@ class MailboxRules:
         assert not (await closed(store, await leased(store), outcome="aborted")).aborting
 
     async def test_an_abort_of_everything_empties_the_mailbox(self, store: Store) -> None:
-        """No turn needs to be open."""
         lease = await opened(store)
         await store.inbox.accept(prompt("next"), 5)
         assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).delivered
@@ -262,7 +249,6 @@ class MailboxRules:
         assert await store.inbox.waiting() == []
 
     async def test_an_abort_without_a_turn_drops_its_authors_queued_messages(self, store: Store) -> None:
-        """Other people's messages and later messages remain."""
         assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
         await store.inbox.accept(prompt("a"), 5)
         assert (await store.inbox.abort(Abort(THREAD, Author("somebody else", trusted=True)))).status == "dropped"
@@ -274,7 +260,6 @@ class MailboxRules:
         assert not (await leased(store)).aborting
 
     async def test_steers_of_a_failed_turn_become_prompts(self, store: Store) -> None:
-        """They become prompts, once and in order."""
         lease = await opened(store)
         await store.inbox.accept_now(steer("s1", text="first"))
         await store.inbox.accept(prompt("p", text="second"), 5)
@@ -291,7 +276,6 @@ class MailboxRules:
         assert (await types(store)).count("turn_started") == 4
 
     async def test_an_edit_replaces_a_waiting_message(self, store: Store) -> None:
-        """A deletion removes the message from the mailbox. Its key remains known."""
         for key in ("a", "b"):
             await store.inbox.accept(prompt(key), 5)
         revision = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1"))
@@ -322,7 +306,6 @@ class MailboxRules:
             assert lease.prompt.text == later
 
     async def test_an_edit_of_an_answered_message_is_journaled_once(self, store: Store) -> None:
-        """The same applies to a deletion, after which the message cannot change."""
         await opened(store, key="a")
         edit = Edit(THREAD, "a", "better", PERSON, "m1")
         assert (await store.inbox.revise(edit)).receipt.status == "delivered"
@@ -334,7 +317,7 @@ class MailboxRules:
         assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
 
     async def test_an_edit_by_a_person_who_lost_trust_is_untrusted(self, store: Store) -> None:
-        """Likewise, an edit by a person who is now trusted does not raise the trust of old text."""
+        """An edit by a person who gained trust does not make old text trusted either."""
         guest = msgspec.structs.replace(PERSON, trusted=False)
         await store.inbox.accept(prompt("a"), 5)
         await store.inbox.revise(Edit(THREAD, "a", "better", guest, "m1"))
@@ -344,7 +327,6 @@ class MailboxRules:
         assert (lease.prompt.text, lease.prompt.author.trusted) == ("best", False)
 
     async def test_an_edit_with_another_persons_text_is_untrusted_in_the_mailbox(self, store: Store) -> None:
-        """The same applies to an edit of such a message."""
         forwarded = msgspec.structs.replace(prompt("b"), tainted_by="a forwarded message")
         for number, (message, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
             await store.inbox.accept(message, 5)

@@ -40,7 +40,6 @@ class OpeningRules:
     """Tests of thread openings in `Outbox`, mixed into `StoreContract`."""
 
     async def test_a_prompt_starts_in_the_thread_that_its_post_opened(self, store: Store) -> None:
-        """The rest of the post goes to the same thread, and the post is done."""
         assert [await store.outbox.put(beginning()) for _ in range(2)] == [True, False]
         assert await store.inbox.waiting() == []
         row = await claimed_one(store)
@@ -50,7 +49,7 @@ class OpeningRules:
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("sent")
 
     async def test_a_prompt_is_accepted_once_even_if_its_post_opens_two_threads(self, store: Store) -> None:
-        """A sender may have been suspended while another one took over its post."""
+        """A sender may be suspended while another one takes over its post."""
         await store.outbox.put(beginning())
         former = await claimed_one(store)
         await store.outbox.release("web")
@@ -59,7 +58,6 @@ class OpeningRules:
         assert await store.inbox.waiting() == [THREAD]
 
     async def test_a_failed_opening_without_a_trigger_can_be_put_again(self, store: Store) -> None:
-        """Putting the post again after a failure enqueues it once more."""
         await store.outbox.put(beginning())
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "no such channel")

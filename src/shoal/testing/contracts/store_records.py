@@ -35,7 +35,7 @@ class RecordRules:
     # ---- audit ----
 
     async def test_audit_entries_are_chained(self, store: Store, clock: ManualClock) -> None:
-        """Each hash covers all earlier entries. Each thread has its own chain."""
+        """Each hash covers all earlier entries of the thread."""
         lease = await opened(store)
         await store.journal.commit(lease, Commit(TurnId("T1"), audit=(entry("a"), entry("b"))))
         await clock.advance(1)
@@ -54,7 +54,6 @@ class RecordRules:
         assert is_chained(rows, head)
 
     async def test_the_audit_tail_is_the_newest_entries(self, store: Store, clock: ManualClock) -> None:
-        """The tail is the newest entries, oldest first."""
         for number, chain in enumerate(["x", "y", "x", "x"]):
             await store.audit.record(chain, [entry(str(number))])
             await clock.advance(1)
@@ -64,7 +63,7 @@ class RecordRules:
     # ---- ledger and settings ----
 
     async def test_usage_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
-        """The newest day is first. An unknown price is None, never 0. Recording a call again changes nothing."""
+        """An unknown price is None, never 0."""
         lease = await opened(store)
 
         async def spend(identity: str, model: str, usd: float | None) -> None:
@@ -95,14 +94,12 @@ class RecordRules:
         assert await store.settings.get("telegram:main", "offset") == "2"
 
     async def test_one_of_concurrent_swaps_succeeds(self, store: Store) -> None:
-        """The swap that names the current value succeeds; the others fail."""
         for expected, value in ((None, "first"), ("first", "second")):
             swaps = (store.settings.swap("workspace", "main", expected, value) for _ in range(RACERS))
             assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
             assert await store.settings.get("workspace", "main") == value
 
     async def test_a_chat_that_moved_keeps_its_first_id(self, store: Store) -> None:
-        """The order of the moves does not matter. A restart keeps the first id."""
         processes = [MovedChats("fake", store.settings) for _ in range(RACERS)]
         for old, new in (("a", "b"), ("b", "c")):
             noted = await asyncio.gather(*(process.note(old, new) for process in processes))
@@ -123,7 +120,6 @@ class RecordRules:
         assert await store.settings.page("none") == []
 
     async def test_a_changed_setting_is_not_deleted(self, store: Store) -> None:
-        """A delete names the value it expects."""
         await store.settings.put("marks", "a", "new")
         assert not await store.settings.drop("marks", "a", "old")
         assert await store.settings.get("marks", "a") == "new"

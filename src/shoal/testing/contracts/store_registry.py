@@ -25,7 +25,6 @@ class RegistryRules:
     """Tests of `AgentStore`, mixed into `StoreContract`."""
 
     async def test_an_agent_has_one_row_that_follows_its_changes(self, store: Store, clock: ManualClock) -> None:
-        """The row has the times of its creation and its last change."""
         assert await store.registry.put("main", "a")
         first = clock.now()
         await clock.advance(10)
@@ -43,7 +42,6 @@ class RegistryRules:
         assert (row.digest, row.created_at, row.changed_at) == ("b", first, clock.now())
 
     async def test_a_retired_agent_loses_its_bindings(self, store: Store, clock: ManualClock) -> None:
-        """The agent's row remains, and the agent can be added again."""
         for name in ("main", "other"):
             await store.registry.put(name, "")
         other = binding(clock, "c", "other")
@@ -60,7 +58,6 @@ class RegistryRules:
         assert await store.registry.put("main", "")
 
     async def test_a_channel_has_one_binding(self, store: Store, clock: ManualClock) -> None:
-        """A new binding replaces the old one."""
         await asyncio.gather(*(store.registry.bind(binding(clock, "a", f"agent{n}")) for n in range(RACERS)))
         last = msgspec.structs.replace(binding(clock, "a", "last"), listen="named")
         await store.registry.bind(last)
@@ -79,7 +76,6 @@ class RegistryRules:
         assert await store.registry.choices() == {"fake:a": '{"model":"m"}'}
 
     async def test_threads_at_work_are_listed_with_their_state(self, store: Store, clock: ManualClock) -> None:
-        """Threads with an open turn are first, followed by those with waiting prompts."""
         assert await store.registry.at_work() == []
         lease = await opened(store)
         step = Step(1, "model", clock.now(), 40)

@@ -26,14 +26,12 @@ class SearchRules:
     """Tests of `SearchIndex` and `ArtifactStore`, mixed into `StoreContract`."""
 
     async def test_a_search_finds_messages_with_all_its_words(self, store: Store) -> None:
-        """Neither order nor case matters. The newest messages are first."""
         await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
         hits = await store.search.said("tea green")
         assert [spoken(event) for event in hits] == ["Tea, GREEN again", "The green tea is out"]
         assert hits[0].thread == THREAD
 
     async def test_a_search_may_contain_any_text(self, store: Store) -> None:
-        """A search text has no syntax."""
         await said(store, "plain words", 'a NUL \0 and a quote " and a \\ too', "zebra \\u0000 stripe")
         for words in ('"', "NOT plain", "plain* OR", "(plain", "plain' ;--", "", "%", ":x", "AND"):
             await store.search.said(words)
@@ -42,7 +40,7 @@ class SearchRules:
         assert len(await store.search.said("stripe")) == 1
 
     async def test_scripts_without_spaces_are_searched_by_character(self, store: Store) -> None:
-        """Adjacent characters of the search must be adjacent in the text."""
+        """Adjacent characters of the search must be adjacent in the message."""
         await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
         assert [spoken(event) for event in await store.search.said("東京")] == ["今日の東京は雨です"]
         assert [spoken(event) for event in await store.search.said("gpt模型 工具")] == ["GPT模型和工具"]
@@ -64,7 +62,7 @@ class SearchRules:
         assert [spoken(event) for event in await store.search.said("needle")] == ["a needle I say"]
 
     async def test_an_artifact_is_stored_with_its_event(self, store: Store, clock: ManualClock) -> None:
-        """A lookup accepts the beginning of a digest, and finds artifacts of its own thread only."""
+        """A lookup accepts the beginning of a digest."""
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
@@ -82,7 +80,6 @@ class SearchRules:
     async def test_expired_artifacts_are_returned_when_no_thread_keeps_them(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """Another thread's newer artifact with the same digest keeps the content."""
         lease = await opened(store)
         for digest in ("aa", "bb"):
             result = ToolFinished(CallId(digest), "bash", "…", artifact=digest * 16, artifact_bytes=1)

@@ -38,7 +38,6 @@ class ThreadRules:
     """Tests of `ThreadStore` and of the journal's lists, mixed into `StoreContract`."""
 
     async def test_a_thread_is_renamed_pinned_and_archived(self, store: Store) -> None:
-        """Omitted fields keep their values."""
         await conversation(store)
         await store.threads.change(THREAD, title="Tea", pinned=True)
         await store.threads.change(THREAD, model="fake/big")
@@ -61,7 +60,6 @@ class ThreadRules:
         assert [info.thread for info in await journal.threads(channels=lobby, archived=True)] == [OTHER]
 
     async def test_a_models_title_never_replaces_a_persons_title(self, store: Store) -> None:
-        """It does not replace another model's title either."""
         await conversation(store)
         assert await store.threads.is_untitled(THREAD)
         assert await store.threads.name(THREAD, "Treasure")
@@ -73,7 +71,6 @@ class ThreadRules:
         assert info.title == "Mine"
 
     async def test_a_deleted_thread_leaves_only_its_digest(self, store: Store) -> None:
-        """Other threads keep their rows."""
         await conversation(store)
         await conversation(store, OTHER, "T2")
         events = await store.journal.events(THREAD)
@@ -92,7 +89,6 @@ class ThreadRules:
         assert deleted.digest in entry.entry.detail
 
     async def test_a_thread_with_pending_work_cannot_be_deleted(self, store: Store) -> None:
-        """The thread has an open turn or a waiting message."""
         lease = await opened(store)
         with pytest.raises(Conflict):
             await store.threads.check_rest(THREAD)
@@ -128,7 +124,6 @@ class ThreadRules:
         assert await store.journal.held(after) is not None
 
     async def test_a_search_can_match_the_beginning_of_its_last_word(self, store: Store) -> None:
-        """With `prefix`, the last word matches words that begin with it."""
         await conversation(store)
         assert await store.search.said("no treas", prefix=True)
         assert not await store.search.said("no treas")

@@ -37,7 +37,6 @@ class TokenRules:
         assert stored.used_on == "2026-01-31"
 
     async def test_token_names_are_unique(self, store: Store, clock: ManualClock) -> None:
-        """Adding a duplicate changes nothing. Revoking a token frees its name."""
         await store.tokens.add(token(clock))
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -53,7 +52,6 @@ class TokenRules:
         assert await store.tokens.all() == []
 
     async def test_token_changes_are_audited(self, store: Store, clock: ManualClock) -> None:
-        """Entries name the person and the token behind each change. Failed changes have no entry."""
         await store.tokens.add(token(clock), "root")
         with pytest.raises(Conflict):
             await store.tokens.add(token(clock, digest="d2"))
@@ -67,7 +65,6 @@ class TokenRules:
         assert "d1" not in entries[0].detail
 
     async def test_a_channels_threads_are_listed_with_their_subagents(self, store: Store, clock: ManualClock) -> None:
-        """Threads are sorted by last activity over all channels. Other people's threads are left out."""
         beginnings = ("web:@ben", "openai:@ben", "web:@benn", "web:@be", "web:lobby")
         threads = [ThreadId(f"{channel}:1") for channel in beginnings]
         for thread in threads:

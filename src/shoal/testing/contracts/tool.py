@@ -138,7 +138,7 @@ class ToolContract:
             assert described.get("description"), name
 
     def test_invalid_arguments_raise_a_tool_error(self, tool: Tool, context: ToolContext) -> None:
-        """A tool may accept unexpected arguments, but the only exception it raises is ToolError."""
+        """A tool may accept unexpected arguments, but must raise nothing except ToolError."""
         for text in RUBBISH:
             try:
                 assert tool.prepare(text, context).actions, text
@@ -165,7 +165,7 @@ class ToolContract:
         assert msgspec.json.encode(json.loads(first.canonical), order="sorted").decode() == first.canonical
 
     def test_preparing_changes_nothing(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """At this point nobody has allowed the call."""
+        """Shoal prepares a call before anyone has allowed it."""
         before = _everything(context.home.root)
         tool.prepare(good, context)
         assert _everything(context.home.root) == before

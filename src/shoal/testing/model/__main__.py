@@ -1,4 +1,4 @@
-"""Run the scripted model as a server: `python -m shoal.testing.model --port 0` prints its address in one line."""
+"""Run the scripted model as a server. `python -m shoal.testing.model --port 0` prints its URL on one line."""
 
 import argparse
 import asyncio
@@ -12,20 +12,20 @@ from shoal.testing.model.troubled import troubled
 
 
 def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
-    """Parse host, port, settings and, to log or to fail, the script from the command line."""
+    """Parse the command line into host, port, settings and, for `--log` or `--trouble`, the script."""
     parser = argparse.ArgumentParser(prog="shoal.testing.model", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
-    parser.add_argument("--token-ms", type=float, default=0.0, help="between its pieces")
-    parser.add_argument("--chunks", type=int, default=8, help="pieces a text; 0 is one a word")
-    parser.add_argument("--context-tokens", type=int, default=0, help="refuse longer prompts; 0 never does")
-    parser.add_argument("--key", default="", help="accept this API key only")
-    parser.add_argument("--model", action="append", default=[], help="a model to list; may be repeated")
-    parser.add_argument("--strict", action="store_true", help="refuse tool calls without results")
-    parser.add_argument("--log", type=Path, help="append a line of JSON for every request to this file")
-    parser.add_argument("--trouble", type=float, default=0.0, help="share of first requests that fail, 0 to 1")
-    parser.add_argument("--seed", type=int, default=0, help="chooses which")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free port")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="delay before each answer")
+    parser.add_argument("--token-ms", type=float, default=0.0, help="delay between the chunks of an answer")
+    parser.add_argument("--chunks", type=int, default=8, help="chunks per text; 0 sends one chunk per word")
+    parser.add_argument("--context-tokens", type=int, default=0, help="reject longer prompts; 0 accepts all")
+    parser.add_argument("--key", default="", help="accept only this API key")
+    parser.add_argument("--model", action="append", default=[], help="a model to list; repeatable")
+    parser.add_argument("--strict", action="store_true", help="reject tool calls without results")
+    parser.add_argument("--log", type=Path, help="append each request to this file as a line of JSON")
+    parser.add_argument("--trouble", type=float, default=0.0, help="share of requests that fail at first, from 0 to 1")
+    parser.add_argument("--seed", type=int, default=0, help="seed that selects the failing requests")
     options = parser.parse_args(arguments)
     settings = FakeSettings(
         latency_seconds=options.latency_ms / 1000,
@@ -42,7 +42,7 @@ def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
 
 
 async def serve(host: str, port: int, settings: FakeSettings, script: Script | None = None) -> None:
-    """Listen until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

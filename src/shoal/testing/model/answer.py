@@ -1,4 +1,4 @@
-"""An answer for any wire form, and small JSON pieces that every form uses."""
+"""An answer in a form that every model API can render, and helpers for JSON and event streams."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer to send. `pieces` joined are the text. Calls have their ids."""
+    """An answer to send. The text is the joined `pieces`. Every call has an id."""
 
     id: str
     model: str
@@ -32,26 +32,26 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Wire(Protocol):
-    """A provider's interface from the server's side."""
+    """The server side of a model API."""
 
     def read(self, body: bytes, path: str) -> Seen:
         """Parse a request. Raises msgspec.DecodeError or msgspec.ValidationError."""
         ...
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """Render the answer as frames of a stream, one per piece."""
+        """Return the answer as frames of an event stream, with one frame per piece of text."""
         ...
 
     def whole(self, answer: Answer) -> bytes:
-        """Render the answer as one JSON document."""
+        """Return the answer as one JSON document."""
         ...
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """Render an error document."""
+        """Return an error as a JSON document."""
         ...
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """Render an error as a frame of a stream that began with status 200."""
+        """Return an error as a frame of a stream that started with status 200."""
         ...
 
 
@@ -61,7 +61,7 @@ def text_json(text: str) -> bytes:
 
 
 def fill(template: str, *values: str | bytes | int) -> bytes:
-    """Replace the `~`s of a template with JSON-encoded values. Bytes are already JSON."""
+    """Replace each `~` of a template with a value as JSON. A value of type bytes is JSON already."""
     parts = template.encode().split(b"~")
     out = [parts[0]]
     for value, part in zip(values, parts[1:], strict=True):
@@ -71,23 +71,23 @@ def fill(template: str, *values: str | bytes | int) -> bytes:
 
 
 def data_frame(data: bytes) -> bytes:
-    """Render a frame with only data."""
+    """Return a stream frame with data."""
     return b"data: " + data + b"\n\n"
 
 
 def named_frame(name: str, data: bytes) -> bytes:
-    """Render a frame with an event name."""
+    """Return a stream frame with an event name and data."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 def fragments(arguments: str) -> Iterable[str]:
-    """Split arguments into small pieces, as providers stream them."""
+    """Split a call's arguments into small pieces, as providers stream them."""
     for start in range(0, len(arguments), ARGUMENT_CHARS):
         yield arguments[start : start + ARGUMENT_CHARS]
 
 
 def object_json(arguments: str) -> bytes:
-    """Encode arguments as a JSON object. Other text becomes `{"malformed": text}`."""
+    """Return a call's arguments as a JSON object. Text that is not one becomes `{"malformed": text}`."""
     try:
         msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:

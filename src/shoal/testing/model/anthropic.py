@@ -1,4 +1,4 @@
-"""Anthropic Messages from the server's side. Changed thinking blocks are rejected, as by the real API."""
+"""The server side of Anthropic's Messages API. Like the real one, it rejects changed thinking blocks."""
 
 import hashlib
 
@@ -73,7 +73,7 @@ _tool_decoder = msgspec.json.Decoder(_Tool)
 
 
 def sign(thinking: str) -> str:
-    """Return this fake's signature of thinking."""
+    """Return the fake's signature for a thinking block."""
     return "sig-" + hashlib.sha256(thinking.encode()).hexdigest()[:32]
 
 
@@ -86,7 +86,7 @@ def _images(content: str | list[_Block]) -> int:
 
 
 def _split(message: _Message) -> list[SeenMessage]:
-    """Split a message into its results, as separate messages, and the rest."""
+    """Split a message into its tool results, one message each, and the rest."""
     if isinstance(message.content, str):
         return [SeenMessage("assistant" if message.role == "assistant" else "user", message.content)]
     if message.role == "assistant":
@@ -106,7 +106,7 @@ def _split(message: _Message) -> list[SeenMessage]:
 
 
 def _check_references(seen: Seen, request: _Request) -> None:
-    """Check that a tool that is loaded later appears in the result that refers to it before it is called."""
+    """Report a problem in `seen` if deferred tools are declared or referenced incorrectly."""
     known = {tool.name for tool in request.tools}
     blocks = [
         block for message in request.messages if not isinstance(message.content, str) for block in message.content
@@ -139,12 +139,12 @@ def _check_thinking(seen: Seen, messages: list[_Message]) -> None:
 
 
 def _thread_key(raw: _RawRequest) -> str:
-    """Identify a thread by its beginning, without cache marks."""
+    """Return an id for a thread from the beginning of its prompt, without cache marks."""
     return b"".join((raw.system, *raw.messages[:1])).replace(MARK, b"").decode()
 
 
 class AnthropicWire:
-    """Implements `Wire` for the Messages API."""
+    """The `Wire` of the Messages API."""
 
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)

@@ -1,6 +1,6 @@
-"""Embeddings from the server's side: texts that share words, in any form, are close to each other.
+"""The server side of embedding APIs. Texts that share words, in any inflection, have similar vectors.
 
-Short words count little, because any two texts share some.
+Short words have little weight, because any two texts share some.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ class _Asked(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """OpenAI's has `input`, Gemini's `requests`."""
+    """A request. OpenAI's API uses `input`, Gemini's uses `requests`."""
 
     input: list[str] = []
     requests: list[_Asked] = []
 
 
 def answer(body: bytes) -> bytes:
-    """Answer a call of either API. Raises msgspec.DecodeError."""
+    """Answer a request of either API. Raises msgspec.DecodeError."""
     asked = msgspec.json.decode(body, type=_Request)
     if asked.requests:
         texts = [" ".join(part.text for part in request.content.parts) for request in asked.requests]
@@ -42,7 +42,7 @@ def answer(body: bytes) -> bytes:
 
 
 def vector(text: str) -> list[float]:
-    """Return a vector of the text's words, by their first five letters."""
+    """Return a vector of a text's words. Only the first five letters of a word count."""
     vector = [0.01] * DIMENSIONS
     for word in _WORD.findall(text.casefold()):
         digest = hashlib.blake2b(word[:5].encode(), digest_size=9).digest()

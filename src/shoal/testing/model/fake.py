@@ -1,4 +1,4 @@
-"""FakeModel: a scripted model, in process as a Provider and on loopback as a server of four providers' interfaces."""
+"""A scripted model. It is a `Provider` in process, and a loopback server for four model APIs."""
 
 import asyncio
 from collections import deque
@@ -61,11 +61,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FakeSettings(msgspec.Struct, frozen=True):
-    """Settings of the fake besides its script. `latency_seconds` before the answer, `token_seconds` between its
-    pieces; `chunks` pieces a text (0: one a word); `context_tokens` the window beyond which a request is refused (0:
-    none); `strict` refuses unpaired calls; `api_key` the only key accepted (empty: any); `models` what is listed;
-    `log_max` requests kept, the oldest go first; `words` are what is heard in a recording that this package did not
-    make.
+    """Settings of a fake model, apart from its script.
+
+    - `latency_seconds`: delay before each answer. `token_seconds`: delay between its chunks.
+    - `chunks`: chunks per text, or 0 for one chunk per word.
+    - `context_tokens`: reject longer prompts, or 0 to accept all.
+    - `strict`: reject tool calls without results.
+    - `api_key`: the only accepted key, or empty to accept any.
+    - `models`: names in the list of models.
+    - `log_max`: number of requests to keep, the newest ones.
+    - `words`: the transcript of recordings that `speech.recording` did not create.
     """
 
     latency_seconds: float = 0.0
@@ -80,11 +85,16 @@ class FakeSettings(msgspec.Struct, frozen=True):
 
 
 class FakeModel:
-    """A model that answers by a script.
+    """A model that answers from a script.
 
-    `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` plays its steps and fails the request after the last;
-    `FakeModel(script=function)` asks the function; with neither, the user's words direct it (`follow_directive`).
-    `audio` records requests for speech and transcription as path and body; `audio_troubles` rejects as many of them.
+    - `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` answers with these steps in order, and fails requests
+      after the last.
+    - `FakeModel(script=function)` calls the function for each request.
+    - `FakeModel()` follows directives in the user's message; see `follow_directive`.
+
+    Pass it where a `Provider` is expected, or use `serve` to run it as a server. `log` keeps the requests as the
+    fake parsed them, and `calls` counts them. `audio` keeps requests for speech and transcription as path and body;
+    `audio_troubles` are errors for the next ones.
     """
 
     def __init__(
@@ -124,11 +134,11 @@ class FakeModel:
         self._steps.extend(steps)
 
     def follow(self, script: Script) -> None:
-        """Use this function from now on."""
+        """Replace the script with a function."""
         self._script = script
 
     async def wait_for_calls(self, count: int) -> None:
-        """Return once the model has been called `count` times in all."""
+        """Wait until the model has received `count` requests in total."""
         while self.calls < count:
             self._arrived.clear()
             await self._arrived.wait()
@@ -136,7 +146,7 @@ class FakeModel:
     # ---- in process ----
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Answer the next step; see the port."""
+        """Answer with the next step; see `Provider.stream`."""
         self.requests.append(request)
         seen = _seen_in_process(request)
         step = self._step(seen)
@@ -179,13 +189,13 @@ class FakeModel:
         return [ModelInfo(model, self.settings.context_tokens) for model in self.settings.models]
 
     async def close(self) -> None:
-        """Stop the server if it runs."""
+        """Stop the server if it is running."""
         await self.stop()
 
-    # ---- as a server ----
+    # ---- HTTP server ----
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen; return the address without a path. `/v1` and `/v1beta` work below it."""
+        """Start the server and return its URL without a path. Clients may append `/v1` or `/v1beta`."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connect, host, port)
         self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
@@ -196,7 +206,7 @@ class FakeModel:
         return Connection(self._respond, self._connections)
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
+        """Stop accepting connections and close the open ones."""
         if self._server is not None:
             await stop_accepting(self._server.sockets)
             self._server.close()
@@ -207,7 +217,7 @@ class FakeModel:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str]:
-        """Run the server during the block; yields the address."""
+        """Run the server inside the block, and yield its URL."""
         try:
             yield await self.start()
         finally:
@@ -227,7 +237,7 @@ class FakeModel:
                 return plan
         wire = _wire_of(path)
         if wire is None or incoming.method != "POST":
-            return _failed(OpenAiWire(), Refusal(404, f"No such path: {path}"))
+            return _failed(OpenAiWire(), Refusal(404, f"Path not found: {path}"))
         refused = self._refused_key(incoming)
         if refused is not None:
             return _failed(wire, refused)
@@ -308,7 +318,7 @@ class FakeModel:
         return Plan([document(200, embeddings.answer(incoming.body))])
 
     def _audio(self, incoming: Incoming, path: str) -> Plan | None:
-        """Return the text of a recording, or a recording; None if Gemini is asked for neither."""
+        """Answer a speech or transcription request. Returns None for another kind of Gemini request."""
         wire: Wire = GeminiWire() if path.endswith("Content") else OpenAiWire()
         refused, body, media_type = self._refused_key(incoming), incoming.body, "application/json"
         try:
@@ -354,7 +364,7 @@ class FakeModel:
             return None
         return Refusal(401, f"Incorrect API key provided: {given.removeprefix('Bearer ')}.", "")
 
-    # ---- both ----
+    # ---- shared ----
 
     def _step(self, seen: Seen) -> Step:
         self.calls += 1
@@ -369,7 +379,7 @@ class FakeModel:
         if self._script is not None:
             step = self._script(seen)
         elif self._scripted:
-            step = self._steps.popleft() if self._steps else Refusal(400, "The fake model's script is at its end.")
+            step = self._steps.popleft() if self._steps else Refusal(400, "The fake model's script has no more steps.")
         else:
             step = follow_directive(seen)
         return Reply(step) if isinstance(step, str) else step

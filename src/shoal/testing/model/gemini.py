@@ -1,4 +1,4 @@
-"""Gemini generateContent and streamGenerateContent from the server's side."""
+"""The server side of Gemini's generateContent and streamGenerateContent."""
 
 import base64
 import hashlib
@@ -85,7 +85,7 @@ _text_decoder = msgspec.json.Decoder(str)
 
 
 def sign(call: str) -> str:
-    """Return this fake's thought signature of a part."""
+    """Return the fake's thought signature for a part."""
     return base64.b64encode(hashlib.sha256(call.encode()).digest()[:18]).decode()
 
 
@@ -126,7 +126,7 @@ def _check_signatures(seen: Seen, contents: list[_Content]) -> None:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """Build the `usageMetadata` object. Thoughts are counted separately from candidates."""
+    """Return the `usageMetadata` object. Thoughts are not part of the candidates' token count."""
     return fill(
         '{"promptTokenCount":~,"candidatesTokenCount":~,"totalTokenCount":~,"cachedContentTokenCount":~,'
         '"thoughtsTokenCount":~}',
@@ -139,10 +139,10 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class GeminiWire:
-    """Implements `Wire` for generateContent."""
+    """The `Wire` of generateContent."""
 
     def read(self, body: bytes, path: str) -> Seen:
-        """See `Wire`. The path contains model and streaming."""
+        """Parse a request; see `Wire`. The path has the model's name, and says whether to stream."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         messages: list[SeenMessage] = []
@@ -194,7 +194,7 @@ class GeminiWire:
         return self._chunk(answer, parts, b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP")))
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """See `Wire`. A `retry-after` header becomes Gemini's RetryInfo detail."""
+        """Return an error; see `Wire`. A `retry-after` header becomes Gemini's RetryInfo detail."""
         status = refusal.code or _STATUS.get(refusal.status, "UNKNOWN")
         wait = dict(refusal.headers).get("retry-after", "")
         kind = b'"type.googleapis.com/google.rpc.RetryInfo"'

@@ -1,4 +1,4 @@
-"""A minimal HTTP/1.1 server for a scripted model: keep-alive, paced chunks and deliberately broken connections."""
+"""A minimal HTTP/1.1 server for a scripted model, with keep-alive, paced chunks and broken connections."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ class Incoming(msgspec.Struct):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Closes the connection here."""
+    """A step that closes the connection."""
 
 
 Send: TypeAlias = bytes | float | Gate | Drop
@@ -33,7 +33,7 @@ Send: TypeAlias = bytes | float | Gate | Drop
 
 
 class Plan(msgspec.Struct):
-    """Everything to send for one request, in order. `seen.cancelled` is set if the client leaves before the end."""
+    """Everything to send for one request, in order. `seen.cancelled` is set if the client disconnects earlier."""
 
     sends: Sequence[Send]
     seen: Seen | None = None
@@ -41,12 +41,14 @@ class Plan(msgspec.Struct):
 
 Respond: TypeAlias = Callable[[Incoming], Plan]
 ACCEPTING_STEPS = 3
-"""Iterations of the event loop until the protocol learns of an accepted connection."""
+"""Event loop iterations until the protocol learns of an accepted connection."""
 
 
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:
-    """Stop accepting connections after those being accepted. asyncio never closes a connection that arrives while a
-    server closes."""
+    """Stop accepting connections, and wait for those already being accepted.
+
+    Otherwise asyncio never closes a connection that arrives while the server closes.
+    """
     loop = asyncio.get_running_loop()
     for connection in listening:
         loop.remove_reader(connection)
@@ -55,7 +57,7 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
 
 
 def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = (), length: int | None = None) -> bytes:
-    """Build the status line and headers. Without a length the body is chunked."""
+    """Return the status line and headers. Without `length`, the body must be chunked."""
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", f"content-type: {content_type}"]
     lines.append("transfer-encoding: chunked" if length is None else f"content-length: {length}")
     lines.extend(f"{name}: {value}" for name, value in headers)
@@ -63,12 +65,12 @@ def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()
 
 
 def document(status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Build a whole JSON response."""
+    """Return a complete response with a JSON body."""
     return head(status, "application/json", headers, len(body)) + body
 
 
 def chunk(data: bytes) -> bytes:
-    """Build one chunk of a chunked body."""
+    """Return a chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -76,7 +78,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection. Requests are answered one after another by their plans."""
+    """A client's connection. It answers requests one after another with their plans."""
 
     def __init__(self, respond: Respond, open_connections: set["Connection"]) -> None:
         self._respond = respond
@@ -89,13 +91,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the rest of the plan, and mark the request as cancelled."""
+        """Cancel the rest of the plan, and mark its request as cancelled."""
         self._transport = None
         self._all.discard(self)
         if self._timer is not None:
@@ -105,12 +106,11 @@ class Connection(asyncio.Protocol):
         self._sends.clear()
 
     def close(self) -> None:
-        """Close the connection now."""
+        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Collect data, and answer each complete request."""
         self._buffer += data
         self._advance()
 

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions from the server's side."""
+"""The server side of OpenAI's Chat Completions API."""
 
 import msgspec
 
@@ -72,7 +72,7 @@ def _seen(message: _Message) -> SeenMessage:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """Build the `usage` object."""
+    """Return the `usage` object."""
     return fill(
         '{"prompt_tokens":~,"completion_tokens":~,"total_tokens":~,'
         '"prompt_tokens_details":{"cached_tokens":~},"completion_tokens_details":{"reasoning_tokens":~}}',
@@ -85,7 +85,7 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class OpenAiWire:
-    """Implements `Wire` for Chat Completions."""
+    """The `Wire` of Chat Completions."""
 
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)

@@ -1,4 +1,4 @@
-"""Scripts of a model: the steps, the request it sees, and the directive language."""
+"""Scripts for a fake model: the steps, the parsed request, and the directive language."""
 
 import asyncio
 import json
@@ -26,7 +26,10 @@ _ARGS = "args="
 
 
 class Gate:
-    """Holds an answer back until a test opens it: `await gate.reached.wait()`, then check, then `gate.open()`."""
+    """A gate that holds an answer until the test opens it.
+
+    Use it as `await gate.reached.wait()`, then check the state, then `gate.open()`.
+    """
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -34,19 +37,19 @@ class Gate:
         self._waiting: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Release everything that waits or arrives later."""
+        """Release the current answer and all later ones."""
         self._open.set()
         waiting, self._waiting = self._waiting, []
         for go_on in waiting:
             go_on()
 
     async def wait(self) -> None:
-        """Signal that the gate was reached, then wait."""
+        """Set `reached` and wait until the gate is open."""
         self.reached.set()
         await self._open.wait()
 
     def when_open(self, go_on: Callable[[], None]) -> None:
-        """The same for callers that cannot wait: `go_on` is called once it is open."""
+        """Set `reached` and call `go_on` when the gate is open, or immediately if it is."""
         self.reached.set()
         if self._open.is_set():
             go_on()
@@ -55,7 +58,7 @@ class Gate:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call to make. `arguments` is sent unchanged, even if malformed. An empty `id` gets a new one."""
+    """A tool call to make. `arguments` is sent unchanged, even if malformed. An empty `id` gets a generated one."""
 
     name: str
     arguments: str = "{}"
@@ -63,8 +66,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer. Without `usage`, it is computed. With `drop_after` n, the connection breaks after n pieces (0:
-    before any byte). `gate` is passed before piece number `gate_at` (0: before anything is sent)."""
+    """An answer.
+
+    - `usage`: reported token counts; computed if None.
+    - `drop_after`: number of chunks after which the connection breaks; 0 breaks it before any byte.
+    - `gate`: a gate to wait for before chunk number `gate_at`; 0 waits before anything is sent.
+    """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -78,11 +85,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An error in the provider's own form. `body` replaces that form. `in_stream` sends it inside a stream with
-    status 200."""
+    """An error in the provider's own format, unless `body` replaces it. `in_stream` sends it in a stream with status
+    200."""
 
     status: int = 500
-    message: str = "The fake model was told to fail."
+    message: str = "The fake model's script failed this request."
     code: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
@@ -90,7 +97,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Bytes to send unchanged, one write per chunk. `drop` breaks the connection after the last."""
+    """Bytes to send unchanged, one write per chunk. `drop` breaks the connection after the last one."""
 
     chunks: tuple[bytes, ...]
     status: int = 200
@@ -102,7 +109,7 @@ Step: TypeAlias = Reply | Refusal | Recorded
 
 
 class SeenMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation as the fake parsed it, for every interface."""
+    """A message of the conversation, parsed from any of the APIs."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -112,8 +119,12 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """A request to the fake. `signed` counts returned pieces of thinking with a valid signature. With `searches`,
-    the model finds tools in the provider's own way."""
+    """A request to the fake model, parsed from any of the APIs.
+
+    `signed` counts thinking blocks with a valid signature. `problem` is the reason to reject the request, or empty.
+    `searches` is set if the model can find more tools with the provider's own tool search. `cancelled` is set when
+    the client disconnects.
+    """
 
     __slots__ = (
         "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "searches", "signed",
@@ -140,7 +151,7 @@ class Seen:
 
     @property
     def user_text(self) -> str:
-        """The last message of the user."""
+        """The last user message."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
@@ -168,7 +179,7 @@ Script: TypeAlias = Callable[[Seen], Step | str]
 
 
 def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
-    """Return the error of real providers for a call without a result right after it, or a result without its call."""
+    """Return the error of real providers for a call without a result, or a result without its call, or ""."""
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -183,17 +194,17 @@ def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
 
 
 def own_words(text: str) -> str:
-    """Return a message without the messages that it refers to and without Shoal's context block."""
+    """Return a message without quoted messages and without Shoal's context block."""
     return _CONTEXT.sub("", _REFERRED.sub("", text))
 
 
 def follow_directive(seen: Seen) -> Step:
-    """Answer by the directives in the last user message.
+    """Answer according to directives in the last user message.
 
-    `tools=3 tool=bash args={"command":"true"} words=30 id=abc` makes three rounds of that call, if the tool is offered
-    or can be found, and then answers `DONE 3 abc word word …` with 30 words. Without any of them: `DONE 0 -` and 20
-    words. Of a message with several lines the first that says something counts, and the answer names the id of each:
-    `DONE 3 abc+def`. What the message refers to is no directive.
+    For `tools=3 tool=bash args={"command":"true"} words=30 id=abc`, the model makes three rounds of that call, if
+    the request offers the tool or a way to find it, and then answers `DONE 3 abc word word …` with 30 words. Without
+    directives it answers `DONE 0 -` and 20 words. If a message has several lines, the first directive of each kind
+    counts, and the answer names every id: `DONE 3 abc+def`. Directives in quoted messages do not count.
     """
     text = own_words(seen.user_text)
     rounds = _number(_TOOLS, text, 0)
@@ -227,7 +238,7 @@ def _arguments(text: str) -> str:
 
 
 def pieces_of(text: str, chunks: int) -> list[str]:
-    """Cut a text into `chunks` nearly equal pieces, or after every word if `chunks` is 0."""
+    """Split a text into `chunks` nearly equal pieces, or after every word if `chunks` is 0."""
     if not text:
         return []
     if chunks <= 0:

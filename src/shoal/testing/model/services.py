@@ -1,8 +1,9 @@
-# ruff: noqa: E501 - the words stand as they were said
-"""Services with the refusals that each gives, with their status and text.
+# ruff: noqa: E501 - the services' error texts are quoted literally
+"""Model services that reject certain requests, with the status and text of each rejection.
 
-`FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake, except for requests that DeepSeek refuses. Each
-service names its sources: its documentation, the types of its SDK, or public reports that quote its answer.
+`FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake model, except for requests that DeepSeek
+rejects. Each service names its sources: its documentation, the types of its SDK, or public reports that quote its
+answer.
 """
 
 import re
@@ -34,7 +35,7 @@ class _Call(msgspec.Struct):
 
 
 class _Block(msgspec.Struct):
-    """A part of a message in any of the protocols. Similar fields share one name."""
+    """A part of a message in any of the APIs. Similar fields share one name."""
 
     type: str = ""
     text: str | None = None
@@ -69,7 +70,7 @@ class _Message(msgspec.Struct):
 
     @property
     def blocks(self) -> list[_Block]:
-        """The message's parts, including those of results."""
+        """Return the message's parts, including those inside tool results."""
         lists = [part for part in (self.content, self.parts, self.output) if isinstance(part, list)]
         parts = [part for several in lists for part in several]
         return [*parts, *(inner for part in parts if isinstance(part.content, list) for inner in part.content)]
@@ -80,7 +81,7 @@ class _Message(msgspec.Struct):
 
 
 class Sent(msgspec.Struct):
-    """The parts of a request's body that services may refuse."""
+    """The parts of a request body that services may reject."""
 
     messages: list[_Message] = []
     contents: list[_Message] = []
@@ -99,7 +100,7 @@ class Sent(msgspec.Struct):
 
 
 Rule: TypeAlias = Callable[[Sent], Refusal | None]
-"""A check of a service. Returns its refusal, or None to accept the request."""
+"""A check of a request. Returns the service's rejection, or None to accept the request."""
 
 
 def _json(status: int, body: object) -> Refusal:
@@ -329,9 +330,9 @@ def _strings_only(sent: Sent) -> Refusal | None:
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A service: its protocol, a model, its rules, and its refusal of foreign reasoning.
+    """A model service: its API, a model, its rules, and its rejection of foreign reasoning.
 
-    The refusal is None if the service does not check reasoning, or has a rule for it.
+    `foreign` is None if the service does not check reasoning or has a rule for it.
     """
 
     name: str
@@ -695,11 +696,11 @@ SERVICES = {
         ),
     )
 }
-"""Every service by name. Model names are distinct if a quirk has to be learned from the refusal."""
+"""Services by name. Model names differ if a quirk must be learned from the rejection."""
 
 
 class Strict:
-    """A script that refuses what a service refuses, and otherwise runs `script`. Recognizes its own reasoning."""
+    """A script that rejects what a service rejects, and otherwise runs `script`. `refusals` lists the rejections."""
 
     def __init__(self, service: Service, script: Script = follow_directive) -> None:
         self.service = service

@@ -1,4 +1,4 @@
-"""Speech from the server's side: silent recordings with their text in tags, created and parsed."""
+"""The server side of speech APIs. Recordings are silent, with their text in metadata tags."""
 
 import base64
 import re
@@ -11,7 +11,7 @@ from shoal.kernel.speech import wav_of
 
 CHARS_A_SECOND = 15
 _SILENCE = b"\xf8\xff\xfe"
-"""An Opus packet of 20 milliseconds (RFC 6716)."""
+"""An Opus packet of 20 milliseconds of silence (RFC 6716)."""
 _SAMPLES = 960
 _MP3_FRAME = b"\xff\xfb\x10\xc4" + bytes(100)
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -26,7 +26,8 @@ class _SpeechRequest(msgspec.Struct):
 
 
 def recording(text: str, form: str = "ogg") -> bytes:
-    """Create a recording of this text: `ogg` (Opus), `mp3` or `wav`, one second per CHARS_A_SECOND characters."""
+    """Create a recording of a text as `ogg` (Opus), `mp3` or `wav`. It lasts one second per CHARS_A_SECOND
+    characters."""
     words, frames = b"WORDS=" + text.encode() + b"\0", max(1, 50 * len(text) // CHARS_A_SECOND)
     if form == "mp3":
         size = len(words) + 10
@@ -44,13 +45,13 @@ def recording(text: str, form: str = "ogg") -> bytes:
 
 
 def words_in(audio: bytes, unknown: str = "") -> str:
-    """Return the text of a recording, or `unknown` if it was not created here."""
+    """Return the text of a recording, or `unknown` if `recording` did not create it."""
     match = _SPOKEN.search(audio)
     return unknown if match is None else match[1].decode()
 
 
 def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
-    """Answer POST /audio/transcriptions. Raises ValueError if a server would reject it."""
+    """Answer POST /audio/transcriptions. Raises ValueError if a real server would reject the request."""
     fields: dict[str, tuple[bytes, bytes]] = {}
     for part in body.split(b"--" + content_type.partition("boundary=")[2].encode())[1:-1]:
         head, _, content = part.partition(b"\r\n\r\n")
@@ -67,7 +68,7 @@ def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
 
 
 def speech(body: bytes) -> tuple[bytes, str]:
-    """Answer POST /audio/speech, with the media type. Raises msgspec.DecodeError and ValueError."""
+    """Answer POST /audio/speech with the recording and its media type. Raises msgspec.DecodeError or ValueError."""
     asked = msgspec.json.decode(body, type=_SpeechRequest)
     forms = {"opus": ("ogg", "audio/ogg"), "mp3": ("mp3", "audio/mpeg"), "wav": ("wav", "audio/wav")}
     if asked.response_format not in forms or not 0 < len(asked.input) <= 4096 or not asked.voice:
@@ -77,7 +78,7 @@ def speech(body: bytes) -> tuple[bytes, str]:
 
 
 class _InlineData(msgspec.Struct):
-    """Google's own package writes the type in either way, and base64 in the URL-safe alphabet."""
+    """Inline media. Google's own package spells the media type in two ways, and uses the URL-safe base64 alphabet."""
 
     data: str
     mimeType: str = ""  # noqa: N815
@@ -103,7 +104,7 @@ class _GeminiRequest(msgspec.Struct, rename="camel"):
 
 
 def gemini_answer(body: bytes, unknown: str) -> bytes | None:
-    """Answer generateContent for or with a recording. Returns None if it is asked for neither."""
+    """Answer generateContent for a transcription or speech. Returns None if the request asks for neither."""
     asked = msgspec.json.decode(body, type=_GeminiRequest)
     parts = asked.contents[-1].parts
     heard = next((part.inline_data for part in parts if part.inline_data is not None), None)
@@ -122,7 +123,7 @@ def gemini_answer(body: bytes, unknown: str) -> bytes | None:
 
 
 def _page(number: int, samples: int, flags: int, packets: list[bytes]) -> bytes:
-    """Build a page of an Ogg stream (RFC 3533)."""
+    """Return a page of an Ogg stream (RFC 3533)."""
     lengths = b"".join(bytes([255] * (len(packet) // 255) + [len(packet) % 255]) for packet in packets)
     head = b"OggS\0" + bytes([flags]) + struct.pack("<qII", samples, 1, number)
     rest = bytes([len(lengths)]) + lengths + b"".join(packets)

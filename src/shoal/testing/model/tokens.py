@@ -1,4 +1,4 @@
-"""Token counts as a provider reports them. Cached tokens come from a real comparison of prompt prefixes."""
+"""Token counts as a provider reports them. Cached tokens result from comparing prompts by their prefixes."""
 
 from collections import OrderedDict
 
@@ -10,7 +10,7 @@ MARK = b',"cache_control":{"type":"ephemeral"}'
 
 
 def shared_prefix_bytes(left: bytes, other: bytes) -> int:
-    """Return the length of the common prefix."""
+    """Return the length of the common prefix in bytes."""
     low, high = 0, min(len(left), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -22,19 +22,19 @@ def shared_prefix_bytes(left: bytes, other: bytes) -> int:
 
 
 class PromptCache:
-    """Remembers the last prompt of each thread, of the THREADS_MAX most recently used."""
+    """The last prompt of each thread, for the THREADS_MAX most recently used threads."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def implicit(self, key: str, prompt: bytes) -> tuple[int, int]:
-        """Return the total tokens, and those in common with the previous prompt of the thread."""
+        """Return the prompt's tokens, and how many of them its thread's previous prompt also starts with."""
         before = self._swap(key, (prompt,))
         shared = shared_prefix_bytes(before[0], prompt) if before else 0
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
-        """Return total, read and written tokens for prompts with cache marks: only marked prefixes are stored."""
+        """Return total, read and written tokens of a prompt with cache marks. Only marked prefixes are cached."""
         parts = marked.split(MARK)
         prompt = b"".join(parts)
         ends: list[int] = []
@@ -56,10 +56,10 @@ class PromptCache:
 
 
 def count(text: str) -> int:
-    """Count the tokens of an answer, at least 1 for a text that is not empty."""
+    """Return the number of tokens in an answer, at least 1 unless the text is empty."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
 def add_output(input_tokens: int, cached: int, written: int, output: int, reasoning: int) -> Usage:
-    """Build a Usage from its parts. Reasoning counts as output."""
+    """Return a `Usage`. Reasoning is part of the output tokens."""
     return Usage(input_tokens, output + reasoning, cached, written, reasoning)

@@ -1,4 +1,4 @@
-"""A scripted model that sometimes fails, chosen by a seed, and logs every request."""
+"""A scripted model that logs every request, and fails some of them by a seed."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from shoal.testing.model.script import Refusal, Reply, Script, Seen, SeenMessage
 from shoal.testing.model.tokens import BYTES_PER_TOKEN
 
 TROUBLES_MAX = 2
-"""Most failures of one request."""
+"""Maximum number of failures per request."""
 RESULT_CHARS = 80
 _NAME = re.compile(r"(?<!\S)id=([\w.]*\w)")
 _CHILD = re.compile(r"DONE \d+ (c[\d.]+\d)")
@@ -25,12 +25,13 @@ _FILE = re.compile(r"file=([\d.]+)")
 
 
 def troubled(share: float, seed: int, log: Path | None) -> Script:
-    """Follows the directives; of the first requests for an answer `share` fail: 429, 500, or a broken connection.
+    """Return a script that follows directives and fails a `share` of requests at first.
 
-    Each request is a line in `log`: the message's `id` and its `round`, when, from whom (header `x-node`), how it went,
-    its tokens, the messages that it names, the steers, subagents' ends, attachments and contents of these in it, and
-    the beginning of the result that it brings. What is answered is the last message with an id, context and notes left
-    aside; without one a request is never failed.
+    A failure is a 429, a 500, or a broken connection. Only requests whose last user message has an id can fail.
+
+    Each request is a line of JSON in `log`: the message's `id` and `round`, the time, the sender (header `x-node`),
+    the outcome, the tokens, everything with an id that the request contains (messages, steers, subagents' results,
+    attachments and file contents), and the beginning of the last tool result.
     """
     attempts: Counter[tuple[str, int]] = Counter()
 
@@ -51,7 +52,7 @@ def troubled(share: float, seed: int, log: Path | None) -> Script:
 
 
 def _directed(seen: Seen) -> Seen:
-    """Return the request without context and without text that the person did not write."""
+    """Return the request without context blocks and other text that the person did not write."""
     messages: list[SeenMessage] = []
     for message in seen.messages:
         text = _NOTES.sub("", message.text) if message.role == "user" else message.text

@@ -22,9 +22,8 @@ def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
     if not html:
         parser.disable(["html_block", "html_inline"])
     plain, out = frozenset[str](), list[Run]()
-    numbers: list[
-        int
-    ] = []  # next number of each open list; only the first item's number counts (spec.commonmark.org, 5.3)
+    # The next number of each open list. Only the first item's number counts (spec.commonmark.org, 5.3).
+    numbers: list[int] = []
     for token in parser.parse(text):
         if token.type == "inline":
             out += [*_spans(token.children or (), break_), ("\n", plain)]

@@ -21,7 +21,7 @@ _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
 
 
 class Told(msgspec.Struct):
-    """A session with its delivered events, by number."""
+    """A gateway session with the events delivered so far. An event's position is its sequence number."""
 
     id: str
     events: list[tuple[str, Given]]
@@ -30,14 +30,14 @@ class Told(msgspec.Struct):
 
 
 class Line:
-    """A connection of the gateway."""
+    """A connection to the gateway."""
 
     def __init__(self, socket: "ServerConnection", *, compressed: bool) -> None:
         self.socket = socket
         self._deflate = zlib.compressobj() if compressed else None
 
     async def send(self, op: int, data: Json = None, name: str | None = None, seq: int | None = None) -> None:
-        """Send a frame, unless the other side is gone."""
+        """Send a frame, unless the connection is closed."""
         from websockets.exceptions import ConnectionClosed
 
         frame = msgspec.json.encode({"op": op, "d": data, "t": name, "s": seq})
@@ -51,7 +51,7 @@ class Line:
 
 
 class FakeGateway(LoopbackSocket):
-    """Serves sessions that outlive connections."""
+    """The gateway server. Its sessions survive lost connections."""
 
     def __init__(self, discord: "FakeDiscord") -> None:
         super().__init__()

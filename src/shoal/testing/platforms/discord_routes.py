@@ -26,7 +26,7 @@ NOTHING: Json = None
 
 
 class Routes:
-    """Answers API calls from the state in `world`."""
+    """The API routes, which read and change `world`."""
 
     def __init__(self, world: DiscordWorld) -> None:
         self.world = world
@@ -212,7 +212,7 @@ class Routes:
         return NOTHING
 
     def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Write or edit the first answer to an interaction."""
+        """Answer, defer or acknowledge an interaction. Discord requires this before any other answer."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":

@@ -42,9 +42,9 @@ _FILE = re.compile(
 Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
 """The kind of a fault, and the retry delay in seconds for `refuse` and `refuse_all`."""
 Delivery: TypeAlias = Callable[[], Awaitable[T]]
-"""Delivers one event to the bot. The fake may call it several times."""
+"""A delivery of one event to the bot. The fake may repeat it."""
 Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
-"""Handles the headers and body of a webhook call to the bot, such as an adapter's `receive` method."""
+"""A handler for webhook calls to the bot, such as an adapter's `receive` method. It gets the headers and the body."""
 
 
 class FakePlatform:

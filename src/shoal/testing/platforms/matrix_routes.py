@@ -14,7 +14,7 @@ Handler: TypeAlias = Callable[[tuple[str, ...], Given, Query], Given]
 
 
 class Routes:
-    """Answers API calls from the state in `world`."""
+    """The API routes, which read and change `world`."""
 
     def __init__(self, world: MatrixWorld) -> None:
         self._world = world

@@ -117,7 +117,7 @@ def shown_text(html: str) -> str:
     reader.feed(html)
     reader.close()
     if reader.unknown:
-        raise Refusal("M_BAD_JSON", f"clients do not show {sorted(reader.unknown)}")
+        raise Refusal("M_BAD_JSON", f"clients need not render {sorted(reader.unknown)}")
     return "".join(reader.parts).strip()
 
 

@@ -255,7 +255,7 @@ class FakeTeams(FakePlatform):
             return self._grant(called)
         if path.startswith("/files/"):
             if "authorization" in called.headers:
-                raise refused(400, "a token was shown to a file server")
+                raise refused(400, "the bot sent its token to a file server")
             return Answered(200, self.contents[path.removeprefix("/files/")])
         if path.startswith("/upload/"):
             size = len(called.body)
