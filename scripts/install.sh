@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
-# Installs the packages that a file of requirements/ pins, each checked by its hash, into .venv or below a folder.
+# Installs the packages that a file in requirements/ pins, with hash checks, into .venv or into a folder.
 #
 #   scripts/install.sh requirements/NAME.txt [FOLDER]
 #
-# uv does that in a third of pip's time. What is wrong then is told by pip, which also knows an index from its own
-# configuration.
+# uv needs a third of pip's time. If it fails, pip tries again: it prints better errors and knows the configured index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=.venv/bin/python
-[ -x "$python" ] || { echo "there is no .venv; run 'make setup' first" >&2; exit 1; }
-# The list is whole, so nothing is resolved again (--no-deps): pip would look for an extra of a pinned package in its newest version.
+[ -x "$python" ] || { echo "no .venv found; run 'make setup' first" >&2; exit 1; }
+# The list is complete, so nothing must be resolved (--no-deps). pip would look for a pinned package's extras in its newest version.
 what=(--quiet --require-hashes --no-deps --only-binary :all: -r "$1")
-# forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels; nothing else may be built here.
+# forbiddenfruit (of blockbuster), atomicwrites (of matrix-nio) and http-ece have no wheels. Nothing else may be built from source.
 for package in forbiddenfruit atomicwrites http-ece; do what+=(--no-binary "$package"); done
 [ $# -lt 2 ] || what+=(--target "$2")
 

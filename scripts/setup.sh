@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes .venv: Python 3.11 to 3.13, every pinned dependency (checked by hash), and this checkout, editable.
+# Creates .venv with Python 3.11 to 3.13, every pinned dependency (checked by hash), and this checkout as editable install.
 #
 #   PYTHON=/path/to/python scripts/setup.sh     use that interpreter for a new .venv
 #
-# Does nothing when .venv is newer than what it is made from. Remove .venv to start over.
+# Does nothing if .venv is newer than the files it depends on. Remove .venv to start over.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ is_current() {
     for source in "${sources[@]}"; do
         [ "$source" -nt "$stamp" ] && return 1
     done
-    # Fails when the checkout was moved, or the interpreter is gone.
+    # Fails if the checkout was moved or the interpreter was removed.
     .venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit(not find_spec("shoal"))' 2>/dev/null
 }
 
@@ -37,7 +37,7 @@ find_python() {
 
 is_current && exit 0
 
-# Two at once (make -j, two terminals) would undo each other's work.
+# Two concurrent runs (make -j, two terminals) would undo each other's work.
 if command -v flock >/dev/null; then
     exec 9>.setup.lock
     flock 9
@@ -46,14 +46,14 @@ fi
 
 if ! { [ -x .venv/bin/python ] && is_supported .venv/bin/python; }; then
     python=$(find_python)
-    echo "setup: making .venv with $python" >&2
+    echo "setup: creating .venv with $python" >&2
     rm -rf .venv
     "$python" -m venv .venv
 fi
 rm -f "$stamp"
 echo "setup: installing the pinned dependencies into .venv" >&2
 scripts/install.sh requirements/dev.txt
-# hatchling is pinned above, so the build needs nothing from outside.
+# hatchling is pinned above, so the build downloads nothing.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . \
     --editable packages/shoal-import --editable packages/shoal-hardware
 touch "$stamp"

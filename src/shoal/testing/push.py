@@ -44,7 +44,6 @@ class FakePush:
         self._browsers: dict[str, tuple[object, bytes]] = {}
 
     async def start(self) -> None:
-        """Start the server on a free port."""
         await self.server.start()
 
     async def stop(self) -> None:

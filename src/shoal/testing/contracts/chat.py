@@ -396,9 +396,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert (shown.text, shown.file) == ("The tide.", ("chart.png", PICTURE))
         assert shown.kind in ("", "image")
 
-    async def test_several_files_are_one_message_where_the_platform_has_albums(
-        self, peer: Peer, tmp_path: Path
-    ) -> None:
+    async def test_several_files_are_one_message_if_the_platform_has_albums(self, peer: Peer, tmp_path: Path) -> None:
         count = peer.adapter.limits.album_max
         if not peer.adapter.limits.can_upload:
             pytest.skip("the platform does not let bots send files")

@@ -91,13 +91,11 @@ class MemorySettings:
         self.broken = False
 
     async def get(self, scope: str, key: str) -> str | None:
-        """Return the stored value, or None."""
         if self.broken:
             raise StoreError("The disk failed.")
         return self.values.get((scope, key))
 
     async def put(self, scope: str, key: str, value: str) -> None:
-        """Store a value."""
         self.values[scope, key] = value
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
@@ -374,7 +372,6 @@ class Inbox:
         return "Restored 1 file."
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return `listen`."""
         return self.listen
 
     async def react(self, reaction: Reaction) -> str:

@@ -48,7 +48,6 @@ class DiskContract:
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """Create a writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -73,7 +72,6 @@ class DiskContract:
 
     @staticmethod
     async def run(sandbox: Sandbox, workspace: Path, text: str, watch: "_Nobody | None" = None) -> CommandResult:
-        """Run a command in the workspace."""
         mounts = (Mount(workspace, "/workspace", writable=True),)
         return await sandbox.run(Command(text, workspace, mounts, timeout_seconds=120, watch=watch))
 

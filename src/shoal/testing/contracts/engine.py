@@ -73,7 +73,6 @@ class Recorder:
             await self._tell()
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Record a signal."""
         self.signals.append((thread, kind, turn))
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._tell()))
 

@@ -52,7 +52,6 @@ class IsolationContract:
 
     @pytest.fixture
     def mounts(self, home: Path) -> tuple[Mount, ...]:
-        """Return the workspace's mount."""
         return (Mount(home / "workspace", "/workspace", writable=True),)
 
     @pytest.fixture

@@ -63,7 +63,6 @@ def request(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS, key: s
 
 
 async def collect(provider: Provider, asked: ModelRequest) -> list[ModelEvent]:
-    """Return all events of a call."""
     return [event async for event in provider.stream(asked)]
 
 

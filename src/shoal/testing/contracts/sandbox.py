@@ -74,7 +74,6 @@ class SandboxContract:
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """Create a writable directory."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
@@ -102,7 +101,9 @@ class SandboxContract:
         )
         return await sandbox.run(command)
 
-    async def test_output_and_exit_code_come_back(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_a_command_returns_its_output_and_exit_code(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
         result = await self.run(sandbox, mounts, "echo out; echo err >&2; exit 3")
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 3)
         assert (result.timed_out, result.stdout_cut, result.stderr_cut) == (False, False, False)

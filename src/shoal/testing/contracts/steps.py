@@ -32,7 +32,6 @@ def follow_up(key: str, thread: ThreadId = THREAD, text: str = "and then") -> Fo
 
 
 def post(identity: str, thread: ThreadId = THREAD, text: str = "reply") -> NewPost:
-    """Return a post for the outbox."""
     return NewPost(identity, thread, text)
 
 

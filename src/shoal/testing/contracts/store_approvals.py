@@ -52,7 +52,6 @@ async def asked(store: Store, clock: ManualClock, identity: str = "A1", digest: 
 
 
 def use(identity: str = "A1") -> Commit:
-    """Return a commit that uses an approval."""
     return Commit(TurnId("T1"), (AssistantSaid("it runs"),), use_approval=ApprovalId(identity))
 
 

@@ -21,7 +21,6 @@ NOTE = UserSaid("said here", Author("agent:deck", "deck", is_bot=True, trusted=T
 
 
 async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("web",)) -> list[OutboxRow]:
-    """Claim the due posts."""
     return await store.outbox.claim(platforms, limit, CLAIM_SECONDS)
 
 
@@ -170,7 +169,7 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert not row.maybe_sent
 
-    async def test_a_dead_processs_claim_expires(self, store: Store, clock: ManualClock) -> None:
+    async def test_the_claim_of_a_dead_process_expires(self, store: Store, clock: ManualClock) -> None:
         """The claim may expire after the post was sent."""
         await store.outbox.put(post("a"))
         assert len(await claimed(store)) == 1

@@ -48,7 +48,7 @@ class MailboxRules:
             waiting = (await closed(store, lease, turn)).prompt
         assert answered == ["a", "b", "c"]
 
-    async def test_a_message_counts_once_while_it_waits_while_it_runs_and_later(self, store: Store) -> None:
+    async def test_a_message_counts_once_before_during_and_after_its_turn(self, store: Store) -> None:
         message = prompt("a")
         assert (await store.inbox.accept(message, 5)).status == "accepted"
         assert (await store.inbox.accept(message, 5)).status == "duplicate"

@@ -17,7 +17,6 @@ RACERS = 8
 
 
 def binding(clock: Clock, channel: str, agent: str, *, made: bool = False) -> Binding:
-    """Return a binding of the fake platform."""
     return Binding("fake", channel, agent, "fake:ada", clock.now(), made)
 
 

@@ -56,7 +56,6 @@ class Wire(Protocol):
 
 
 def text_json(text: str) -> bytes:
-    """Encode a JSON string."""
     return _encode(text)
 
 
@@ -71,7 +70,6 @@ def fill(template: str, *values: str | bytes | int) -> bytes:
 
 
 def data_frame(data: bytes) -> bytes:
-    """Return a stream frame with data."""
     return b"data: " + data + b"\n\n"
 
 

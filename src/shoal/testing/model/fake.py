@@ -185,7 +185,6 @@ class FakeModel:
         yield ModelDone(message, answer.stop, answer.usage, answer.thinking, answer.model)
 
     async def models(self) -> list[ModelInfo]:
-        """Return the models in the settings."""
         return [ModelInfo(model, self.settings.context_tokens) for model in self.settings.models]
 
     async def close(self) -> None:

@@ -70,7 +70,6 @@ def document(status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) 
 
 
 def chunk(data: bytes) -> bytes:
-    """Return a chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 

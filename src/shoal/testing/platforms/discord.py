@@ -23,7 +23,7 @@ _LIMITED = re.compile(r"POST /channels/\d+/messages|(?:PATCH|DELETE) /channels/\
 
 
 class FakeDiscord(FakePlatform):
-    """A Discord with one bot. It rejects invalid calls with Discord's error codes.
+    """A fake Discord with one bot. It rejects invalid calls with Discord's error codes.
 
     Add servers with `add_server`. People write with `says`, click with `clicks` and run slash commands with
     `commands`. `said` lists the bot's messages in a channel, and `calls` all its calls.

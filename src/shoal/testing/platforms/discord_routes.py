@@ -68,7 +68,6 @@ class Routes:
         return self.world.channel(self.world.room(ids[0]))
 
     def open_direct(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Return the direct channel with a person."""
         return self.world.channel(self.world.direct(str(_object(asked).get("recipient_id"))))
 
     def typing(self, ids: tuple[str, ...], asked: Asked) -> Json:

@@ -231,7 +231,6 @@ def _options(command: Given) -> list[Given]:
 
 
 def user_json(user: str, name: str, *, bot: bool) -> Given:
-    """Return a user object in Discord's format."""
     return {
         "id": user, "username": name.lower(), "global_name": name, "discriminator": "0", "avatar": None, "bot": bot,
         "public_flags": 0, "flags": 0, "primary_guild": None,

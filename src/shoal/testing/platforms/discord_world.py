@@ -198,7 +198,6 @@ class DiscordWorld:
         }  # fmt: skip
 
     def time(self, at: float) -> str:
-        """Return a Unix time in Discord's format."""
         return datetime.fromtimestamp(at, UTC).isoformat()
 
     def _mentions(self, sent: Sent) -> list[Json]:

@@ -41,7 +41,7 @@ _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 
 
 class FakeGoogleChat(FakePlatform):
-    """A Google Chat with one app. It rejects invalid calls with Google's status codes.
+    """A fake Google Chat with one app. It rejects invalid calls with Google's status codes.
 
     Add spaces with `add`. People write with `says` and click with `clicks`; `messages` lists all messages, oldest
     first. Events are signed HTTP calls to `deliver`. If `pulls` is set, they wait in a Pub/Sub subscription instead.
@@ -87,7 +87,6 @@ class FakeGoogleChat(FakePlatform):
     # ---- people ----
 
     def add(self, space: str, kind: Literal["DIRECT_MESSAGE", "SPACE"]) -> None:
-        """Add a space."""
         self.spaces[space] = kind
 
     def person(self, user: str) -> Given:
@@ -188,7 +187,6 @@ class FakeGoogleChat(FakePlatform):
         return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
-        """Return an unused number."""
         self._count += 1
         return self._count
 

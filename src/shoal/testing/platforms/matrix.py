@@ -21,7 +21,7 @@ _DOWNLOAD = f"{_CLIENT}/v1/media/download/{SERVER}/"
 
 
 class FakeMatrix(FakePlatform):
-    """A homeserver with one bot. It rejects invalid calls with Matrix's error codes.
+    """A fake homeserver with one bot. It rejects invalid calls with Matrix's error codes.
 
     Add rooms with `add_room`. People write with `says`, react with `reacts` and invite the bot with `invites`.
     `said` lists the bot's messages in a room. The fake does not implement encryption: the bot cannot read messages
@@ -41,7 +41,6 @@ class FakeMatrix(FakePlatform):
 
     @property
     def address(self) -> str:
-        """The homeserver's address."""
         return self.server.address
 
     # ---- people ----

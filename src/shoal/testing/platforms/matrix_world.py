@@ -47,7 +47,6 @@ class MatrixWorld:
         return f"{sign}{self._count:04}harbour"
 
     def add_room(self, *members: str, name: str = "", encrypted: bool = False) -> Room:
-        """Add a room with these members."""
         room = Room(f"{self.fresh('!')}:{SERVER}", name, encrypted=encrypted)
         self.rooms[room.id] = room
         for member in members:

@@ -26,7 +26,7 @@ EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅"
 
 
 class FakeSlack(FakePlatform, Workspace):
-    """A Slack workspace with one app. It rejects invalid calls with Slack's error codes.
+    """A fake Slack workspace with one app. It rejects invalid calls with Slack's error codes.
 
     Add people with `add_user` and channels with `add_room`. People write with `says` and click with `clicks`;
     `messages` lists all messages, oldest first, and `said` the bot's messages in a channel. Events are sent by

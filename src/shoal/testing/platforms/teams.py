@@ -55,7 +55,7 @@ def refused(status: int, code: str) -> Refused:
 
 
 class FakeTeams(FakePlatform):
-    """A Teams with one bot. It signs activities, issues access tokens, and rejects invalid calls of the Connector
+    """A fake Teams with one bot. It signs activities, issues access tokens, and rejects invalid calls of the Connector
     API.
 
     Add chats with `add`. People write with `says`, click with `clicks` and accept files with `accepts`. `messages`
@@ -98,7 +98,6 @@ class FakeTeams(FakePlatform):
     # ---- people ----
 
     def add(self, conversation: str, kind: Kind) -> None:
-        """Add a chat or a channel."""
         self.conversations[conversation] = kind
 
     def activity(self, kind: str, conversation: str, user: str, root: str = "", **more: Json) -> Given:

@@ -33,7 +33,7 @@ STARTED_AT = 1_767_603_600
 
 
 class FakeTelegram(FakePlatform):
-    """A Telegram with one bot. It rejects invalid calls with Telegram's own messages.
+    """A fake Telegram with one bot. It rejects invalid calls with Telegram's own messages.
 
     Add chats with `add_chat`. People write with `says` and click with `clicks`. `messages` lists all messages,
     oldest first; `said` lists the bot's messages in a chat. `calls` lists the bot's calls with their parameters, and

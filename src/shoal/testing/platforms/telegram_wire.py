@@ -78,7 +78,6 @@ def check_media(kind: str, content: bytes) -> None:
 
 
 def user_of(user: int, *, is_bot: bool = False) -> dict[str, Json]:
-    """Return a user object in Telegram's format."""
     return {"id": user, "is_bot": is_bot, "first_name": "Ada" if user == 7 else f"User {user}"}
 
 

@@ -30,7 +30,7 @@ class HookPosted(msgspec.Struct):
 
 
 class FakeHookChat(FakePlatform):
-    """A webhook chat. It signs its calls and checks the bot's signatures.
+    """A fake webhook chat. It signs its calls and checks the bot's signatures.
 
     People write with `says` and click with `clicks`. `messages` lists the messages, oldest first, and `typed` the
     typing statuses. A repeated idempotency key returns the first message.

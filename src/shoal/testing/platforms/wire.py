@@ -49,12 +49,10 @@ class Refused(Exception):
 
 
 def ok(content: object, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Answered:
-    """Return an answer with a JSON body."""
     return Answered(status, msgspec.json.encode(content), headers)
 
 
 def query_of(called: Called) -> dict[str, str]:
-    """Return the query parameters of a request."""
     return dict(parse_qsl(called.path.partition("?")[2]))
 
 
