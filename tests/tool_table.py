@@ -1,19 +1,24 @@
-"""The tables of docs/permissions.md: what follows from an effect, and what built-in and MCP tools are, from the code.
+"""The tables of docs/tools.md and docs/permissions.md, made from the tools.
 
-    python -m tests.tool_table     write the page again
+    python -m tests.tool_table     write both pages again
 
-`tests/tidy/test_tools.py` compares the page with the code.
+`tests/tidy/test_tools.py` compares the pages with the code.
 """
 
+import asyncio
+import tempfile
 from pathlib import Path
 from typing import get_args
 
 from shoal.features.mcp import kinds
 from shoal.kernel.traits import ANYTHING, Effect, Traits, Treatment
 from shoal.permissions.effects import ANSWERS, WORDS, EffectCase
-from tests.known_tools import TRAITS
+from shoal.testing.contracts.tool import example_arguments
+from tests.known_tools import TRAITS, all_tools, example_context
 
-PAGE = Path(__file__).parents[1] / "docs/permissions.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "permissions.md"
+TOOLS_PAGE = DOCS / "tools.md"
 BEGIN, END = "<!-- from the tools' traits: python -m tests.tool_table -->\n", "<!-- end -->\n"
 EFFECTS_BEGIN = "<!-- from permissions/effects.py: python -m tests.tool_table -->\n"
 EFFECTS_END = "<!-- end of effects -->\n"
@@ -34,6 +39,8 @@ PLACES = {
     "replaced": "allow in /workspace and /scratch, except inside .git; otherwise ask",
     "sent": "allow for files in its own folders; otherwise ask",
 }
+TOOLS_BEGIN, TOOLS_END = "<!-- from the tools: python -m tests.tool_table -->\n", "<!-- end of tools -->\n"
+TOOLS_COLUMNS = ("tool", "purpose", "action, for example", "in progress at a crash")
 COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
 HARM = {
     "none": "unchanged",
@@ -111,17 +118,44 @@ def kinds_of_mcp_tools() -> str:
     return "\n".join(rows) + "\n"
 
 
-def page(text: str) -> str:
-    parts = (
-        (EFFECTS_BEGIN, effects(), EFFECTS_END),
-        (KINDS_BEGIN, kinds_of_mcp_tools(), KINDS_END),
-        (BEGIN, table(), END),
-    )
-    for begin, rows, end in parts:
+def every_tool() -> str:
+    """One row for each tool."""
+    rows = [f"| {' | '.join(TOOLS_COLUMNS)} |", f"{'|---' * len(TOOLS_COLUMNS)}|"]
+    with tempfile.TemporaryDirectory() as folder:
+        registry = asyncio.run(all_tools(Path(folder, "shoal")))
+        context = example_context(Path(folder, "example"))
+        for name in registry.names():
+            tool = registry.get(name)
+            assert tool is not None
+            action = tool.prepare(example_arguments(tool), context).actions[0].text
+            purpose = tool.spec.description.partition(". ")[0].rstrip(".").replace("|", "\\|")
+            again = "runs again" if tool.traits.idempotent else "outcome unknown"
+            rows.append(f"| `{name}` | {purpose} | `{action}` | {again} |")
+    return "\n".join(rows) + "\n"
+
+
+def filled(text: str, *tables: tuple[str, str, str]) -> str:
+    """Replace the rows between each pair of marks."""
+    for begin, rows, end in tables:
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{rows}{end}{rest.partition(end)[2]}"
     return text
 
 
+def pages() -> dict[Path, str]:
+    """Return both pages as they should be."""
+    of_tools = (TOOLS_BEGIN, every_tool(), TOOLS_END)
+    of_permissions = (
+        (EFFECTS_BEGIN, effects(), EFFECTS_END),
+        (KINDS_BEGIN, kinds_of_mcp_tools(), KINDS_END),
+        (BEGIN, table(), END),
+    )
+    return {
+        TOOLS_PAGE: filled(TOOLS_PAGE.read_text(encoding="utf-8"), of_tools),
+        PAGE: filled(PAGE.read_text(encoding="utf-8"), *of_permissions),
+    }
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -28,7 +28,7 @@ from shoal.turn.links import known_from
 from shoal.turn.prompt import rules_for
 from tests.known_tools import TRAITS
 from tests.tidy.source import GROUP, PACKAGE, python_files, tree, where
-from tests.tool_table import PAGE, page
+from tests.tool_table import pages
 
 pytestmark = pytest.mark.xdist_group(GROUP)
 
@@ -238,6 +238,6 @@ async def test_a_turn_uses_it_as_it_says(tmp_path: Path) -> None:
     assert "Water with `water`" in model.requests[0].system
 
 
-def test_the_page_says_what_the_tools_say() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text), "run: python -m tests.tool_table"
+def test_the_pages_agree_with_the_tools() -> None:
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run: .venv/bin/python -m tests.tool_table"

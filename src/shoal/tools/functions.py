@@ -11,7 +11,19 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+from types import MappingProxyType
+from typing import (
+    Annotated,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 
@@ -34,6 +46,8 @@ _PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
 _WRAPPED = lazy_re.compile(r"(?<=\S)\n(?=[^\W\d])")
 """A line end inside a paragraph of a docstring."""
 _Result = TypeVar("_Result")
+Example: TypeAlias = Mapping[str, object]
+NO_EXAMPLE: Example = MappingProxyType({})
 _canonical_encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -113,12 +127,14 @@ class FunctionTool(Generic[_Result]):
         function: Callable[..., _Result],
         spec: ToolSpec,
         traits: Traits,
+        example: Example,
         arguments: type[msgspec.Struct],
         hints: Mapping[str, type],
     ) -> None:
         self.function = function
         self.spec = spec
         self.traits = traits
+        self.example = example
         self._arguments = arguments
         self._context_name = next(
             (name for name, hint in hints.items() if hint is ToolContext and name != "return"), None
@@ -170,9 +186,10 @@ class FunctionTool(Generic[_Result]):
 class ToolDecorator:
     """Creates tools from functions. If it is stored under a name, it describes the tool before its function exists."""
 
-    def __init__(self, traits: Traits, name: str) -> None:
+    def __init__(self, traits: Traits, name: str, example: Example) -> None:
         self.traits = traits
         self.name = name
+        self.example = example
 
     def __call__(self, function: Callable[..., _Result]) -> FunctionTool[_Result]:
         name = self.name or getattr(function, "__name__", "")
@@ -180,19 +197,20 @@ class ToolDecorator:
             raise InvalidInput(f"A tool cannot be named {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         signature = _signature_of(function, name)
         spec = ToolSpec(name, signature.description or name, signature.parameters)
-        return FunctionTool(function, spec, self.traits, signature.arguments, signature.hints)
+        return FunctionTool(function, spec, self.traits, self.example, signature.arguments, signature.hints)
 
-    def alias(self, name: str) -> "ToolDecorator":
+    def alias(self, name: str, example: Example = NO_EXAMPLE) -> "ToolDecorator":
         """Return the same tool under another name."""
-        return ToolDecorator(msgspec.structs.replace(self.traits, offered="by_name", rank=RANK_LAST), name)
+        traits = msgspec.structs.replace(self.traits, offered="by_name", rank=RANK_LAST)
+        return ToolDecorator(traits, name, example or self.example)
 
 
 @overload
 def tool(function: Callable[..., _Result], /) -> FunctionTool[_Result]: ...
 @overload
-def tool(traits: Traits = UNKNOWN, /, *, name: str = "") -> ToolDecorator: ...
+def tool(traits: Traits = UNKNOWN, /, *, name: str = "", example: Example = NO_EXAMPLE) -> ToolDecorator: ...
 def tool(
-    given: Traits | Callable[..., _Result] = UNKNOWN, /, *, name: str = ""
+    given: Traits | Callable[..., _Result] = UNKNOWN, /, *, name: str = "", example: Example = NO_EXAMPLE
 ) -> FunctionTool[_Result] | ToolDecorator:
     """Turn an annotated function into a tool, as `@tool` or `@tool(Traits(effect="read", origin="own"))`.
 
@@ -206,8 +224,13 @@ def tool(
     By default, results are foreign text, which taints the turn. Set the trait `origin` to "own" for the owner's text,
     or to "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or
     annotation is missing or has no JSON form.
+
+    `example` contains valid arguments, for documentation and the contract suite. Give it if arguments made from the
+    schema alone would be invalid or hard to understand.
     """
-    return ToolDecorator(given, name) if isinstance(given, Traits) else ToolDecorator(UNKNOWN, name)(given)
+    if isinstance(given, Traits):
+        return ToolDecorator(given, name, example)
+    return ToolDecorator(UNKNOWN, name, example)(given)
 
 
 class _Signature(NamedTuple):

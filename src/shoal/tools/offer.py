@@ -102,7 +102,10 @@ def _stems(text: str) -> set[str]:
     return {word.lower()[:_STEM_CHARS] for word in _WORD.findall(text) if len(word) > 2} - _SMALL_WORDS
 
 
-@tool(replace(LOOKUP, offered="always", origin="own", in_cases=True))
+@tool(
+    replace(LOOKUP, offered="always", origin="own", in_cases=True),
+    example={"find": "run in the background"},
+)
 def more_tools(
     context: ToolContext,
     find: Annotated[

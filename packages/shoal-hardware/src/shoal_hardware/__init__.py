@@ -76,7 +76,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)
         return closing(opened(number))
 
-    @tool(BUS)
+    @tool(BUS, example={"bus": 1})
     def i2c_scan(bus: BusNumber) -> Invocation:
         """List the devices on an I2C bus of this machine, by reading a byte at each address."""
 
@@ -91,7 +91,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
         return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 
-    @tool(BUS)
+    @tool(BUS, example={"bus": 1, "address": 32, "register": 5, "length": 2})
     def i2c_read(
         bus: BusNumber,
         address: Address,
@@ -111,7 +111,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
         return _planned("i2c_read", f"{bus} 0x{address:02x}{where} {length}", f"I2C bus {bus}", work)
 
-    @tool(BUS)
+    @tool(BUS, example={"bus": 1, "address": 32, "data": "05beef"})
     def i2c_write(bus: BusNumber, address: Address, data: Hex) -> Invocation:
         """Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can
         break a device."""
@@ -130,7 +130,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
         return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
 
-    @tool(BUS)
+    @tool(BUS, example={"bus": 0, "device": 0, "data": "ff00"})
     def spi_transfer(
         bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")],
         device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")],

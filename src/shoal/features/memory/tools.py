@@ -50,8 +50,8 @@ _FACT = replace(
 )
 
 
-REMEMBER = tool(_FACT, name="remember")
-NOTE = tool(_NOTE, name="note_today")
+REMEMBER = tool(_FACT, name="remember", example={"text": "likes tea", "scope": "global"})
+NOTE = tool(_NOTE, name="note_today", example={"text": "met at noon"})
 
 
 def memory_tools(services: "Services") -> list[Tool]:

@@ -57,8 +57,8 @@ _LOOK = replace(
     group="processes",
     shows_output=True,
 )
-PROCESS_LIST = tool(_LOOK, name="process_list")
-PROCESS_LOGS = tool(_LOOK, name="process_logs")
+PROCESS_LIST = tool(_LOOK, name="process_list", example={"running": True})
+PROCESS_LOGS = tool(_LOOK, name="process_logs", example={"process": "01ABC", "tail": 20})
 PROCESS_START = tool(
     Traits(
         group="processes",
@@ -72,6 +72,7 @@ PROCESS_START = tool(
         shows_output=True,
     ),
     name="process_start",
+    example={"command": "make all", "name": "build", "hooks": [{"on": "output", "pattern": "error: .*"}]},
 )
 PROCESS_KILL = tool(
     Traits(
@@ -84,6 +85,7 @@ PROCESS_KILL = tool(
         changes="nothing",
     ),
     name="process_kill",
+    example={"process": "01ABC"},
 )
 
 

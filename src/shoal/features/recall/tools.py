@@ -30,7 +30,7 @@ _RANK = 60
 """Weight constant of reciprocal rank fusion: how little the first places count more than the next."""
 
 
-RECALL = tool(LOOKUP, name="recall")
+RECALL = tool(LOOKUP, name="recall", example={"query": "green tea", "limit": 3})
 SEARCH_HISTORY = RECALL.alias("search_history")
 
 

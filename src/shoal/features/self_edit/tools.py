@@ -35,16 +35,24 @@ _EDIT = Traits(
 )
 _SETTING = replace(_EDIT, keeps="settings")
 MY_SETTINGS = tool(replace(LOOKUP, group="agent", origin="own"), name="my_settings")
-SET_SYSTEM_PROMPT = tool(_SETTING, name="set_system_prompt")
-SET_MODEL = tool(_SETTING, name="set_model")
-SET_PERMISSIONS = tool(_SETTING, name="set_permissions")
-SET_TOOLS = tool(_SETTING, name="set_tools")
-SET_PERSONA = tool(_EDIT, name="set_persona")
-WRITE_DOC = tool(_EDIT, name="write_doc")
-EDIT_DOC = tool(replace(_EDIT, keeps="document"), name="edit_doc")
-DELETE_DOC = tool(_EDIT, name="delete_doc")
-WRITE_SKILL = tool(_EDIT, name="write_skill")
-DELETE_SKILL = tool(_EDIT, name="delete_skill")
+SET_SYSTEM_PROMPT = tool(_SETTING, name="set_system_prompt", example={"text": "You watch the harbour."})
+SET_MODEL = tool(_SETTING, name="set_model", example={"model": "openai/gpt-5"})
+SET_PERMISSIONS = tool(_SETTING, name="set_permissions", example={"profile": "locked"})
+SET_TOOLS = tool(_SETTING, name="set_tools", example={"tools": ["bash", "read"]})
+SET_PERSONA = tool(_EDIT, name="set_persona", example={"file": "SOUL.md", "text": "Calm."})
+WRITE_DOC = tool(_EDIT, name="write_doc", example={"path": "tides.md", "text": "Low at six."})
+EDIT_DOC = tool(
+    replace(_EDIT, keeps="document"),
+    name="edit_doc",
+    example={"path": "tides.md", "old_string": "noon", "new_string": "one"},
+)
+DELETE_DOC = tool(_EDIT, name="delete_doc", example={"path": "tides.md"})
+WRITE_SKILL = tool(
+    _EDIT,
+    name="write_skill",
+    example={"name": "tide-table", "text": "---\nname: tide-table\ndescription: Looks up tides.\n---\nRead it twice."},
+)
+DELETE_SKILL = tool(_EDIT, name="delete_skill", example={"name": "tide-table"})
 
 
 def self_edit_tools(services: "Services") -> tuple[Tool, ...]:

@@ -36,8 +36,8 @@ _TASK = Traits(
     harm="none",
     changes="workspace",
 )
-SUBAGENT = tool(_TASK, name="subagent")
-SPAWN = tool(replace(_TASK, origin="own"), name="spawn")
+SUBAGENT = tool(_TASK, name="subagent", example={"task": "count the boats"})
+SPAWN = tool(replace(_TASK, origin="own"), name="spawn", example={"task": "count the boats"})
 ASK_AGENT = tool(
     replace(
         _TASK,
@@ -46,6 +46,7 @@ ASK_AGENT = tool(
         changes="nothing",
     ),
     name="ask_agent",
+    example={"agent": "harbour", "question": "how many boats"},
 )
 
 

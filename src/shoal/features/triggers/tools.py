@@ -43,10 +43,16 @@ _REMINDER = Traits(
     changes="nothing",
     treatments=KEEPS,
 )
-SCHEDULE = tool(replace(_REMINDER, offered="always", rank=7, origin="mixed", harmless=("list",)), name="schedule")
-
-
-REMIND = tool(_REMINDER, name="remind")
+SCHEDULE = tool(
+    replace(_REMINDER, offered="always", rank=7, origin="mixed", harmless=("list",)),
+    name="schedule",
+    example={"do": "create", "when": "0 9 * * 1-5", "text": "tea", "timezone": "Europe/Berlin"},
+)
+REMIND = tool(
+    _REMINDER,
+    name="remind",
+    example={"when": "in 10 minutes", "text": "tea", "timezone": "Europe/Berlin"},
+)
 
 
 def trigger_tools(services: "Services") -> list[Tool]:

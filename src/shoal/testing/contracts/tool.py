@@ -1,17 +1,18 @@
-"""The contract of `domain.ports.Tool`, for built-in tools and tools of extensions.
+"""Contract of `shoal.kernel.ports.Tool`, for built-in tools and tools of extensions.
 
 class TestMyTool(ToolContract):
     @pytest.fixture
-    def tool(self): return MyTool()
+    def tool(self): return my_tool
 
     @pytest.fixture
-    def good(self): return '{"path": "x"}'  # valid arguments
+    def good(self): return '{"path": "x"}'  # valid arguments; only needed if `example_arguments` makes invalid ones
 """
 
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any  # noqa: TID251 - a JSON schema
 
 import msgspec
 import pytest
@@ -114,8 +115,41 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
     )
 
 
+def example_arguments(tool: Tool) -> str:
+    """Return the tool's `example` as JSON. Without one, make the shortest arguments from the schema; patterns and
+    formats are ignored."""
+    schema = json.loads(tool.spec.parameters)
+    return json.dumps(dict(getattr(tool, "example", {})) or _example(schema, schema.get("$defs", {})))
+
+
+def _example(schema: dict[str, Any], definitions: dict[str, Any]) -> object:
+    if "$ref" in schema:
+        return _example(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return _example(schema["anyOf"][0], definitions)
+    match schema.get("type"):
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: _example(properties[name], definitions) for name in schema.get("required", ())}
+        case "array":
+            return [_example(schema.get("items", {}), definitions)] * max(1, schema.get("minItems", 0))
+        case "integer" | "number":
+            return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+        case "boolean":
+            return True
+        case _:
+            return "x" * max(1, schema.get("minLength", 0))
+
+
 class ToolContract:
-    """Contract suite for a tool. Subclass it and provide the fixtures `tool` and `good`."""
+    """Contract suite for a tool. Subclass it and provide the fixture `tool`."""
+
+    @pytest.fixture
+    def good(self, tool: Tool) -> str:
+        """Valid arguments, as JSON."""
+        return example_arguments(tool)
 
     @pytest.fixture
     def context(self, tmp_path: Path) -> ToolContext:

@@ -13,7 +13,7 @@ from shoal.tools.functions import as_tool_error, planned, tool
 ZONE = "IANA name of the time zone; default: that of the person who asks."
 
 
-@tool(replace(LOOKUP, origin="own", in_cases=True))
+@tool(replace(LOOKUP, origin="own", in_cases=True), example={"timezone": "Europe/Berlin"})
 def time(
     context: ToolContext,
     timezone: Annotated[str, ZONE] = "",

@@ -238,6 +238,7 @@ READ = tool(
         treatments=_READS,
     ),
     name="read",
+    example={"path": "notes.txt", "offset": 1},
 )
 VIEW = READ.alias("view")
 WRITE = tool(
@@ -254,10 +255,15 @@ WRITE = tool(
         in_cases=True,
     ),
     name="write",
+    example={"path": "new.txt", "content": "x"},
 )
 CREATE_FILE = WRITE.alias("create_file")
-EDIT = tool(replace(WRITE.traits, rank=4, idempotent=False, names="edited"), name="edit")
-STR_REPLACE = EDIT.alias("str_replace")
+EDIT = tool(
+    replace(WRITE.traits, rank=4, idempotent=False, names="edited"),
+    name="edit",
+    example={"path": "notes.txt", "old_string": "two", "new_string": "2"},
+)
+STR_REPLACE = EDIT.alias("str_replace", {"path": "notes.txt", "old_str": "two", "new_str": "2"})
 
 
 def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
@@ -352,7 +358,7 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
     return write
 
 
-@tool(replace(READ.traits, rank=10, names="listed"), name="list")
+@tool(replace(READ.traits, rank=10, names="listed"), name="list", example={"path": "/docs"})
 def list_directory(
     context: ToolContext,
     path: Annotated[str, "Path of the directory. Default: the workspace."] = ".",

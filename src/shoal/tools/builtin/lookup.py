@@ -65,8 +65,12 @@ class Hit(NamedTuple):
         return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {excerpt}"
 
 
-SEARCH_CHANNEL = tool(LOOKUP, name="search_channel")
-READ_ARTIFACT = tool(replace(LOOKUP, offered="always", rank=11), name="read_artifact")
+SEARCH_CHANNEL = tool(LOOKUP, name="search_channel", example={"query": "tea"})
+READ_ARTIFACT = tool(
+    replace(LOOKUP, offered="always", rank=11),
+    name="read_artifact",
+    example={"artifact": "0123456789abcdef", "grep": "error"},
+)
 
 
 def search_channel_tool(

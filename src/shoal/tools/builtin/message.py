@@ -46,7 +46,8 @@ UNREAD = frozenset({"openai"})
         names="sent",
         harm="none",
         changes="nothing",
-    )
+    ),
+    example={"path": "notes.txt", "comment": "here"},
 )
 def upload(
     context: ToolContext,
@@ -93,6 +94,7 @@ MESSAGE = tool(
         treatments=Treatments(guarded=Treatment(HERE, "messages in the same conversation")),
     ),
     name="message",
+    example={"text": "hello", "to": HERE},
 )
 
 

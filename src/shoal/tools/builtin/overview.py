@@ -226,7 +226,7 @@ def short(text: str) -> str:
     return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"
 
 
-OVERVIEW = tool(LOOKUP, name="overview")
+OVERVIEW = tool(LOOKUP, name="overview", example={"hours": 24, "timezone": "Europe/Berlin"})
 
 
 def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTool[Invocation]:

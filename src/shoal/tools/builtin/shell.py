@@ -74,6 +74,7 @@ BASH = tool(
         in_cases=True,
     ),
     name="bash",
+    example={"command": "make test"},
 )
 
 

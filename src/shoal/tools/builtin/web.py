@@ -63,8 +63,10 @@ _WEB = Traits(
     origin="mixed",
     harm="outside",
 )
-READ_URL = tool(replace(_WEB, rank=6, names="address"), name="read_url")
-WEB_SEARCH = tool(replace(_WEB, rank=5, names="query"), name="web_search")
+READ_URL = tool(replace(_WEB, rank=6, names="address"), name="read_url", example={"url": "https://example.org/page"})
+WEB_SEARCH = tool(
+    replace(_WEB, rank=5, names="query"), name="web_search", example={"query": "tides of May", "count": 3}
+)
 BRAVE_SEARCH = WEB_SEARCH.alias("brave_search")
 
 
