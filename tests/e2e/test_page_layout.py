@@ -252,7 +252,7 @@ async def test_everything_is_done_by_keyboard_alone(browser: Browser, api: PageA
         await expect(deny).to_be_focused()
         assert await deny.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+        await expect(page.get_by_text("Denied.", exact=True)).to_be_visible()
         assert api.sent[-1].body == {"decision": "deny", "scope": "once"}
 
         await page.evaluate("document.activeElement.blur()")
