@@ -20,7 +20,7 @@ from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import NewPost, OutboxRow
 from shoal.store.store import Store
-from shoal.threads.access_gate import OWNER_IN
+from shoal.threads.whereabouts import OWNER_IN
 from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 
 log = logging.getLogger(__name__)

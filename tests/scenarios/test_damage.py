@@ -18,7 +18,7 @@ from shoal.surfaces.http.server import serve
 from shoal.testing import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
-from shoal.threads.access_gate import OWNER_IN
+from shoal.threads.whereabouts import OWNER_IN
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 MESSAGES = "/api/threads/web:lobby:one/messages"

@@ -100,12 +100,14 @@ async def test_an_event_file_opens_a_thread_in_a_channel_where_answers_go(tmp_pa
         assert await scene.thread_of(await scene.bob.sees("Two reefs.")) == thread
 
 
-async def test_a_heartbeat_speaks_where_people_wrote_last(tmp_path: Path, stand: Stand) -> None:
-    told = calls("message", arguments='{"text": "Low tide at six."}')
-    model = cast(morning=["hello"], heartbeat=[told, "[SILENT]"])
+async def test_a_heartbeat_speaks_to_the_owner(tmp_path: Path, stand: Stand) -> None:
+    tells = calls("message", arguments='{"text": "Low tide at six."}')
+    model = cast(morning=["hello"], boat=["at the pier"], heartbeat=[tells, "[SILENT]"])
     async with playing(stand, tmp_path, model, settings={"triggers": {"heartbeat_minutes": 1}}) as scene:
         await scene.ada.says("good morning")
         await scene.ada.sees("hello")
+        await scene.bob.says("where is the boat?")
+        await scene.bob.sees("at the pier")
         (scene.app[Home].data / "HEARTBEAT.md").write_text("- Tell when the tide is low.\n")
         await scene.ada.sees("Low tide at six.")
         (scene.app[Home].data / "HEARTBEAT.md").write_text("# Nothing\n")

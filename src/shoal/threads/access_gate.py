@@ -47,7 +47,7 @@ from shoal.store.store import Store
 from shoal.threads.admissions import Admissions
 from shoal.threads.pairing import Pairing
 from shoal.threads.scope import Scopes
-from shoal.threads.whereabouts import note_latest
+from shoal.threads.whereabouts import OWNER_IN, note_latest
 from shoal.threads.written_decisions import parse_answer, parse_take_back
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
 """Most recent events searched for a quoted answer of the agent."""
 TOO_MUCH = "That was a lot at once. Try again in a moment."
-OWNER_IN = ("owner", "direct")
-"""The setting that stores the direct conversation in which the owner wrote last."""
 
 ASK_FOR_CODE = (
     "I do not know you yet. To get access, give this code to my owner, who can confirm it with `shoal pair {code}`. "

@@ -17,6 +17,7 @@ from shoal.kernel.turnstate import TurnState
 from shoal.permissions.access import Links
 from shoal.threads.presence import Rights
 from shoal.threads.timezones import TimeZones
+from shoal.threads.whereabouts import OWNER_IN
 from shoal.turn.run import TurnScope
 from shoal.turn.thread import ThreadView
 
@@ -46,8 +47,8 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
         """Return the scope of a turn that opens or continues, within the rights that its author has now.
 
-        A turn without a conversation speaks where people last wrote to the agent. Raises InvalidInput for an unusable
-        agent, StoreError.
+        A turn without a conversation speaks in the owner's direct conversation. If there is none, it speaks where
+        people last wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
         """
         scope, caller = asked.scope, asked.caller
         chat = caller.root if caller is not None else view.thread
@@ -65,7 +66,8 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
             agent = msgspec.structs.replace(agent, model=model)
         speaks_in = ThreadId("")
         if not asked.history:
-            speaks_in = ThreadId(await self.settings.get(LAST_CHANNEL, agent.name) or "")
+            owner_in = await self.settings.get(*OWNER_IN)
+            speaks_in = ThreadId(owner_in or await self.settings.get(LAST_CHANNEL, agent.name) or "")
         audience = scope.audience
         if caller is not None:
             agent = within(agent, caller)

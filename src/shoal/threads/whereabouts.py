@@ -20,6 +20,10 @@ SCOPE = "latest"
 channel itself is a conversation: a person wrote there, and it was the whole channel's."""
 
 
+OWNER_IN = ("owner", "direct")
+"""The setting that stores the direct conversation in which the owner wrote last."""
+
+
 class Whereabouts(NamedTuple):
     """A command's thread: None if it was given outside of threads, by a person who has none there."""
 

@@ -27,11 +27,12 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD
 from shoal.testing.contracts.store_approvals import asked
 from shoal.testing.database import empty_database
-from shoal.threads.access_gate import MESSAGES_BURST, OWNER_IN, AccessGate
+from shoal.threads.access_gate import MESSAGES_BURST, AccessGate
 from shoal.threads.admissions import Admissions
 from shoal.threads.pairing import SCOPE, Pairing
 from shoal.threads.scope import Scopes
 from shoal.threads.timezones import TimeZones
+from shoal.threads.whereabouts import OWNER_IN
 
 PLATFORM = THREAD.split(":", maxsplit=1)[0]
 

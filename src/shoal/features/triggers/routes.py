@@ -31,10 +31,10 @@ from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.routes_access import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
-from shoal.threads.access_gate import OWNER_IN
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal
 from shoal.threads.timezones import TimeZones
+from shoal.threads.whereabouts import OWNER_IN
 from shoal.tools.builtin.overview import BRIEF
 
 routes = Routes()
