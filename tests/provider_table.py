@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests/contracts/services.toml"
 PAGE = ROOT / "docs/providers.md"
 BEGIN, END = "<!-- from tests/contracts/services.toml -->\n", "<!-- end -->\n"
-HEAD = ("service", "images", "tools", "parallel calls", "thinking", "usage", "call ids", "limit", "heals")
+HEAD = ("service", "images", "tools", "parallel calls", "earlier reasoning")
 
 
 class Result(msgspec.Struct):
@@ -70,33 +70,25 @@ def row(name: str, result: Result) -> tuple[str, ...]:
     kind = SERVICES[name].kind
     quirks = known_quirks("", SERVICES[name].model).changed(result.quirks)
     is_chat = kind == "openai"
-    images = {"none": "in words", "user": "in user messages", "all": "in user messages" if is_chat else "everywhere"}
+    images = {"none": "names only", "user": "in user messages", "all": "in user messages" if is_chat else "everywhere"}
     back = {
-        "openai": "not sent back",
-        "openai-responses": "own, encrypted",
-        "anthropic": "own, signed",
-        "gemini": "own, signed",
+        "openai": "left out",
+        "openai-responses": "sent, encrypted",
+        "anthropic": "sent, signed",
+        "gemini": "sent, signed",
     }[kind]
     if quirks.call_signatures:
-        back = "calls marked"
+        back = "signatures of calls"
     if quirks.reasoning_needed:
-        back = "wanted back"
+        back = "required"
     if not quirks.thinking:
         back = "left out"
     return (
         name,
         images[quirks.images],
-        "yes" if quirks.tools else "in words",
-        "yes" if quirks.parallel_calls else "one a message",
+        "yes" if quirks.tools else "as text",
+        "yes" if quirks.parallel_calls else "one per message",
         back,
-        "asked for" if is_chat and quirks.usage_option else "always sent",
-        "nine characters" if quirks.nine_char_ids else "up to 40",
-        {
-            "openai": f"`{quirks.max_tokens}`",
-            "openai-responses": "`max_output_tokens`",
-            "anthropic": "`max_tokens`",
-        }.get(kind, "`maxOutputTokens`"),
-        f"{len(result.holds)} of {len(BEHAVIOURS)}",
     )
 
 
