@@ -27,7 +27,7 @@ KINDS_END = "<!-- end of kinds -->\n"
 KIND_COLUMNS = ("kind", "proposed for", "effect", "standard and guarded", "locked", "after untrusted content")
 EFFECT_COLUMNS = {
     "owner and trusted people": (True, False),
-    "the same, after untrusted content": (True, True),
+    "owner and trusted people, after untrusted content": (True, True),
     "other people": (False, False),
     "other people, after untrusted content": (False, True),
 }
