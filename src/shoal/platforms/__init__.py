@@ -1,1 +1,1 @@
-"""Platform adapters: each converts one chat platform's messages to Shoal's and back."""
+"""Platform adapters. Each converts between one chat platform's messages and Shoal's."""

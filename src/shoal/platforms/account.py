@@ -1,4 +1,4 @@
-"""Base of all platform accounts: connect, back off, receive messages, answer."""
+"""Base class of platform accounts: connections, backoff, incoming messages and answers."""
 
 import asyncio
 import logging
@@ -43,51 +43,53 @@ NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be
 TAKEN = HttpAnswer(200, b"{}")
 
 BEFORE_MAX = 8
-"""Earlier messages of a channel that accompany a mention there."""
+"""Maximum number of earlier channel messages that are included with a mention."""
 BEFORE_HOURS = 6.0
 CHANGED_HOURS = 24.0
 """Maximum age of a message that starts a turn when an edit adds a mention."""
 CONTEXT_SECONDS_MAX = 3.0
-"""Timeout for reading the messages that a message refers to. Later answers are ignored."""
+"""Timeout for reading the messages that a message refers to. Later results are ignored."""
 OVERHEARD_MAX = 1000
-"""Channels and threads with cached messages that were not addressed to the agent."""
+"""Maximum number of channels and threads with cached messages that were not addressed to the agent."""
 ENTERED_MAX = 1000
 CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
-"""Groups with cached names, and the stored length of a name."""
+"""Maximum number of groups with cached names, and maximum length of a cached name."""
 BEGUN_MAX = 1000
-"""People whose last thread-opening message in a channel is cached."""
+"""Maximum number of people whose latest thread-opening message is cached."""
 NOTHING_READ = "I cannot read your message. Please write it as text."
 MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
 NOTHING_ASKED = "Yes? Mention me together with your question."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help shows what I can do."
 
 FILES_MAX = 10
-"""Files downloaded per message. The agent sees only the names of the others."""
+"""Maximum number of files downloaded per message. The agent sees only the names of the others."""
 UNKNOWN_MAX = 100
-"""Kinds of unknown events that are logged."""
+"""Maximum number of unknown event kinds that are logged."""
 
 EXPECTED = (PlatformError, ConfigError, StoreError)
-"""Expected errors of a connection. Any other error is a defect of Shoal or the adapter."""
+"""Expected errors of a connection. Any other error is a bug in Shoal or the adapter."""
 
 IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
-"""A file of a message, and a function that downloads it or raises PlatformError. None for a file with a `url`, which
-the turn downloads."""
+"""A file of a message, and a function that downloads it or raises PlatformError. The function is None for a file with a
+`url`, which the turn downloads."""
 
 
 class ChatAccount(Generic[S]):
     """Base of every adapter that connects to a platform.
 
-    A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`; `typing` and `history`
-    if the platform supports them; `_take_kept` if it delivers events in one stream, which go through `_intake`.
-    `connected` is set once messages arrive, `failed` once a connection has failed, which `failure` explains. `_inbox`
-    is set while `run` accepts messages. `inbound_url` is the address for calls of the platform, or empty.
+    A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`. It defines `typing` and
+    `history` if the platform supports them, and `_take_kept` if it delivers events in one stream, which go through
+    `_intake`.
+
+    `connected` is set when messages can arrive. `failed` is set after a connection failed, and `failure` contains the
+    reason. `_inbox` is set while `run` accepts messages. `inbound_url` is the URL that the platform calls, or empty.
     """
 
     limits: ChatLimits
     whispers: ClassVar[bool] = False
     """Whether the platform can show a command's answer only to the person who sent it."""
     download_bytes_max: ClassVar[int] = 26_214_400
-    """Larger files are not downloaded. The agent sees their names."""
+    """Maximum size of downloaded files. The agent sees only the names of larger files."""
 
     def __init__(
         self, platform: str, settings: S, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
@@ -107,10 +109,10 @@ class ChatAccount(Generic[S]):
         self._pending = PendingEdits()
         self._moves = MovedChats(platform, store)
         self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody
-        """Sends the owner a private notice. Set by the app."""
+        """Function that sends the owner a private notice. Set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
-        """Threads in which the agent was just mentioned, and whether for the first time."""
+        """Threads in which the agent was just mentioned. The value is true for the first mention."""
         self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._names: Recent[str] = Recent(CHANNELS_NAMED_MAX)
         self._unknown: set[str] = set()
@@ -119,7 +121,7 @@ class ChatAccount(Generic[S]):
     # ---- connection ----
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled, reconnecting with backoff. A failing account never affects the others."""
+        """Receive messages until cancelled. Reconnect with backoff. A failing account never affects the others."""
         while True:
             unforeseen: Exception | None = None
             try:
@@ -136,7 +138,7 @@ class ChatAccount(Generic[S]):
             await self._wait_after(unforeseen or PlatformError("The connection ended."))
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        """Reconnect immediately after a connection ended normally, and with backoff after a failure."""
+        """Keep the account connected. Reconnect immediately after a normal end, and with backoff after a failure."""
         is_open = False
         while True:
             try:
@@ -149,8 +151,8 @@ class ChatAccount(Generic[S]):
                 await self._wait_after(error)
 
     async def _wait_after(self, error: Exception) -> None:
-        """Return the delay before the next attempt. Repeated failures are logged as a warning once. A platform's
-        requested delay is kept."""
+        """Wait before the next attempt, at least as long as the platform requested. A repeated failure is logged as a
+        warning only once."""
         self._failures += 1
         asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
         seconds = retry_delay(self._failures, asked)
@@ -167,36 +169,37 @@ class ChatAccount(Generic[S]):
         raise NotImplementedError
 
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
-        """Process an event from `_intake`, and return whether it had an effect. Raises PlatformError or StoreError to
-        receive it again, or a permanent PlatformError to drop it."""
+        """Process an event from `_intake`. Returns whether it had an effect. Raises PlatformError or StoreError to
+        receive the event again, or a permanent PlatformError to drop it."""
         raise NotImplementedError
 
     def _reset_backoff(self) -> None:
-        """Reset the backoff after a working connection."""
+        """Reset the backoff after a successful connection."""
         self._failures, self.failure = 0, ""
         self.failed.clear()
 
     async def close(self) -> None:
-        """Close connections, for callers that post without `run`."""
+        """Close connections. For callers that post without `run`."""
         raise NotImplementedError
 
     async def check(self) -> None:
-        """Check the credentials, if a connection alone does not prove them. Raises PlatformError."""
+        """Check the credentials if connecting does not prove that they work. Raises PlatformError."""
 
     # ---- receiving ----
 
     async def _take_in(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> None:
-        """Accept a message, and post its immediate answer. Raises StoreError."""
+        """Accept a message and post its immediate answer. Raises StoreError."""
         answer = await self._submit(prompt, inbox, files)
         if answer:
             await self._answer(prompt, answer)
 
     async def _submit(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> str:
-        """Send a message with its files to the inbox, and return the text for its author.
+        """Send a message and its files to the inbox. Returns the text for its author.
 
-        Files are downloaded only for people with access. The inbox runs commands, turns strangers away and drops
-        duplicates. On the first mention, earlier messages are included. The author of an unreadable message is told. If
-        a message opens a thread in a channel, its author's next messages belong to that thread. Raises StoreError.
+        Files are downloaded only for people with access. The inbox runs commands, turns unknown people away and drops
+        duplicates. On the first mention in a thread, earlier messages are included. If the message is unreadable, its
+        author is informed. If a message opens a thread in a channel, its author's next messages belong to that thread.
+        Raises StoreError.
         """
         coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
         named = None if prompt.direct else self._entered.pop(prompt.thread)
@@ -229,16 +232,17 @@ class ChatAccount(Generic[S]):
         return await submit(changed, inbox) if changed is not None else ""
 
     async def _is_unheard(self, prompt: Prompt, prefix: str, inbox: InboxPort) -> bool:
-        """Whether an edited message mentions the agent only now and is recent enough to answer. Raises StoreError."""
+        """Return whether an edit added the first mention of the agent and the message is recent enough to answer.
+        Raises StoreError."""
         is_new = self._clock.now() - prompt.at <= timedelta(hours=CHANGED_HOURS)
         return is_new and await inbox.thread_of(prefix, "", prompt.key) is None
 
     def _prefix(self, channel: str) -> str:
-        """Return the prefix of the ids of a channel's threads. Raises InvalidId."""
+        """Return the id prefix of a channel's threads. Raises InvalidId."""
         return channel_of(make_thread_id(self.platform, self._moves.first_id(channel), "0"))
 
     async def _chat_moved(self, old: str, new: str) -> None:
-        """Continue a chat under its new id, with one notice there and to the owner. Raises StoreError."""
+        """Continue a chat under its new id. Post one notice there and one to the owner. Raises StoreError."""
         if not await self._moves.note(old, new):
             return
         first = self._moves.first_id(old)
@@ -255,7 +259,7 @@ class ChatAccount(Generic[S]):
         await self.tell_owner(message + (change if named else ""))
 
     async def _channel_named(self, channel: str, name: str) -> None:
-        """Store a group's name, so people can select it by name. Raises StoreError."""
+        """Store a group's name, which lets people select it by name. Raises StoreError."""
         first, name = self._moves.first_id(channel), " ".join(name.split())[:CHANNEL_NAME_CHARS_MAX]
         if not name or self._names.get(first) == name:
             return
@@ -265,7 +269,7 @@ class ChatAccount(Generic[S]):
             await self._store.put(scope, first, name)
 
     async def _learn_name(self, channel: str) -> None:
-        """Request a group's name once, if its messages do not contain it. Raises StoreError."""
+        """Request a group's name once, for platforms whose messages do not contain it. Raises StoreError."""
         first = self._moves.first_id(channel)
         if self._names.get(first) is not None:
             return
@@ -285,7 +289,7 @@ class ChatAccount(Generic[S]):
         return ""
 
     async def _subscribe(self, thread: ThreadId) -> None:
-        """Treat all later messages in this thread as addressed to the bot. Raises StoreError."""
+        """Treat all later messages in this thread as addressed to the agent. Raises StoreError."""
         await self._store.put(f"subscribed:{self.platform}", thread, "1")
 
     async def _is_subscribed(self, thread: ThreadId) -> bool:
@@ -295,11 +299,11 @@ class ChatAccount(Generic[S]):
         self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), *, is_named: bool, opens: bool,
         follows: bool,
     ) -> bool:  # fmt: skip
-        """Whether a message in a group is addressed to the agent. Raises StoreError.
+        """Return whether a message in a group is addressed to the agent. Raises StoreError.
 
-        `is_named`: it mentions the agent or replies to it. `opens`: after a mention there, all later messages are
-        addressed to the agent. `follows`: it is such a later message. Other messages are cached until the next mention,
-        and their files are downloaded then.
+        `is_named`: the message mentions the agent or replies to it. `opens`: after a mention in this thread, all later
+        messages are addressed to the agent. `follows`: this is such a later message. Other messages are cached until
+        the next mention, and their files are downloaded then.
         """
         thread = prompt.thread
         listen = await inbox.listens(thread)
@@ -313,7 +317,7 @@ class ChatAccount(Generic[S]):
         return False
 
     def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
-        """Cache a message that was not addressed to the agent, until the next mention."""
+        """Cache a message that was not addressed to the agent until the next mention."""
         place = self._place_before(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
@@ -321,7 +325,7 @@ class ChatAccount(Generic[S]):
         self._overheard.put(place, before)
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
-        """Move a message that would open a thread into the thread that its author has just opened."""
+        """Move a message that would open a thread into the thread that its author opened just before."""
         if prompt.direct or not self._begins(prompt) or inbox.commands.parse(prompt.text) is not None:
             return prompt
         writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
@@ -332,26 +336,27 @@ class ChatAccount(Generic[S]):
         return prompt
 
     def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
-        """Remove messages from the cache that were addressed to the agent after all."""
+        """Remove messages from the cache that turned out to be addressed to the agent."""
         place = self._place_before(prompt)
         left = (item for item in self._overheard.get(place) or () if item[0].key not in keys)
         self._overheard.put(place, deque(left, BEFORE_MAX))
 
     def _begins(self, prompt: Prompt) -> bool:
-        """Whether a message is in the channel itself and opens its thread."""
+        """Return whether a message is in the channel itself and opens a thread."""
         return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
 
     def _place_before(self, prompt: Prompt) -> str:
-        """Return the location of the messages before this one."""
+        """Return the cache key for the messages before this one: the channel if this message opens a thread, otherwise
+        the thread."""
         return channel_of(prompt.thread) if self._begins(prompt) else prompt.thread
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """Return a thread's first message, if it is available but not part of the history. Raises PlatformError."""
+        """Return a thread's first message if it is available and not part of the history. Raises PlatformError."""
         return None
 
     async def _context_of(self, prompt: Prompt) -> tuple[list[Reference], tuple[IncomingFile, ...]]:
-        """Return the messages before a mention, with their files: the start of its thread, or the channel's last
-        messages if it opens a thread. Limited to what the platform provides in time."""
+        """Return the messages before a mention, with their files: the start of its thread, or the channel's latest
+        messages if the mention opens a thread. Messages that the platform does not provide in time are omitted."""
         overheard = list(self._overheard.pop(self._place_before(prompt)) or ())
         if not self._begins(prompt):  # the channel's messages include the one that opened this thread
             around = self._overheard.get(channel_of(prompt.thread)) or ()
@@ -389,7 +394,7 @@ class ChatAccount(Generic[S]):
         return references, tuple(coming)
 
     def _not_understood(self, kind: str) -> None:
-        """Log an unsupported kind of event once."""
+        """Log an unsupported kind of event, once per kind."""
         if kind in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
             return
         self._unknown.add(kind)
@@ -400,13 +405,13 @@ class ChatAccount(Generic[S]):
         )  # fmt: skip
 
     def _left_out(self, kind: str) -> None:
-        """Log an ignored kind of event once."""
+        """Log an ignored kind of event, once per kind."""
         if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
             self._unknown.add(kind)
             log.info("ignored event", extra={"platform": self.platform, "kind": kind})
 
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
-        """Decode a platform's data. Fields of an unknown form are omitted and logged once per kind. Returns None if
+        """Decode a platform's data. Fields in an unknown format are omitted and logged once per kind. Returns None if
         nothing is usable."""
         try:
             decoded, odd = decode_known(content, kind)
@@ -418,12 +423,13 @@ class ChatAccount(Generic[S]):
         return decoded
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
-        """Introduce the agent once after someone added it. A stranger is turned away as usual. Raises StoreError."""
+        """Introduce the agent once after it was added to a chat. If the person who added it is unknown, the inbox turns
+        them away. Raises StoreError."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
             await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
-        """Handle an emoji, and tell its sender if it had no effect. Raises StoreError."""
+        """Process a reaction. If it had no effect, tell its sender why. Raises StoreError."""
         answer = await inbox.react(reaction)
         if answer:
             key = f"{reaction.message_id}:{reaction.author.id}:{reaction.emoji}"
@@ -433,14 +439,14 @@ class ChatAccount(Generic[S]):
     # ---- sending ----
 
     async def _answer(self, prompt: Prompt, text: str) -> None:
-        """Answer a command. Failures are only logged."""
+        """Post the answer to a command. Failures are only logged."""
         if self.whispers:
             await self._say(prompt.thread, prompt.key, text, user="" if prompt.direct else prompt.author.id)
         else:
             await self._say(prompt.thread, prompt.key, text, reply_to=prompt.message_id)
 
     async def _say(self, thread: ThreadId, key: str, text: str, *, reply_to: str = "", user: str = "") -> None:
-        """Post a short system text, only for `user` if given. Failures are only logged."""
+        """Post a short system text, visible only to `user` if given. Failures are only logged."""
         kind = "ephemeral" if user else "text"
         try:
             for number, piece in enumerate(cut(text, self.limits)):
@@ -455,34 +461,35 @@ class ChatAccount(Generic[S]):
         raise NotImplementedError
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a posted message. Raises PlatformError."""
+        """Edit a posted message. Raises PlatformError."""
         raise NotImplementedError
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show a typing indicator, on platforms that have one."""
+        """Show a typing indicator. Does nothing by default."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the thread this opens. Raises PlatformError."""
+        """Post to a channel and return the new thread. Raises PlatformError."""
         raise NotImplementedError
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the chat that contains a thread, or None for a whole chat."""
+        """Return the whole chat that contains a thread, or None if the thread is the whole chat."""
         address = thread_address(thread)
         whole = make_thread_id(self.platform, address.channel, WHOLE_CHANNEL)
         return None if address.thread in (WHOLE_CHANNEL, UNOPENED) else whole
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the platform's messages, oldest first. Empty if bots cannot read them. Raises PlatformError."""
+        """Yield the platform's stored messages, oldest first, or nothing if bots cannot read them. Raises
+        PlatformError."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
 
 async def _tell_nobody(text: str) -> None:
-    log.info("nobody to tell", extra={"text_chars": len(text)})
+    log.info("no owner to notify", extra={"text_chars": len(text)})
 
 
 def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
-    """Format an earlier message with what it forwards, which keeps its own author."""
+    """Convert an earlier message to references. Forwarded messages in it keep their own author."""
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
     files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)
     text = "\n".join(filter(None, (prompt.text, *files)))
@@ -491,7 +498,7 @@ def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Referenc
 
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:
-    """Split `markdown` into halves until all parts fit, at line ends if possible. For long system texts."""
+    """Split a long system text in halves, at line ends if possible, until every part fits."""
     if rendered_length(markdown, limits) <= limits.text_chars_max or len(markdown) < 2:
         return [markdown]
     half = len(markdown) // 2

@@ -1,7 +1,7 @@
-"""Extract the text of other apps' cards: trees of JSON that differ by platform.
+"""Extract the text of other apps' cards, which are JSON trees with a different schema on each platform.
 
-Platforms often add kinds of parts. A form therefore names the keys that contain text, not the known kinds, so new kinds
-are read as well.
+Platforms often add kinds of parts. A form therefore names the keys that contain text rather than the known kinds, so
+new kinds are read too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from shoal.platforms.http import Json
 DEPTH_MAX = 60
 PARTS_MAX = 10_000
 WORDS_CHARS_MAX = 20_000
-"""Limit of a card's text, because anyone may have written it."""
+"""Maximum length of a card's text. The limit exists because anyone may have written the card."""
 
 Part: TypeAlias = Mapping[str, Json]
 
@@ -23,9 +23,9 @@ Part: TypeAlias = Mapping[str, Json]
 class CardForm(msgspec.Struct, frozen=True):
     """Describes where cards contain text.
 
-    `said` are keys of text, `rows` keys of lists with one line each, `inline` kinds of parts whose text is one line,
-    `pairs` keys of a name and its value, `links` keys of a text and its address. `leaf` returns the text of a special
-    part, or None for the general rules.
+    `said` are keys with text. `rows` are keys with lists, one line per item. `inline` are kinds of parts whose text is
+    one line. `pairs` are keys of names and values. `links` are keys of texts and addresses. `leaf` returns the text of
+    a special part, or None to apply the general rules.
     """
 
     said: frozenset[str]
@@ -37,7 +37,7 @@ class CardForm(msgspec.Struct, frozen=True):
 
 
 def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
-    """Return a card's text, one line for each part, or an empty string if unreadable."""
+    """Return a card's text with one line per part, or an empty string if it is unreadable."""
     if isinstance(card, msgspec.Raw):
         card = json_in(card)
     reading = _CardReading(form)
@@ -55,7 +55,7 @@ def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
 
 
 def json_in(encoded: msgspec.Raw) -> Json:
-    """Decode a card's JSON, also JSON inside a string. Returns None if invalid."""
+    """Decode a card's JSON, including JSON inside a string. Returns None if it is invalid."""
     try:
         content: Json = msgspec.json.decode(encoded)
         decoded: Json = msgspec.json.decode(content) if isinstance(content, str) else content
@@ -65,7 +65,7 @@ def json_in(encoded: msgspec.Raw) -> Json:
 
 
 class _CardReading:
-    """Reads one card. `left` is the number of parts that may still be read."""
+    """Reader for one card, which limits its depth and its number of parts."""
 
     def __init__(self, form: CardForm) -> None:
         self._form = form

@@ -1,4 +1,4 @@
-"""HTTP calls to a platform's API. All failures become PlatformError, which delivery handles."""
+"""HTTP client for platform APIs. Every failure becomes a PlatformError, which delivery handles."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 300.0
 PATIENCE = 4
-"""A call's total time limit, as a multiple of the limit for each of its parts."""
+"""Total time limit of a call, as a multiple of the limit for each network operation."""
 ANSWER_BYTES_MAX = 64 * 1024**2
-"""Longest decompressed answer, apart from files. The first sync with a homeserver has several MB."""
+"""Longest decompressed response, except for files. A homeserver's first sync has several MB."""
 REASON_BYTES_MAX = 65_536
-"""Bytes read of an answer that refuses a file."""
+"""Bytes read from a response that refuses a file."""
 REASON_CHARS_MAX = 300
 RENEW_SECONDS = 300.0
-"""An access token is renewed if it is valid for less than this."""
+"""An access token is renewed when it is valid for less than this."""
 
 Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
 Fields: TypeAlias = Mapping[str, Json]
@@ -51,7 +51,7 @@ class Download(NamedTuple):
 
 
 class ApiAnswer(NamedTuple):
-    """An API's answer. Header names are case-insensitive."""
+    """An API's response. Header names are case-insensitive."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -59,8 +59,8 @@ class ApiAnswer(NamedTuple):
 
 
 class PlatformHttp:
-    """The HTTP client of one account. Connects on the first call, and again after `close`. `name` is the service's name
-    for people."""
+    """HTTP client of one account. Connects on the first call, and again after `close`. `name` is the service's name in
+    messages."""
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -69,15 +69,15 @@ class PlatformHttp:
 
     @property
     def _name_first(self) -> str:
-        """Return the name capitalized for the start of a sentence."""
+        """Return the name with its first letter capitalized, to start a sentence."""
         return self.name[:1].upper() + self.name[1:]
 
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
     ) -> ApiAnswer:
-        """Send a request, and return the answer with any status. Each part may take `seconds`.
+        """Send a request and return the response, whatever its status. `seconds` limits each network operation.
 
-        Raises PlatformError if it fails, takes too long or returns too much. A failed GET has changed nothing.
+        Raises PlatformError if the call fails, takes too long or returns too much. A failed GET has changed nothing.
         """
         import httpx2
 
@@ -108,8 +108,8 @@ class PlatformHttp:
         self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,
         refuse: Callable[[int, bytes], PlatformError] | None = None,
     ) -> Download:  # fmt: skip
-        """Download a file of at most `bytes_max` bytes. Raises PlatformError, created by `refuse` for statuses other
-        than 200."""
+        """Download a file of at most `bytes_max` bytes. Raises PlatformError. For statuses other than 200, `refuse`
+        creates the error."""
         import httpx2
 
         content = bytearray()
@@ -142,7 +142,8 @@ class PlatformHttp:
         return (await self.download(url, bytes_max)).body
 
     def decode(self, status: int, body: bytes, kind: type[T]) -> T:
-        """Decode an answer's JSON. Raises PlatformError with an unknown outcome if it is not from the API."""
+        """Decode an API's JSON response. Raises PlatformError if it is invalid. Unless the status is 4xx, the outcome
+        is unknown."""
         try:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
@@ -165,12 +166,12 @@ class PlatformHttp:
 
 
 PASSING_STATUSES = frozenset({408, 409, 423, 425})
-"""Temporary refusals: timeout, conflict with another call, locked, too early."""
+"""Statuses of temporary refusals: timeout, conflict with another call, locked, too early."""
 
 
 class PlatformRefusal(PlatformError):
-    """A platform refuses this call. `code` is its reason or status. It is permanent unless the place is `closed`. A
-    place that is `gone` never returns."""
+    """The platform refuses this call. `code` is its reason or status. The refusal is permanent unless the chat is
+    `closed`, which means that it accepts no posts for now. A chat that is `gone` never returns."""
 
     def __init__(self, message: str, code: str | int, *, closed: bool = False, gone: bool = False) -> None:
         super().__init__(message, permanent=not closed, barred=closed or gone)
@@ -178,7 +179,7 @@ class PlatformRefusal(PlatformError):
 
 
 class Tolerating:
-    """Suppresses a refusal for one of these reasons, which ends the block."""
+    """Context manager that ends its block quietly if the platform refuses a call for one of these reasons."""
 
     def __init__(self, *codes: str | int) -> None:
         self._codes = codes
@@ -199,7 +200,7 @@ class _ApiErrorBody(msgspec.Struct, frozen=True):
 
 
 class RestApi(PlatformHttp):
-    """A REST API with an access token from `_grant`. Never follows redirects."""
+    """Client for a REST API with an access token from `_grant`. Never follows redirects."""
 
     def __init__(self, name: str, advice: str, clock: Clock) -> None:
         super().__init__(name)
@@ -226,8 +227,8 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call with JSON and, unless `anonymous`, the account's token. Raises PlatformError. If the token is refused,
-        the call had no effect and is repeated once with a new token."""
+        """Call with JSON and, unless `anonymous`, the account's token. If the platform refuses the token, the call is
+        repeated once with a new token. Raises PlatformError."""
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}
@@ -257,13 +258,13 @@ class RestApi(PlatformHttp):
         raise PlatformRefusal(message, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
-        """Request an access token from an authorization server. Raises PlatformError that says what to configure."""
+        """Request an access token from an authorization server. Raises PlatformError, which says what to configure."""
         from urllib.parse import urlencode
 
         headers = {"content-type": "application/x-www-form-urlencoded"}
         try:
             answer = await self.send("POST", url, urlencode(form).encode(), headers)
-        except PlatformError as error:  # requesting a token has posted nothing
+        except PlatformError as error:  # a failed token request has posted nothing
             raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
         status = answer.status_code
         if 400 <= status < 500:
@@ -276,7 +277,7 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> ApiAnswer:  # fmt: skip
-        """Send one request unchanged. Raises PlatformError if it fails or is rate limited."""
+        """Send one request without an access token. Raises PlatformError if it fails or is rate limited."""
         answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
         if answer.status_code in (429, 503):
             wait_seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
@@ -284,5 +285,5 @@ class RestApi(PlatformHttp):
         return answer
 
     async def fetch_own(self, url: str, bytes_max: int) -> bytes:
-        """Download a file with our token. Raises PlatformError."""
+        """Download a file with the account's token. Raises PlatformError."""
         return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

@@ -1,4 +1,4 @@
-"""Shared code between adapters and the inbox: events, messages, buttons, early edits, servers and files."""
+"""Code that adapters share: event intake, button actions, early edits, channel servers and files."""
 
 import asyncio
 import logging
@@ -40,20 +40,20 @@ V = TypeVar("V")
 
 BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
 DECIDED = frozenset({"Allowed.", "Denied.", CHOOSING})
-"""Answers of `press` that an approval's card also shows."""
+"""Results of `press` that the approval's message also shows."""
 PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
-"""Channels with a cached server."""
+"""Maximum number of channels with a cached server."""
 NAME_BYTES_MAX = 120
 PATIENCE_SECONDS = 0.5
-"""How long a stream waits for one event before it continues."""
+"""Longest time that a stream waits for one event before it continues."""
 SLOW_MAX = 16
-"""Chats that may be slow at the same time. Each may hold one file in memory."""
+"""Maximum number of chats with a slow event at the same time. Each may hold one file in memory."""
 WAITING_MAX = 1000
 
 
 class Recent(Generic[V]):
-    """A mapping of at most `size` entries. The least recently used are evicted."""
+    """Mapping with at most `size` entries. The least recently used are evicted."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -85,7 +85,7 @@ class Recent(Generic[V]):
 
 
 def time_of(text: str, now: datetime) -> datetime:
-    """Parse a platform's time in ISO 8601 with an offset, or return `now`."""
+    """Parse an ISO 8601 time with an offset. Returns `now` if it is invalid."""
     try:
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo is not None else now
@@ -97,8 +97,9 @@ def time_of(text: str, now: datetime) -> datetime:
 
 
 async def submit(prompt: Prompt, inbox: InboxPort) -> str:
-    """Send a message, and return the text for its author, often empty. Raises StoreError. Its files are removed unless
-    a turn will use them, because only a turn marks strangers' files."""
+    """Send a message to the inbox. Returns the text for its author, which is often empty. The message's files are
+    deleted unless a turn will use them, because only a turn marks files from unknown people as untrusted. Raises
+    StoreError."""
     receipt = Receipt("dropped")
     try:
         receipt = await inbox.send(prompt)
@@ -109,18 +110,18 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 
 
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
-    """Run the action in a button's value, and return the text for the person. Raises StoreError.
+    """Run the action in a button's value. Returns the text for the person. Raises StoreError.
 
-    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `always:ID` makes its rule as well, which `back:ID`
-    removes. `all:CARD` and `none:CARD` decide all calls of a card, `pick:CARD:TICKS` changes its ticks, and
-    `take:CARD:TICKS` allows those and denies the rest. `undo:CARD` restores the files that its turn changed.
+    `allow:ID`, `thread:ID` and `deny:ID` decide an approval. `always:ID` also creates its rule, which `back:ID`
+    removes. `all:CARD` and `none:CARD` decide all calls of a card. `pick:CARD:TICKS` changes its ticks, and
+    `take:CARD:TICKS` allows the ticked calls and denies the rest. `undo:CARD` restores the files that its turn changed.
     `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop` act on a turn that waits for its model.
     """
     verb, _, what = value.partition(":")
     try:
         match verb:
             case "allow" | "thread" | "deny" if what:
-                asker = author.asker(thread, "untrusted")  # the access rules may raise it
+                asker = author.asker(thread, "untrusted")  # the access rules may raise this role
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
                 return "Denied." if state == "deny" else "Allowed."
@@ -158,7 +159,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
 
 
 class _Event(msgspec.Struct, eq=False):
-    """An event of a chat. `key` is that of its stored copy; empty if the platform redelivers it."""
+    """An event of a chat. `key` is the key of its stored copy, or empty if the platform redelivers it."""
 
     lane: str
     content: str
@@ -169,20 +170,21 @@ class _Event(msgspec.Struct, eq=False):
 
 
 class Intake:
-    """Processes the events of one account, in order within each chat. `take` processes an event and returns whether it
-    had an effect. It raises StoreError or PlatformError to retry, or a permanent PlatformError or any other error to
-    drop it.
+    """Processes the events of one account, in order within each chat.
 
-    event          how it is processed
-    ------------   ------------------------------------------------------------------------------------------------
-    the usual      while its stream waits; errors are raised, so the platform delivers it again
-    slow           stored after PATIENCE_SECONDS, and the stream continues, so other chats are not delayed
-    behind one     stored, and processed after it
+    `take` processes an event and returns whether it had an effect. It raises StoreError or PlatformError to retry the
+    event. A permanent PlatformError or any other error drops it.
 
-    An event during which the process has died at two starts is set aside at the third, and the owner is told.
-    What is kept is tried until it is taken in, also by the next process: it leaves the store after that. So one chat's
-    large file delays that chat alone. Where SLOW_MAX chats are slow at once, or WAITING_MAX events wait, the stream
-    waits.
+    event                how it is processed
+    ------------------   ------------------------------------------------------------------------------------------
+    fast                 while the stream waits; errors are raised, so the platform delivers the event again
+    slow                 stored after PATIENCE_SECONDS; the stream continues, so other chats are not delayed
+    after a slow event   stored, and processed after that event
+
+    An event during which the process died twice is set aside at the third start, and the owner is notified.
+
+    A stored event is retried until it succeeds, even after a restart, and then deleted. One chat's large file therefore
+    delays only that chat. If SLOW_MAX chats are slow at the same time or WAITING_MAX events wait, the stream waits.
     """
 
     def __init__(self, platform: str, store: Settings, clock: Clock, begun: Path | None = None) -> None:
@@ -197,7 +199,7 @@ class Intake:
         self._writing = asyncio.Lock()
 
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
-        """Continue with the events that an earlier process left, in order within each chat. Raises StoreError."""
+        """Continue with the stored events of an earlier process, in order within each chat. Raises StoreError."""
         self._begun.open()
         await self._begun.share(self._store)
         left = await self._store.page(self._scope, limit=WAITING_MAX)
@@ -208,8 +210,8 @@ class Intake:
             self._queue(_Event(lane, content, key))
 
     async def put(self, lane: str, content: str) -> bool:
-        """Process an event of a chat, or store it for later; return whether it had an effect. Raises StoreError, and
-        PlatformError if the platform must deliver it again."""
+        """Process an event of a chat, or store it for later. Returns whether it had an effect. Raises StoreError, or
+        PlatformError if the platform must deliver the event again."""
         event = _Event(lane, content)
         while self._waiting >= WAITING_MAX or (lane not in self._lanes and len(self._lanes) >= SLOW_MAX):
             self._room.clear()
@@ -234,7 +236,7 @@ class Intake:
             self._tasks.start_soon(self._serve, event.lane)
 
     async def _serve(self, lane: str) -> None:
-        """Process a chat's waiting events in order. Stored ones are retried until they succeed."""
+        """Process a chat's waiting events in order. Stored events are retried until they succeed."""
         waiting, failures = self._lanes[lane], 0
         extra = {"platform": self._platform, "channel": lane}
         try:
@@ -264,7 +266,7 @@ class Intake:
                         continue
                     else:
                         event.error = error
-                except Exception:  # it would fail each time and stop the whole account
+                except Exception:  # it would fail every time and stop the whole account
                     log.exception("an event was dropped because of a defect in Shoal", extra=extra)
                     await self._forget(event)
                 waiting.popleft()
@@ -288,20 +290,20 @@ class Intake:
         """Store an unfinished event. Raises StoreError."""
         async with self._writing:
             if not event.is_over.is_set():
-                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))  # the clock may go back
+                # Keys increase even if the clock goes back.
+                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))
                 event.key = f"{self._kept_at:020}"
                 await self._store.put(self._scope, event.key, _kept(event))
 
     async def _forget(self, event: _Event) -> None:
-        """Raises StoreError."""
+        """Delete an event's stored copy. Raises StoreError."""
         if event.key:
-            async with self._writing:  # it may be being stored now
+            async with self._writing:  # wait if the event is being stored now
                 await self._store.drop(self._scope, event.key, _kept(event))
 
 
 def _key(event: _Event) -> str:
-    """Derive the key from the event's content, which contains the platform's id, because the order may differ next
-    time."""
+    """Identify an event by its content, which contains the platform's id. Its position may differ after a restart."""
     return f"{event.lane} {event.content}"
 
 
@@ -313,15 +315,15 @@ def _kept(event: _Event) -> str:
 
 
 class PendingEdits:
-    """Edits and deletions that arrive before their message, on platforms without a guaranteed order. Stores the newest
-    change of each of the last PENDING_EDITS_MAX messages."""
+    """Edits and deletions that arrive before their message, on platforms without a guaranteed order. Holds the newest
+    change for each of the last PENDING_EDITS_MAX messages."""
 
     def __init__(self) -> None:
         self._changes: Recent[Edit | Deletion] = Recent(PENDING_EDITS_MAX)
 
     async def send(self, change: Edit | Deletion, inbox: InboxPort) -> None:
-        """Send a change to its message's thread, or keep it until the message arrives. Raises StoreError. Only the
-        channel of `change.thread` is used."""
+        """Send a change to its message's thread, or keep it until the message arrives. Uses only the channel of
+        `change.thread`. Raises StoreError."""
         thread = await inbox.thread_of(channel_of(change.thread), "", change.key)
         if thread is None:
             self.keep(change)
@@ -329,7 +331,7 @@ class PendingEdits:
             await inbox.send(msgspec.structs.replace(change, thread=thread))
 
     def keep(self, change: Edit | Deletion) -> None:
-        """Keep a change for a message that has not arrived, unless a later change is kept."""
+        """Keep a change for a message that has not arrived yet, unless a later change is already kept."""
         stored = self._changes.get(change.key)
         is_older = isinstance(stored, Deletion) or (
             isinstance(stored, Edit)
@@ -342,7 +344,7 @@ class PendingEdits:
             self._changes.put(change.key, change)
 
     def apply(self, prompt: Prompt) -> Prompt | None:
-        """Apply a kept change to a message. Returns None if it was deleted, and removes its files."""
+        """Apply a pending change to a message. If the message was deleted, delete its files and return None."""
         change = self._changes.get(prompt.key)
         if isinstance(change, Deletion):
             remove_attachments(prompt)
@@ -355,8 +357,8 @@ class PendingEdits:
 
 
 class ChannelServers:
-    """The server of each channel of an account: a Discord guild or a team of Teams. Stored for `AgentStore.server_of`,
-    because thread ids do not contain it."""
+    """The server of each channel of an account, such as a Discord guild or a team in Teams. Stored for
+    `AgentStore.server_of` because thread ids do not contain it."""
 
     def __init__(self, platform: str, store: Settings) -> None:
         self._scope = servers_scope(platform)
@@ -378,17 +380,17 @@ class ChannelServers:
 async def save_attachment(
     home: Home, clock: Clock, thread: ThreadId, file: Attachment, fetch: Callable[[], Awaitable[bytes]]
 ) -> Attachment:
-    """Download a file into the thread's attachments. Returns it with its path, or with an error."""
+    """Download a file into the thread's attachments. Returns the attachment with its path, or with an error."""
     try:
         body = await fetch()
         path = home.attachments(thread) / f"{clock.new_id()}-{short_name(file.name)}"
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as target:  # next, confirm the message to the platform
+            with path.open("wb") as target:
                 target.write(body)
                 target.flush()
-                os.fsync(target.fileno())
+                os.fsync(target.fileno())  # next, the message is confirmed to the platform
 
         await asyncio.to_thread(write)
     except PlatformError as error:
@@ -399,12 +401,12 @@ async def save_attachment(
 
 
 def short_name(name: str) -> str:
-    """Shorten and encode a file's name, keeping its end."""
+    """Shorten and encode a file name, keeping its end."""
     return encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
 
 
 def remove_attachments(prompt: Prompt) -> None:
-    """Remove the stored files of a message that no turn will use."""
+    """Delete the stored files of a message that no turn will use."""
     for file in prompt.attachments:
         if file.path:
             with suppress(OSError):
@@ -412,7 +414,7 @@ def remove_attachments(prompt: Prompt) -> None:
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:
-    """Read a file to upload. Raises PlatformError, permanent if it is missing or too large."""
+    """Read a file to upload. Raises PlatformError, which is permanent if the file is missing or too large."""
     with open_file(path) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
@@ -422,7 +424,8 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 @contextmanager
 def open_file(path: Path) -> Generator[BinaryIO]:
-    """Open a file to upload. Raises PlatformError if it is unreadable, permanent if it is missing."""
+    """Open a file to upload. Raises PlatformError if the file is unreadable. The error is permanent if the file is
+    missing."""
     try:
         with open(path, "rb", opener=regular_only) as content:
             yield content

@@ -1,4 +1,4 @@
-"""Built-in platforms: the page and the API, where people read the journal, and the terminal."""
+"""Built-in platforms: the web page and API, where people read the journal, and the terminal."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,16 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.platforms.inbox import Recent, short_name
 
 TEXT_CHARS_MAX = 1_000_000
-"""Pages and programs read whole answers, so nothing is split."""
+"""Maximum length of a post. Pages and programs read whole answers, so nothing needs to be split."""
 TERMINAL = "terminal"
 KEYS_MAX = 1024
-"""Posts remembered to show repeated ones only once."""
+"""Maximum number of posts remembered, to show repeated ones only once."""
 
 Show: TypeAlias = Callable[[OutboundPost], None]
 
 
 class _LocalAdapter:
-    """Shared by the page and the terminal. Other code sends messages to the inbox, and the journal contains them."""
+    """Base of the adapters for the page and the terminal. Messages reach the inbox through other code."""
 
     platform: str
 
@@ -40,20 +40,20 @@ class _LocalAdapter:
         await asyncio.Event().wait()
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Do nothing: the live stream shows it."""
+        """Do nothing, because the live stream shows it."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Create a thread in the channel. The caller sends its first message."""
         return make_thread_id(self.platform, channel, self._clock.new_id())
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return nothing: the journal is the only history."""
+        """Yield nothing, because the journal is the only history."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
 
 class WebAdapter(_LocalAdapter):
-    """Implements `ChatAdapter` for platforms whose people read the journal: `web`, `openai`."""
+    """Implements `ChatAdapter` for platforms whose users read the journal: `web` and `openai`."""
 
     limits = ChatLimits(
         text_chars_max=TEXT_CHARS_MAX,
@@ -67,14 +67,14 @@ class WebAdapter(_LocalAdapter):
     )
 
     def __init__(self, home: Home | None = None, clock: Clock | None = None, platform: str = "web") -> None:
-        """Create the adapter. Without a home, it refuses posts with files."""
+        """Create the adapter. Without a home directory, it refuses posts with files."""
         super().__init__(clock)
         self.platform = platform
         self._home = home
 
     async def post(self, post: OutboundPost) -> str:
-        """Return the post's key. A file is copied to the attachments for the page; repeating this is harmless. A
-        recording is read from its path. Raises PlatformError if the file is missing or cannot be copied."""
+        """Return the post's key. A file is copied to the attachments for the page, which is safe to repeat. A recording
+        is read from its path. Raises PlatformError if the file is missing or cannot be copied."""
         if post.file is not None and post.kind != "voice":
             if self._home is None:
                 raise PlatformError("Files need a home directory.", permanent=True)
@@ -98,11 +98,11 @@ class WebAdapter(_LocalAdapter):
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Do nothing: the journal contains the change."""
+        """Do nothing, because the journal contains the change."""
 
 
 class TerminalAdapter(_LocalAdapter):
-    """This process's terminal. Posts go to the viewer of the thread, `shoal chat` or `shoal ask`.
+    """Terminal of this process. Posts go to the thread's viewer, `shoal chat` or `shoal ask`.
 
     Threads without a viewer also accept posts, because `shoal chat` shows the journal when it opens. Implements
     `ChatAdapter`.
@@ -125,7 +125,7 @@ class TerminalAdapter(_LocalAdapter):
 
     @contextmanager
     def attach(self, thread: ThreadId, show: Show) -> Generator[None]:
-        """Show a thread's posts while the block runs. The latest viewer gets them."""
+        """Show a thread's posts while the block runs. If several viewers are attached, the latest receives them."""
         before = self._shown.get(thread)
         self._shown[thread] = show
         try:
@@ -137,7 +137,7 @@ class TerminalAdapter(_LocalAdapter):
                 self._shown[thread] = before
 
     async def post(self, post: OutboundPost) -> str:
-        """Show a post, once per key. Never fails."""
+        """Show a post once per key. Never fails."""
         if post.key not in self._keys:
             self._keys.put(post.key, None)
             show = self._shown.get(post.thread)
@@ -146,7 +146,7 @@ class TerminalAdapter(_LocalAdapter):
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Show the change as an additional line, because printed text stays."""
+        """Show the change as an additional line, because printed text cannot change."""
         show = self._shown.get(thread)
         if show is not None:
             show(OutboundPost(thread, message_id, markdown, buttons=buttons))

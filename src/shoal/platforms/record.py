@@ -1,7 +1,7 @@
-"""The record of a platform, built in or from an installed package.
+"""Record of a platform, built in or from an installed package.
 
-Built-in platforms are found like those of packages: by name, and nothing is imported before the name is configured. A
-platform's folder contains its record in `__init__.py`, its settings and its adapter.
+Built-in platforms are found by name, like those of packages. Nothing is imported before the configuration names a
+platform. A platform's folder contains its record in `__init__.py`, its settings and its adapter.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from shoal.platforms.account import ChatAccount
 
 BUILT_IN = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
-"""Order of platforms in setup. Their environment variables begin with the name in capitals."""
+"""Built-in platforms in the order that setup lists them. Their environment variables start with the name in
+capitals."""
 
 
 class SetupQuestion(NamedTuple):
-    """A key that setup asks for: the question, what kind of secret it is (empty: none), and whether it can be left
-    out."""
+    """A key that setup asks for: its question, the kind of secret (empty if it is not a secret), and whether it is
+    optional."""
 
     key: str
     question: str
@@ -31,19 +32,19 @@ class SetupQuestion(NamedTuple):
 
 
 class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A chat platform as Shoal knows it.
+    """Description of a chat platform.
 
-    title           its name for people
-    settings        the keys of its accounts
-    adapter         MODULE:CLASS, a subclass of ChatAccount; imported when an account is enabled
-    variables       the usual environment variables of its keys
-    from_variables  the further keys of an account that these keys make up; None where they do not suffice
-    questions       what setup asks for; a platform without any is configured by hand
-    owner_question  asked for the owner's id where the platform calls the server, which does not run during setup
-    fetches_with    the key with which the account fetches its messages, and needs no call
-    package         what its extra imports first; empty where it needs none
-    optional        a package of its extra that it works without, and what it cannot do then
-    secret_shapes   kinds of its secrets with the pattern that each begins with
+    title           name shown to people
+    settings        settings of its accounts
+    adapter         MODULE:CLASS of a subclass of ChatAccount, imported when an account is enabled
+    variables       common environment variables of its keys
+    from_variables  function that returns more keys of an account with these variables, or None if they do not suffice
+    questions       questions of setup; a platform without questions is configured by hand
+    owner_question  question for the owner's id, for platforms that call the server, which does not run during setup
+    fetches_with    key with which the account fetches its messages instead of being called
+    package         package that its extra imports first, or empty
+    optional        optional package of its extra, and what is missing without it
+    secret_shapes   kinds of its secrets, with the pattern at the start of each
     """
 
     title: str
@@ -59,7 +60,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     secret_shapes: tuple[tuple[str, str], ...] = ()
 
     def load_adapter(self) -> "type[ChatAccount[AccountSettings]]":
-        """Import the adapter. Raises ConfigError if that fails or it is not a ChatAccount."""
+        """Import the adapter. Raises ConfigError if the import fails or the class is not a ChatAccount."""
         from shoal.platforms.account import ChatAccount
 
         module, _, name = self.adapter.partition(":")

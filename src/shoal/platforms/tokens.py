@@ -1,7 +1,6 @@
-"""Signed tokens: checking those that platforms send us, against keys that are fetched and kept, and holding our own.
+"""Verify the JSON Web Tokens of platforms, and cache access tokens for calls to them.
 
-Pure checks and small caches, for platforms that call with a JSON Web Token and are called with a bearer token.
-Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: one algorithm, issuer and audience checked).
+Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: check the algorithm, issuer and audience).
 """
 
 import asyncio
@@ -22,26 +21,26 @@ if TYPE_CHECKING:
 
 ALGORITHM = "RS256"
 LEEWAY_SECONDS = 300.0
-"""How far the clocks of both sides may be apart."""
+"""Tolerated clock difference between both sides."""
 TOKEN_CHARS_MAX = 16_384
 KEYS_BYTES_MAX = 262_144
 KEYS_MAX = 64
 KEEP_KEYS_SECONDS = 86_400.0
 """Keys older than this are fetched again."""
 ASK_AGAIN_SECONDS = 60.0
-"""Pause between fetches because of unknown keys, even if strangers send many."""
+"""Minimum interval between fetches for unknown keys, even if unknown senders use many of them."""
 
 Claims: TypeAlias = Mapping[str, object]
 Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
-"""Gets an address, at most so many bytes. Raises PlatformError."""
+"""Function that downloads a URL, with a limit in bytes. Raises PlatformError."""
 
 
 class BadToken(Exception):
-    """A token proves nothing; the text says why, and quotes nothing of it."""
+    """An invalid token. The message says why and never quotes the token."""
 
 
 class SigningKey(NamedTuple):
-    """A public key, and the channels that it is endorsed for; empty means all."""
+    """A public key, and the channels for which it is endorsed. Empty means all channels."""
 
     key: "RSAPublicKey"
     endorsements: tuple[str, ...] = ()
@@ -64,16 +63,15 @@ class _KeysDescription(msgspec.Struct, frozen=True):
 
 
 def check_package(extra: str) -> None:
-    """Raise ConfigError, naming the extra to install, when the package that checks tokens is missing."""
+    """Raise ConfigError if the package for checking tokens is missing. The message names the extra to install."""
     if find_spec("jwt") is None:
         raise ConfigError([f"platforms.{extra} needs the extra `{extra}`. {how_to_add(extra)}"])
 
 
 class KeyRing:
-    """The keys at one address: a key set, certificates by id, or a description that names a key set.
+    """Signing keys at one URL: a key set, certificates by id, or OpenID metadata that names a key set.
 
-    An unknown key causes a fetch, so that rotations are noticed. If the address does not answer, the last keys stay
-    valid.
+    An unknown key causes a fetch, so rotated keys are found. If the fetch fails, the cached keys stay valid.
     """
 
     def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:
@@ -87,9 +85,9 @@ class KeyRing:
     async def verify(
         self, headers: Mapping[str, str], audiences: Sequence[str], issuers: Collection[str], channel: str | None = None
     ) -> Claims:
-        """Return the claims of a call's bearer token after verifying signature, issuer, audience and times. If its
-        key is endorsed for certain channels, `channel` must be one of them. Raises BadToken, PlatformError if keys
-        are unavailable."""
+        """Return the claims of a call's bearer token after verifying its signature, issuer, audience and times. If the
+        key is endorsed for certain channels, `channel` must be one of them. Raises BadToken, or PlatformError if the
+        keys are unavailable."""
         import jwt
 
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -143,7 +141,7 @@ class KeyRing:
 
 
 def _keys_in(body: bytes) -> Mapping[str, SigningKey]:
-    """The RSA keys of a key set (RFC 7517), or of an object of certificates in PEM. Raises PlatformError."""
+    """Return the RSA keys in a key set (RFC 7517) or in an object of PEM certificates. Raises PlatformError."""
     try:
         listed = msgspec.json.decode(body, type=_Keys).keys
         if listed:
@@ -184,15 +182,15 @@ def _seconds(claims: Claims, name: str, missing: float) -> float:
 
 @lru_cache(KEYS_MAX)
 def _private(pem: str) -> "RSAPrivateKey":
-    """A private key; reading it takes some thirty milliseconds, since its numbers are checked."""
+    """Parse a private key. Cached because checking its numbers takes about thirty milliseconds."""
     from jwt.algorithms import RSAAlgorithm
 
     key = RSAAlgorithm(RSAAlgorithm.SHA256).prepare_key(pem)
-    return cast("RSAPrivateKey", key)  # of a public one `encode` says that it cannot sign
+    return cast("RSAPrivateKey", key)  # `encode` reports a public key, which cannot sign
 
 
 def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
-    """A token of our own, signed with an RSA key in PEM. Raises ConfigError for anything else."""
+    """Return a JWT signed with an RSA key in PEM. Raises ConfigError if the key is invalid."""
     import jwt
 
     try:
@@ -202,7 +200,7 @@ def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """An access token, as authorization servers answer (RFC 6749)."""
+    """Response of an authorization server with an access token (RFC 6749)."""
 
     access_token: str
     expires_in: float = 3600.0

@@ -1,4 +1,4 @@
-"""The webhook chat: any program that speaks its JSON can be a platform. See docs/platforms/webhook.md."""
+"""Webhook chat platform: any program can connect with JSON calls. See docs/platforms/webhook.md."""
 
 import asyncio
 import base64
@@ -31,11 +31,11 @@ from shoal.platforms.record import Platform
 log = logging.getLogger(__name__)
 
 MAIN_THREAD = "main"
-"""Thread part of a call without a thread."""
+"""Thread part of ids for calls without a thread."""
 THREAD_CHARS = 26
 FILE_BYTES_MAX = 10_485_760
 KEY_HEADER_CHARS_MAX = 255
-"""Longest key that a header carries; of a longer one it has the SHA-256."""
+"""Longest key sent in a header. Longer keys are replaced by their SHA-256."""
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -43,7 +43,7 @@ _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class WebhookPerson(msgspec.Struct, frozen=True):
-    """Who did it, as the other side vouches for them."""
+    """A person, as identified by the calling program."""
 
     id: str
     name: str = ""
@@ -52,7 +52,7 @@ class WebhookPerson(msgspec.Struct, frozen=True):
 
 
 class WebhookFile(msgspec.Struct, frozen=True):
-    """A file of a message: `data` in base64, or a public `url`. `author` is set if it belongs to another person."""
+    """A file of a message: `data` in base64, or a public `url`. `author` is set if another person wrote it."""
 
     name: str
     media_type: str = "application/octet-stream"
@@ -62,8 +62,8 @@ class WebhookFile(msgspec.Struct, frozen=True):
 
 
 class WebhookReference(msgspec.Struct, frozen=True):
-    """A message that another one answers, quotes or forwards, or that precedes it. `own`: one of ours, by its
-    assigned `id`."""
+    """A message that another message answers, quotes, forwards or follows. `own` is true if Shoal posted it, with the
+    `id` assigned to that post."""
 
     text: str = ""
     kind: Literal["reply", "quote", "forward", "opening", "before"] = "reply"
@@ -73,7 +73,7 @@ class WebhookReference(msgspec.Struct, frozen=True):
 
 
 class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something happened, and who did it."""
+    """Fields of every call: the conversation and the person."""
 
     channel: str
     thread: str = MAIN_THREAD
@@ -81,8 +81,8 @@ class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_field="type"):
-    """Somebody wrote. `id` is unique within the platform; the same id again is the same message. `named` is false for
-    what neither names the agent nor is for it alone."""
+    """A new message. `id` is unique within the platform, and a repeated id is the same message. `named` is false if the
+    message neither mentions the agent nor is meant only for it."""
 
     id: str
     text: str = ""
@@ -95,7 +95,7 @@ class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_fie
 
 
 class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="type"):
-    """Somebody changed message `id`; of two changes the later one by `at` counts, else the one that comes later."""
+    """An edit of message `id`. The edit with the latest `at` wins. Without `at`, the last one received wins."""
 
     id: str
     text: str
@@ -103,20 +103,20 @@ class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="ty
 
 
 class DeletionCall(WebhookCall, frozen=True, kw_only=True, tag="deletion", tag_field="type"):
-    """Somebody deleted message `id`."""
+    """A deletion of message `id`."""
 
     id: str
 
 
 class ReactionCall(WebhookCall, frozen=True, kw_only=True, tag="reaction", tag_field="type"):
-    """Somebody put an emoji on message `id`."""
+    """A reaction with an emoji to message `id`."""
 
     id: str
     emoji: str
 
 
 class ClickCall(WebhookCall, frozen=True, kw_only=True, tag="click", tag_field="type"):
-    """Somebody pressed a button; `value` is the button's."""
+    """A button click. `value` is the button's value."""
 
     value: str
 
@@ -125,7 +125,7 @@ Call: TypeAlias = MessageCall | EditCall | DeletionCall | ReactionCall | ClickCa
 
 
 def place_of(platform: str, call: Call) -> ThreadId:
-    """The thread something happened in. Raises InvalidId."""
+    """Return the thread of a call. Raises InvalidId."""
     return make_thread_id(platform, call.channel, call.thread)
 
 
@@ -134,7 +134,7 @@ def author_of(person: WebhookPerson) -> Author:
 
 
 def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -> Prompt:
-    """The prompt a message makes, without its files. Raises InvalidId."""
+    """Return the prompt for a message, without its files. Raises InvalidId."""
     at = call.at if call.at is not None and call.at.tzinfo is not None else now
     return Prompt(
         thread=place_of(platform, call), key=call.id, text=call.text, author=author_of(call.author), at=at,
@@ -147,7 +147,7 @@ def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -
 
 
 def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> Edit | Deletion | Reaction:
-    """What a call about an earlier message means. Raises InvalidId."""
+    """Convert a call about an earlier message. Raises InvalidId."""
     thread, author = place_of(platform, call), author_of(call.author)
     match call:
         case EditCall():
@@ -168,8 +168,8 @@ class _FileOut(msgspec.Struct, frozen=True):
 
 
 class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status. An empty status ends the typing.
-    `key` is the post's idempotency key. It is also the message's id, unless the answer names another."""
+    """An outgoing call: a `post`, an `edit` of message `id`, or `typing` with a status. An empty status ends the typing
+    indicator. `key` is the post's idempotency key. It is also the message's id unless the response contains another."""
 
     type: Literal["post", "edit", "typing"]
     channel: str
@@ -185,19 +185,20 @@ class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _PostedId(msgspec.Struct, frozen=True):
-    """The answer to a post, if there is one."""
+    """Response to a post, if any."""
 
     id: str = ""
 
 
 def key_header(key: str) -> str:
-    """Encode a key for a header: percent-encoded except for visible ASCII; a long key as its digest."""
+    """Encode a key for a header. Characters except visible ASCII are percent-encoded, and a long key is replaced by its
+    digest."""
     visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
     return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
 
 
 class WebhookAdapter(ChatAccount[WebhookSettings]):
-    """A platform under the name that the configuration gives it. Implements `ChatAdapter` and `HttpInbound`."""
+    """A platform with a name from the configuration. Implements `ChatAdapter` and `HttpInbound`."""
 
     limits = ChatLimits(
         text_chars_max=100_000,
@@ -232,7 +233,8 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         await asyncio.Event().wait()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """A call of the other side. 401 unsigned, 400 unreadable, 503 to be sent again, else 200 with an answer."""
+        """Process an incoming call. Answers 401 if it is not signed, 400 if it is unreadable, 503 if it should be sent
+        again, and otherwise 200 with a message for the person."""
         now = self._clock.now()
         proved = proofs(headers, body, self._settings.secret.reveal(), now)
         if not proved:
@@ -253,8 +255,8 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         return HttpAnswer(200, msgspec.json.encode({"answer": answer}))
 
     async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
-        """Accept a call unless it was already accepted. A message is also known by its id, other calls only by
-        signature, so with a bearer secret they count each time. Raises StoreError."""
+        """Process a call unless it was already accepted. Messages are recognized by id, other calls by signature. With
+        a bearer secret, other calls are processed every time. Raises StoreError."""
         if not isinstance(call, MessageCall) and proved[0].kind == "bearer":
             return await self._take(call, inbox)
         delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)
@@ -267,12 +269,12 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             return ""
         try:
             return await self._take(call, inbox)
-        except StoreError:  # the other side sends it again
+        except StoreError:  # the sender sends the call again
             await self._store.drop(ONCE, once, at)
             raise
 
     async def _take(self, call: Call, inbox: InboxPort) -> str:
-        """Take a call in; returns what to tell the person. Raises StoreError."""
+        """Process a call and return the message for the person. Raises StoreError."""
         if call.author.is_bot:
             self._left_out("message of a bot")
             return ""
@@ -311,7 +313,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     # ---- out ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the id that the other side gives it, else its key. Raises PlatformError."""
+        """Post and return the id from the response, or the key if there is none. Raises PlatformError."""
         file = None
         if post.file is not None:
             content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)
@@ -336,14 +338,14 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         await self._send(WebhookPost("typing", address.channel, address.thread, text=status))
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, which opens a thread there, the same one for the same key. Raises PlatformError."""
+        """Post to a channel and open a thread there. The same key opens the same thread. Raises PlatformError."""
         name = hashlib.sha256(key.encode()).hexdigest()[:THREAD_CHARS] if key else self._clock.new_id()
         thread = make_thread_id(self.platform, channel, name)
         await self.post(OutboundPost(thread, key or f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     async def _send(self, out: WebhookPost) -> _PostedId:
-        """Make one signed call. Raises PlatformError."""
+        """Send one signed call. Raises PlatformError."""
         if not self._settings.post_url:
             return _PostedId()
         body = msgspec.json.encode(out)

@@ -1,4 +1,4 @@
-"""Discord: the gateway in, the REST API out."""
+"""Discord: events from the gateway, posts through the REST API."""
 
 from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.record import Platform, SetupQuestion

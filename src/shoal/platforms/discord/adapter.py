@@ -1,7 +1,7 @@
-"""The Discord adapter: events from the gateway; posts, threads and channels through the API.
+"""Discord adapter: events from the gateway, and posts, threads and channels through the REST API.
 
-Nothing is lost between connections. A stored session is resumed, also after a restart, and Discord sends missed events
-again. If it cannot be resumed, channels are read from the newest known message.
+No message is lost between connections. A stored session is resumed even after a restart, and Discord sends missed
+events again. If the session cannot be resumed, channels are read from the newest known message onward.
 """
 
 import asyncio
@@ -84,35 +84,37 @@ from shoal.platforms.inbox import ChannelServers, Recent, press
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MISSED_A_CHANNEL_MAX = 500
-"""Missed messages of a channel that are read. Older ones are skipped."""
+"""Maximum number of missed messages read per channel. Older ones are skipped."""
 MISSED_HOURS = 24.0
-"""Maximum age of messages that are answered."""
+"""Maximum age of missed messages that are answered."""
 DIRECT_MAX = 200
-"""Stored direct conversations, because Discord does not list them for bots. The least recently used are evicted."""
+"""Maximum number of stored direct conversations. Discord does not list them for bots. The least recently used are
+evicted."""
 SAVE_SECONDS = 5.0
-"""Interval for storing the session's number without new messages."""
+"""Interval for storing the session's sequence number when no messages arrive."""
 PLACES_MAX = 10_000
 SERVERS_MAX = 1000
 MEMBERS_MAX = 4096
 GONE_MEMBER = (10007, 10013, 404)
-"""Discord's codes for former members of a server."""
+"""Error codes for users who left the server."""
 WRITTEN_MAX = 4096
-"""Prompts with cached text, because Discord also reports edits that do not change it."""
+"""Maximum number of prompts with cached text. The text is needed because Discord also reports edits that do not change
+it."""
 POSTED_MAX = 4096
-"""Posts with cached ids by nonce, for repeats after Discord has forgotten the nonce."""
+"""Maximum number of message ids cached by nonce, for repeats after Discord has forgotten the nonce."""
 DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
-"""How far back to search for a post with an unknown outcome. Posts are retried for a day."""
+"""Limits for finding a post with an unknown outcome. Posts are retried for a day."""
 CHAIN_READ_MAX = 500
-"""How far back to read a channel for the replies of one chain."""
+"""Maximum number of messages read to find the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
-"""Longest wait for a channel's edit rate limit. Beyond it, the sender waits."""
+"""Longest wait for a channel's edit rate limit. If it takes longer, the edit fails and the sender retries later."""
 WHISPERED = "I have a private answer for you. Please allow direct messages from this server."
 
 
 class ConnectionState(msgspec.Struct):
-    """State of a connection that is stored across restarts. `mark` is the newest message's id."""
+    """Connection state that is stored across restarts. `mark` is the newest message's id."""
 
     session: GatewaySession
     mark: int = 0
@@ -133,7 +135,7 @@ class _ReadyGuilds(msgspec.Struct, frozen=True):
 
 
 NO_VOICE = (50013, 50173)
-"""Discord's codes if the bot may not send voice messages, but possibly files."""
+"""Error codes if the bot may not send voice messages. It may still be allowed to send files."""
 
 
 class DiscordAdapter(ChatAccount[DiscordSettings]):
@@ -158,7 +160,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._own_roles: Recent[str] = Recent(SERVERS_MAX)
-        """Role that Discord created for the bot, by server. Empty if none."""
+        """Role that Discord created for the bot, by server. Empty if there is no such role."""
         self._roles: Recent[tuple[float, tuple[str, ...]]] = Recent(MEMBERS_MAX)
         """Roles and the time they were read, by server and user."""
         self._servers = ChannelServers(platform, store)
@@ -174,7 +176,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         saved = await self._store.get(self._scope, "session")
         try:
             self._state = msgspec.json.decode(saved or "", type=ConnectionState)
-        except UNREADABLE:  # set the mark at the very first start, so a slow first connection misses nothing
+        except UNREADABLE:  # set the mark on the first start, so that a slow first connection misses no message
             self._state = ConnectionState(GatewaySession(), snowflake_at(self._clock.now()))
             await self._save_state()
         url = self._settings.gateway_url
@@ -209,7 +211,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._clock.sleep(retry_delay(1))
 
     async def _save_state(self) -> None:
-        """Store the session's progress for the next connection and the next process."""
+        """Store the session for the next connection or the next process."""
         self._saved_at = self._clock.monotonic()
         await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
 
@@ -218,12 +220,13 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return await self._take_event(name, data.encode(), inbox)
 
     async def _take_event(self, name: str, data: bytes, inbox: InboxPort) -> bool:
-        """Process an event, or drop an invalid one. Raises PlatformError or StoreError to receive it again."""
+        """Process an event. Invalid events are dropped. Raises PlatformError or StoreError, after which Discord sends
+        the event again."""
         try:
             match name:
                 case "READY" | "RESUMED":
                     self._reset_backoff()
-                    if name == "READY":  # a new session: read the messages in between
+                    if name == "READY":  # in a new session, messages sent since the old one must be read
                         oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
                         self._missed_since = max(self._state.mark, oldest)
                         self._expected = {guild.id for guild in msgspec.json.decode(data, type=_ReadyGuilds).guilds}
@@ -235,7 +238,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                         try:
                             await self._api.call("PUT", path, msgspec.Raw, commands_of(inbox.commands))
                             self._registered = True
-                        except PlatformError as error:  # without them, commands work as text
+                        except PlatformError as error:  # commands still work as plain text
                             log.warning(
                                 "slash commands could not be registered: %s", error, extra={"platform": self.platform}
                             )
@@ -250,11 +253,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
-                    if not self._expected:  # otherwise, missed messages of a server precede this one
+                    if not self._expected:  # otherwise, missed messages of a server must be read before this one
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:
-                    # Discord also reports its own changes to a message.
+                    # Discord also reports changes that it made itself, such as link previews.
                     if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
                         return False
                     edited = await self._with_own_role(edited)
@@ -303,7 +306,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- connecting and missed messages ----
 
     async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
-        """Process missed messages of a server's channels."""
+        """Process messages that were missed in a server's channels."""
         for channel in guild.channels:
             if holds_text(channel) and channel.name:
                 name = f"#{channel.name} in {guild.name}" if guild.name else f"#{channel.name}"
@@ -314,7 +317,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if not holds_text(channel) or int(channel.last_message_id or 0) <= self._missed_since:
                 continue
             for message in await self._read_missed(channel.id):
-                member: DiscordMember | None = None  # only events contain an author's roles
+                member: DiscordMember | None = None  # only events contain roles, so they are requested
                 if message.author is not None and not message.author.bot and not message.webhook_id:
                     path = f"/guilds/{guild.id}/members/{message.author.id}"
                     try:
@@ -333,14 +336,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return []
 
     async def _direct_channels(self) -> Sequence[str]:
-        """Return the known direct conversations, latest last. Raises StoreError."""
+        """Return the known direct conversations, most recently used last. Raises StoreError."""
         saved = await self._store.get(self._scope, "direct")
         return msgspec.json.decode(saved, type=list[str]) if saved else []
 
     # ---- messages ----
 
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
-        """Process a message, and return whether it was addressed to the bot. Raises PlatformError and StoreError."""
+        """Process a message. Returns whether it was addressed to the bot. Raises PlatformError and StoreError."""
         if not is_said(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
@@ -398,17 +401,17 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return files
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
-        """Return a message's prompt in its thread, or None if it is not addressed to the bot."""
+        """Return the prompt in its thread, or None if the message is not addressed to the bot."""
         if place.direct:
             return prompt_of(place.thread(self.platform), message, self._me)
         answered = message.answered_id
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
             known = await inbox.thread_of(self._prefix(place.channel), answered, answered)
-        opener = answered if answers(message, self._me) else message.id  # a message of the bot opened a conversation
+        opener = answered if answers(message, self._me) else message.id  # the bot's message opened it
         thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
-        in_chain = known is not None and part.startswith(CHAIN)  # it replies to a message there
+        in_chain = known is not None and part.startswith(CHAIN)  # the message replies within a known chain
         prompt = prompt_of(thread, message, self._me)
         files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
         opens = part != WHOLE and not part.startswith(CHAIN)
@@ -417,14 +420,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return prompt if is_meant else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """Return the message that opened a thread, which is in the enclosing channel."""
+        """Return the message that opened a thread. Discord stores it in the parent channel."""
         target = self._target(thread)
         if not target.parent:
             return None
         try:
             path = f"/channels/{target.parent}/messages/{target.channel}"
             starter = await self._api.call("GET", path, DiscordMessage)
-        except PlatformRefusal:  # it has none, or it was deleted
+        except PlatformRefusal:  # missing or deleted
             return None
         return read_back(thread, starter, self._me) if starter.author is not None else None
 
@@ -443,8 +446,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return roles
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
-        """Return a channel's place. It is direct without a server, and requested if the server is None. Raises
-        PlatformError."""
+        """Return a channel's location. An empty `guild` means a direct channel. If it is None, request the channel from
+        Discord. Raises PlatformError."""
         if guild == "":
             return DiscordPlace(channel)
         known = self._places.get(channel)
@@ -455,14 +458,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return known
 
     async def _prompt_thread(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> ThreadId | None:
-        """Return the thread of a message's prompt."""
+        """Return the thread that a message's prompt belongs to."""
         place = await self._place(channel, guild)
         return await inbox.thread_of(self._prefix(place.channel), "", message_id)
 
     # ---- slash commands and buttons ----
 
     async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
-        """Acknowledge within Discord's three seconds, run the request, then report the result."""
+        """Acknowledge within Discord's limit of three seconds, run the request, then report the result."""
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
         user = interaction.user or (interaction.member.user if interaction.member is not None else None)
@@ -509,12 +512,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. A repeated post returns the same id. Raises PlatformError."""
+        """Post and return the message's id. Repeating a post returns the same id. Raises PlatformError."""
         nonce = nonce_of(post.key)
         message_id = self._posted.get(nonce)
         if message_id is not None:
             return message_id
-        if post.kind == "ephemeral" and post.user:  # only command answers and direct messages are private
+        if post.kind == "ephemeral" and post.user:  # only command answers and direct messages can be private
             with Tolerating(CANNOT_MESSAGE_USER):
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
@@ -535,7 +538,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return message_id
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Implement `ReadsBack`. Discord remembers nonces only for minutes, so this reads the channel's newest
+        """Implement `ReadsBack`. Discord remembers nonces for only a few minutes, so this searches the channel's newest
         messages. Raises PlatformError."""
         known = self._posted.get(nonce_of(post.key))
         if known is not None or (post.kind == "ephemeral" and post.user):
@@ -558,7 +561,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._change("DELETE", thread, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for ten seconds, or until the next post. Raises PlatformError."""
+        """Show the typing indicator for ten seconds or until the next post. Raises PlatformError."""
         if not status:
             return
         target = self._target(thread)
@@ -571,12 +574,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        """Post to a channel, or directly to a user by id, and return the new thread. Raises PlatformError."""
         place: DiscordPlace | None = None
         with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
         place = place or await self._place((await self._open_direct(channel)).id)
-        text = REPEATED + text if maybe_posted else text  # unused while Discord remembers the nonce
+        text = REPEATED + text if maybe_posted else text  # Discord ignores the repeat while it remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         threading = self._settings.threading_in(place.guild)
@@ -597,7 +600,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """Return the newest messages of other users in a thread, at most `limit`, oldest first. Raises
+        PlatformError."""
         target = target_of(thread)
         lower = snowflake_at(after) if after is not None else 0
         if target.answers:
@@ -612,7 +616,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a text channel in the server and category of `beside`, and return its id. Raises PlatformError."""
+        """Create a text channel in the same server and category as `beside`, and return its id. Raises
+        PlatformError."""
         body: dict[str, Json] = {"name": name[:100], "type": 0}
         if beside:
             near = await self._api.call("GET", f"/channels/{beside}", DiscordChannel)
@@ -627,7 +632,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel exists, contains text or threads and is visible. Raises PlatformError if unknown."""
+        """Return whether the channel exists, is visible and contains text or threads. Raises PlatformError if
+        unknown."""
         try:
             channel_info = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
             return holds_text(channel_info) or place_of(channel_info).is_forum
@@ -661,10 +667,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return await self._create(msgspec.structs.replace(post, kind="file"), target)
 
     async def _begin_forum_post(self, post: OutboundPost) -> str:
-        """Create a forum post. Returns its id, which is also that of its first message."""
+        """Create a forum post. Returns its id, which is also the id of its first message."""
         target = self._target(post.thread)
         message = await asyncio.to_thread(post_body, post, target)
-        del message["nonce"], message["enforce_nonce"]  # Discord supports neither here
+        del message["nonce"], message["enforce_nonce"]  # forum posts support neither
         body: Fields = {**thread_body(post.markdown), "message": message}
         files = (post.file, *post.album) if post.file is not None else ()
         path = f"/channels/{target.channel}/threads"
@@ -673,7 +679,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def _change(
         self, method: str, thread: ThreadId, message_id: str, body: dict[str, Json] | None = None
     ) -> None:
-        """Edit a message in its thread, or in the enclosing channel."""
+        """Edit or delete a message in its thread or in the parent channel."""
         target = self._target(thread)
         try:
             await self._change_in(method, target.channel, message_id, body)
@@ -683,7 +689,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._change_in(method, target.parent, message_id, body)
 
     async def _change_in(self, method: str, channel: str, message_id: str, body: dict[str, Json] | None) -> None:
-        """Edit a message. Edits have a separate rate limit of five in five seconds per channel, and wait for it."""
+        """Edit or delete a message. Waits for the separate rate limit of five edits in five seconds per channel."""
         path = f"/channels/{channel}/messages/{message_id}"
         lock = self._edit_locks.get(channel) or asyncio.Lock()
         self._edit_locks.put(channel, lock)
@@ -692,7 +698,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call(method, path, msgspec.Raw, body)
 
     async def _open(self, target: DiscordTarget) -> DiscordTarget:
-        """Open a thread at its message. If Discord refuses, reply to the message in its channel."""
+        """Open a thread at its message. If Discord refuses, return a target that replies in the parent channel."""
         path = f"/channels/{target.parent}/messages/{target.channel}"
         try:
             starter = await self._api.call("GET", path, DiscordMessage)
@@ -705,7 +711,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return target
 
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """Return a channel's messages. Empty for a thread that is not open yet."""
+        """Return a channel's messages, or an empty list for a thread that is not open yet."""
         with Tolerating(UNKNOWN_CHANNEL):
             return await self._api.messages(channel, after, limit)
         return []
@@ -716,7 +722,7 @@ class _InChannel(msgspec.Struct, frozen=True):
 
 
 def channel_in(name: str, data: bytes) -> str:
-    """Return the channel of a message event, or an empty string for other and unreadable events."""
+    """Return the channel of a message event, or an empty string for other events and unreadable ones."""
     if not name.startswith("MESSAGE_"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Convert Discord's messages to prompts, and posts to Discord's limits, markup and request bodies."""
+"""Convert Discord messages to prompts, and posts to Discord's limits, markup and request bodies."""
 
 import base64
 import hashlib
@@ -35,9 +35,9 @@ from shoal.platforms.inbox import read_file
 Threading: TypeAlias = Literal["native", "reply", "channel"]
 
 WHOLE = "0"
-"""Thread part for conversations that are a whole channel."""
+"""Thread part of ids for conversations that span a whole channel."""
 CHAIN = "r"
-"""Prefix of a reply chain's first message id, in the thread part."""
+"""Prefix for the first message's id of a reply chain, in the thread part of an id."""
 
 _DISCORD_EPOCH_MS = 1_420_070_400_000
 _THREADS = frozenset({10, 11, 12})
@@ -45,21 +45,18 @@ _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _FORUMS = frozenset({15, 16})
 _SAID = frozenset({0, 19})
-"""Types of messages that people write: plain ones and replies. Others are notices."""
+"""Message types that people write: plain messages and replies. Other types are notices."""
 _ANSWERED = frozenset({20, 23})
 """Types of messages that answer a command."""
 KNOWN_TYPES = frozenset(range(47))
-"""These, and the types of messages that Discord itself writes.
-
-Source: docs.discord.com/developers/resources/message.
-"""
+"""All documented message types. Source: docs.discord.com/developers/resources/message."""
 _MENTION = re.compile(r"<@!?(\d+)>")
 _HANDLE = re.compile(r"[\w.]{2,32}")
 
 
 class DiscordPlace(msgspec.Struct, frozen=True):
-    """The place of a message: a channel, its thread (WHOLE for none), and its server (empty: direct). A forum contains
-    only threads."""
+    """Location of a message: its channel, its thread (WHOLE if none) and its server (empty for direct messages). A
+    forum contains only threads."""
 
     channel: str
     topic: str = WHOLE
@@ -68,7 +65,7 @@ class DiscordPlace(msgspec.Struct, frozen=True):
 
     @property
     def direct(self) -> bool:
-        """Whether nobody else reads along."""
+        """Whether the conversation is direct, outside any server."""
         return not self.guild
 
     def thread(self, platform: str) -> ThreadId:
@@ -76,7 +73,7 @@ class DiscordPlace(msgspec.Struct, frozen=True):
 
 
 def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
-    """Return a channel's place. Threads belong to their parent channel."""
+    """Return a channel's location. A thread belongs to its parent channel."""
     guild = channel.guild_id or guild
     if channel.type in _DIRECT:
         return DiscordPlace(channel.id)
@@ -86,51 +83,51 @@ def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
 
 
 def holds_text(channel: DiscordChannel) -> bool:
-    """Whether it accepts messages."""
+    """Return whether the channel accepts messages."""
     return channel.type in _TEXT | _DIRECT
 
 
 def is_said(message: DiscordMessage, me: str) -> bool:
-    """Whether a person wrote it, not a notice, webhook or bot."""
+    """Return whether a person wrote the message, as opposed to a notice, webhook or bot."""
     author = message.author
     is_person = author is not None and not author.bot and author.id != me
     return is_person and message.type in _SAID and not message.webhook_id
 
 
 def was_said(message: DiscordMessage, me: str) -> bool:
-    """Whether someone other than this bot wrote it, including other bots and programs."""
+    """Return whether anyone except this bot wrote the message, including other bots and webhooks."""
     author = message.author
     return author is not None and author.id != me and message.type in _SAID | _ANSWERED
 
 
 def is_addressed(message: DiscordMessage, me: str) -> bool:
-    """Whether a message in a server mentions or replies to the bot."""
+    """Return whether a message in a server mentions or replies to the bot."""
     return answers(message, me) or any(user.id == me for user in message.mentions)
 
 
 def answers(message: DiscordMessage, me: str) -> bool:
-    """Whether it replies to a message of the bot."""
+    """Return whether a message replies to the bot."""
     replied = message.referenced_message
     return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
 
 
 def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
-    """Return the thread of a message without a known reply."""
+    """Return the thread of a message that does not reply to a known one."""
     if place.direct or place.topic != WHOLE or threading == "channel":
         return place.thread(platform)
     return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
 
 
 def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
-    """Return the user as verified by Discord. Roles are ids, because role names can be chosen freely in one's own
+    """Return the author as verified by Discord. Roles are ids because anyone can name roles freely in their own
     server."""
     name = (member.nick if member is not None else None) or user.global_name or user.username
     return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
 
 
 def text_of(message: RepliedMessage, me: str) -> str:
-    """Return its text without the bot's mention at the beginning, and with other people's handles instead of numbers.
-    Display names and bot names are their owners' words, so only handles are used."""
+    """Return the text without a leading mention of the bot. Other mentions become handles. Display names and bot names
+    are not used because their owners choose them freely."""
     content = message.content
     names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     leading = _MENTION.match(content.lstrip())
@@ -145,7 +142,7 @@ def text_of(message: RepliedMessage, me: str) -> str:
 
 
 def poll_of(message: SnapshotContent) -> str:
-    """Return the question and the answers of its poll, or an empty string."""
+    """Return the poll's question and answers, or an empty string."""
     if message.poll is None:
         return ""
     media = [answer.poll_media for answer in message.poll.answers]
@@ -156,16 +153,16 @@ def poll_of(message: SnapshotContent) -> str:
 
 
 def stickers_of(message: SnapshotContent) -> str:
-    """Return the names of its stickers, which their uploaders chose, or an empty string."""
+    """Return the names of stickers, or an empty string. The names are chosen by uploaders."""
     return "\n".join(f"[a sticker: {sticker.name}]" for sticker in message.sticker_items)
 
 
 def cards_of(message: SnapshotContent) -> str:
-    """Return the text of its cards and parts, which bots and links provide: not the words of anyone in the
-    conversation."""
+    """Return the text of embeds and components, which bots and link previews provide. Nobody in the conversation wrote
+    it."""
     texts: list[str | None] = []
     for card in message.embeds:
-        is_new = bool(card.title and card.url and card.url not in message.content)  # not from a link's preview
+        is_new = bool(card.title and card.url and card.url not in message.content)  # skip addresses from link previews
         title = f"{card.title} ({card.url})" if is_new else card.title
         texts += [card.author.name if card.author is not None else "", title, card.description]
         texts += [f"{field.name}: {field.value}" for field in card.fields]
@@ -175,7 +172,7 @@ def cards_of(message: SnapshotContent) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return the address of a control, and nothing else, or None for other parts."""
+    """Return a control's label and address, an empty string for one without an address, or None for other parts."""
     kind = part.get("type")
     if not isinstance(kind, int) or kind not in _CONTROLS:
         return None
@@ -184,28 +181,25 @@ def _of_control(part: Part) -> str | None:
 
 _CONTROLS = frozenset({2, 3, 4, 5, 6, 7, 8, 19, 21, 22, 23})
 _COMPONENTS = CardForm(said=frozenset({"content", "description", "label", "name"}), leaf=_of_control)
-"""Parts of a message with a custom layout.
-
-Source: docs.discord.com/developers/components/reference.
-"""
+"""Components of a message with a custom layout. Source: docs.discord.com/developers/components/reference."""
 
 
 def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
-    """Replace mentions of the bot's own role with the bot."""
+    """Replace mentions of the bot's own role with mentions of the bot."""
     content = message.content.replace(f"<@&{role}>", f"<@{me}>")
     return msgspec.structs.replace(message, content=content, mentions=(*message.mentions, DiscordUser(me)))
 
 
 def references_of(message: DiscordMessage, me: str) -> list[Reference]:
-    """Return the messages that it replies to and forwards. The author of a forwarded message is unknown."""
+    """Return the messages that a message replies to and forwards. The author of a forwarded message is unknown."""
     replied, references = message.referenced_message, list[Reference]()
     if message.answered_id and replied is not None and replied.author is not None:
         author = author_of(replied.author)
         text = text_of(replied, me)
-        if replied.message_snapshots:  # the sender did not write it
+        if replied.message_snapshots:  # forwarded, so the sender did not write it
             author, text = _NOBODY, "\n".join(_snapshot(snapshot.message) for snapshot in replied.message_snapshots)
         own, shown = replied.author.id == me, "\n".join(filter(None, (stickers_of(replied), cards_of(replied))))
-        if shown and not own:  # written by pages, programs and sticker makers
+        if shown and not own:  # written by linked pages, programs and sticker uploaders
             author = Author("", author.name, trusted=False)
         files = (f"[file {file.filename}]" for file in replied.attachments)
         text_parts = "\n".join(filter(None, (text, shown, *files)))
@@ -226,7 +220,8 @@ _NOBODY = Author("", trusted=False)
 
 
 def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
-    """Return its files, forwarded ones, and those of the message it replies to, unless the bot posted it."""
+    """Return the message's files, including forwarded files and files of the message it replies to, unless the bot
+    posted that one."""
     attachments = [
         *message.attachments,
         *(file for snapshot in message.message_snapshots for file in snapshot.message.attachments),
@@ -238,7 +233,7 @@ def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
 
 
 def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """Return a message's prompt, without its files."""
+    """Return the prompt for a message, without its files."""
     return Prompt(
         thread=thread,
         key=message.id,
@@ -254,7 +249,7 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """Convert an earlier message, with the names of its files, and the cards of bots and programs."""
+    """Convert an earlier message to a prompt, with file names and the cards of bots and programs."""
     prompt = prompt_of(thread, message, me)
     is_bot = prompt.author.is_bot or bool(message.webhook_id)
     return msgspec.structs.replace(
@@ -266,7 +261,7 @@ def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def time_of(snowflake: str) -> datetime:
-    """Return the creation time of an id. Invalid ids count as Discord's first."""
+    """Return an id's creation time. Invalid ids return the time of Discord's first id."""
     number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
     return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
 
@@ -277,7 +272,7 @@ def snowflake_at(at: datetime) -> int:
 
 
 def chain_of(messages: Iterable[DiscordMessage], root: str) -> list[DiscordMessage]:
-    """Return a channel's messages that reply to `root` directly or indirectly, oldest first."""
+    """Return the messages that reply to `root` directly or indirectly, oldest first."""
     chain = {root}
     found: list[DiscordMessage] = []
     for message in messages:
@@ -293,26 +288,26 @@ TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
 BUTTON_LABEL_CHARS_MAX = 80
 BUTTONS_MAX, ROW_MAX = 25, 5
-"""Limits of buttons per message and per row."""
+"""Maximum number of buttons per message and per row."""
 THREAD_NAME_CHARS_MAX = 100
 CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
-"""Limit of completions for a command."""
+"""Maximum number of completions for a command, and their maximum length."""
 SUPPRESS_EMBEDS = 4
-"""Flag that keeps Discord from fetching addresses in the model's text."""
+"""Flag that suppresses link previews for URLs in the model's text."""
 EPHEMERAL = 64
 VOICE_MESSAGE = 1 << 13
-"""Flag that shows a single audio file as a voice message."""
+"""Flag that displays a single audio file as a voice message."""
 VOICE_BYTES_MAX = 26_214_400
 WAVE_POINTS_MAX = 256
 
 _STYLES = {"allow": 3, "all": 3, "take": 3, "thread": 1, "deny": 4, "none": 4}
-"""Green, blue and red, by prefix of a button's value."""
+"""Button colors by prefix of the value: green, blue or red."""
 
 
 _NATIVE = re.compile(
     r"<(?:@[!&]?[0-9]+|#[0-9]+|a?:[A-Za-z0-9_]+:[0-9]+|/[^<>:\n]+:[0-9]+|t:-?[0-9]+(?::[A-Za-z])?|id:[a-z]+)>"
 )
-"""Mentions, which notify nobody here, custom emojis, commands and times, as Discord writes them."""
+"""Mentions, custom emojis, commands and timestamps in Discord's syntax. Mentions in posts never notify anyone."""
 _BARE_URL = re.compile(r"(https?://[^\s<>]+)")
 _ESCAPES = re.compile(r"([\\*_~`|<\[\]])")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
@@ -320,8 +315,8 @@ _LINE_START = re.compile(r"^([ \t]*)([>#-])", re.MULTILINE)
 
 
 def _text(text: str) -> str:
-    """Text without markup. Source: docs.discord.com/developers/reference, message formatting; a backslash before any
-    sign is left out by clients, but not in addresses and code. An address between angle brackets ends there."""
+    """Escape markup in text. Clients remove a backslash before punctuation except in URLs and code. A URL in angle
+    brackets ends at the bracket. Source: docs.discord.com/developers/reference, message formatting."""
     parts = _BARE_URL.split(text)
     parts[::2] = (_LINE_START.sub(r"\1\\\2", _ESCAPES.sub(r"\\\1", part)) for part in parts[::2])
     parts[1::2] = (f"<{url}>" for url in parts[1::2])
@@ -333,7 +328,7 @@ def _token(token: str) -> str:
 
 
 def _strong(inner: str) -> str:
-    """Write bold text. Plain if it contains marks in code or an address that would end it early."""
+    """Render bold text, or plain text if it contains asterisks that would end the bold text early."""
     return inner if "**" in _ESCAPED.sub("", inner) else f"**{inner}**"
 
 
@@ -342,12 +337,12 @@ def _em(inner: str) -> str:
 
 
 def _struck(inner: str) -> str:
-    """Write struck text, in which Discord supports no backslash."""
+    """Render struck-through text, in which Discord does not support backslash escapes."""
     return inner if "~~" in inner or inner.endswith("~") else f"~~{inner}~~"
 
 
 def _fence(content: str, info: str) -> str:
-    """Write a fence of three backticks. Discord supports no longer ones, and shows an empty fence literally."""
+    """Render a fence of three backticks. Discord does not support longer fences and shows an empty fence literally."""
     inner = without_fences(content.removesuffix("\n"))
     return f"```{language_in(info)}\n{inner if inner.strip() else ' '}\n```"
 
@@ -376,7 +371,7 @@ DISCORD_MARKDOWN = Dialect(
 
 def limits_of(*, opens_threads: bool) -> ChatLimits:
     """Return the limits. Discord allows five posts in five seconds per channel, and threads count as channels. The
-    window is slightly longer, because posts take different times to arrive."""
+    window here is slightly longer because network delays vary."""
     return ChatLimits(
         opens_threads=opens_threads,
         text_chars_max=TEXT_CHARS_MAX,
@@ -398,8 +393,8 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
 
 
 class DiscordTarget(msgspec.Struct, frozen=True):
-    """The target of a thread's posts: a channel; `parent` if the thread must be opened at the parent's message with the
-    same id; and the message of a chain to reply to."""
+    """Target of a thread's posts. `parent` is set if the thread must be opened at the parent's message with the same
+    id. `answers` is the message of a reply chain to reply to."""
 
     channel: str
     parent: str = ""
@@ -407,7 +402,7 @@ class DiscordTarget(msgspec.Struct, frozen=True):
 
 
 def target_of(thread: ThreadId) -> DiscordTarget:
-    """Return the target of posts. Raises PlatformError for an invalid id."""
+    """Return the target of a thread's posts. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     topic = address.thread.removeprefix(CHAIN)
     if not address.channel.isdecimal() or not topic.isdecimal():
@@ -425,7 +420,7 @@ def nonce_of(key: str) -> str:
 
 
 def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, Json]:
-    """Build a message without pings and link previews. Raises PlatformError for invalid buttons."""
+    """Build a message body without pings and link previews. Raises PlatformError for invalid buttons."""
     return {
         "content": render_markup(markdown, DISCORD_MARKDOWN),
         "components": components_of(buttons),
@@ -435,7 +430,7 @@ def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, J
 
 
 def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
-    """Build a new message. It is posted even if the message it replies to was deleted."""
+    """Build the body of a new message. Discord posts it even if the message it replies to was deleted."""
     body = message_body(post.markdown, post.buttons)
     body |= {"nonce": nonce_of(post.key), "enforce_nonce": True}
     answered = post.reply_to or target.answers
@@ -452,14 +447,14 @@ def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
 
 
 def voice_of(file: Path) -> dict[str, Json]:
-    """Return a voice message's duration and waveform, here a flat one. Raises PlatformError."""
+    """Return a voice message's duration and a flat waveform. Raises PlatformError."""
     seconds = seconds_of(read_file(file, VOICE_BYTES_MAX))
     points = max(1, min(WAVE_POINTS_MAX, round(seconds * 10)))
     return {"duration_secs": round(seconds, 2), "waveform": base64.b64encode(b"\x60" * points).decode()}
 
 
 def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool:
-    """Whether a message equals a post: the same text, reply and file. A preview may have any length."""
+    """Return whether a message matches a post in text, reply and file. A preview may have any length."""
     reference = body.get("message_reference")
     wanted = reference.get("message_id") if isinstance(reference, dict) else ""
     spoken, wants = message.content.strip(), str(body.get("content", "")).strip()
@@ -493,7 +488,7 @@ def components_of(buttons: tuple[Button, ...]) -> Json:
 
 
 def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
-    """Build the slash commands for registration. Arguments are an option `text`."""
+    """Build the slash commands for registration. Each command's arguments are a single `text` option."""
     rows: list[Json] = []
     for command in commands:
         body: dict[str, Json] = {"name": command.name, "description": command.description[:100], "type": 1}
@@ -507,12 +502,12 @@ def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
 
 
 def choices_body(texts: Iterable[str]) -> Fields:
-    """Build completions, without those that are too long."""
+    """Build completions. Texts that are too long are skipped."""
     fitting = [text for text in texts if len(text) <= CHOICE_CHARS_MAX][:CHOICES_MAX]
     return {"type": 8, "data": {"choices": [{"name": text, "value": text} for text in fitting]}}
 
 
 def thread_body(text: str) -> Fields:
-    """Build a thread at a message, named after its first line and archived after an idle day."""
+    """Build a thread at a message. Its name is the first line, and Discord archives it after an idle day."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {"name": first[:THREAD_NAME_CHARS_MAX] or "Conversation", "auto_archive_duration": 1440}

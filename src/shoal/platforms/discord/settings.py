@@ -1,4 +1,4 @@
-"""The settings of a Discord account."""
+"""Settings of a Discord account."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -10,12 +10,12 @@ from shoal.kernel.settings_platforms import AccountSettings
 
 
 class DiscordServerSettings(Section, frozen=True, kw_only=True):
-    """Settings of one Discord server. Empty takes the account's."""
+    """Settings of one Discord server. Empty values use the account's settings."""
 
     threading: Literal["", "native", "reply", "channel"] = ""
-    """Kind of thread there."""
+    """Kind of thread in the server."""
     agent: str = ""
-    """Agent that answers there."""
+    """Agent that answers in the server."""
 
 
 class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
@@ -30,18 +30,18 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     api_base: Annotated[str, Meta(pattern=URL)] = "https://discord.com/api/v10"
     """Base URL of the REST API, including the version."""
     gateway_url: Annotated[str, Meta(pattern=r"^$|^wss?://\S+$")] = ""
-    """Address of the gateway. Empty asks the API."""
+    """URL of the gateway. Empty means the URL that the API returns."""
     threading: Literal["native", "reply", "channel"] = "native"
     """Kind of thread: a Discord thread, a chain of replies, or the whole channel."""
     servers: dict[str, DiscordServerSettings] = {}
-    """Settings of single servers, by their ids."""
+    """Server settings by server id."""
 
     def threading_in(self, server: str) -> Literal["native", "reply", "channel"]:
         return self.servers.get(server, DiscordServerSettings()).threading or self.threading
 
     @property
     def opens_threads(self) -> bool:
-        """Whether every conversation has its own Discord thread and so its own rate limit."""
+        """Whether every conversation has its own Discord thread and therefore its own rate limit."""
         return self.threading == "native" and all(
             server.threading in ("", "native") for server in self.servers.values()
         )

@@ -1,16 +1,17 @@
 """Discord's REST API, gateway and event fields. Source: docs.discord.com, API v10.
 
-The gateway is a connection that delivers events in order, with a session that outlives connections.
+The gateway delivers events in order within a session, which can outlive a connection.
 
-    the connection ends by           what comes next
+    the connection ends by           what happens next
     ------------------------------   ------------------------------------------------------------------------
-    a drop, opcode 7, silence        the session is resumed: Discord sends again what was not taken in
-    opcode 9 "not resumable"         a new session; what was missed in between is read from the channels
-    a refused token or intent        PlatformError that says what to do; tried again later
-    an event that cannot be stored   resumed from before it, so that it comes again
+    a drop, opcode 7, silence        the session resumes, and Discord resends events after the last processed one
+    opcode 9 "not resumable"         a new session starts, and missed messages are read from the channels
+    a refused token or intent        PlatformError says what to do, and the account retries later
+    an event that cannot be stored   the session resumes before the event, so Discord sends it again
 
-An event counts as taken in when its handler has returned, and only then moves the session's number. The session is
-kept in the store, so that a restarted process goes on with it."""
+The sequence number advances only after an event's handler returns. The session is stored, so a restarted process
+resumes it.
+"""
 
 import mimetypes
 import re
@@ -38,31 +39,31 @@ T = TypeVar("T")
 
 PAGE = 100
 SPENT_ROUTES_MAX = 4096
-"""Routes stored as rate limited."""
+"""Maximum number of routes remembered as rate limited."""
 UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
 IS_FORUM = 40058
 CLOSED = frozenset({40002, 40007, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005})
-"""Codes of channels that refuse posts for now: no access, no permission, no direct messages, an archived or locked
-thread, one whose author has not written, and missing verification of the bot's owner.
-Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+"""Error codes of channels that refuse posts for now: no access, no permission, closed direct messages, an archived or
+locked thread, a forum thread whose author has not written, or an unverified bot owner. Source:
+docs.discord.com/developers/topics/opcodes-and-status-codes."""
 PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
-"""Codes of temporary limits and outages."""
+"""Error codes of temporary limits and outages."""
 RESET_SECONDS_MAX = 3600.0
 GONE = frozenset({10003, 10004, IS_FORUM, 50008, 50024, 50055})
-"""Codes of a channel or server that does not exist, or has no messages of its own, such as a forum."""
+"""Error codes of a channel or server that does not exist or cannot contain messages, such as a forum."""
 NO_REFERENCE = frozenset({160002, 160009, 160010})
-"""Codes if the bot may post, but not reply to a message."""
+"""Error codes if the bot may post but not reply to the message."""
 
 INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
-"""Intents: servers, their messages and reactions, direct messages and reactions, and message content."""
+"""Intents: servers, messages and reactions in servers and direct conversations, and message content."""
 FRAME_BYTES_MAX = 67_108_864
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 2.0
 KEEP_SESSION = 4000
-"""A close code that leaves the session resumable."""
+"""Close code that keeps the session resumable."""
 HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
 
 _SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
@@ -99,7 +100,7 @@ class DiscordUser(msgspec.Struct, frozen=True):
 
 
 class DiscordMember(msgspec.Struct, frozen=True):
-    """A user in one server, with their name and roles there."""
+    """A user in one server, with their nickname and roles."""
 
     user: DiscordUser | None = None
     nick: str | None = None
@@ -115,7 +116,7 @@ class DiscordFile(msgspec.Struct, frozen=True):
 
 
 class _MessageReference(msgspec.Struct, frozen=True):
-    """The message that another one answers (type 0) or forwards (type 1)."""
+    """Reference to a message that this one replies to (type 0) or forwards (type 1)."""
 
     message_id: str | None = None
     type: int = 0
@@ -126,7 +127,7 @@ class _StickerItem(msgspec.Struct, frozen=True):
 
 
 class _Emoji(msgspec.Struct, frozen=True):
-    """An emoji. Custom ones have their own name."""
+    """An emoji. Custom emojis have a name instead of a character."""
 
     name: str | None = None
 
@@ -146,7 +147,7 @@ class _DiscordPoll(msgspec.Struct, frozen=True):
 
 
 class _EmbedPart(msgspec.Struct, frozen=True):
-    """A card's author, field or footer."""
+    """An embed's author, field or footer."""
 
     name: str = ""
     value: str = ""
@@ -163,7 +164,7 @@ class _Embed(msgspec.Struct, frozen=True):
 
 
 class SnapshotContent(msgspec.Struct, frozen=True):
-    """The content of a message, or all known fields of a forwarded one."""
+    """Content of a message. Forwarded messages have only these fields."""
 
     content: str = ""
     attachments: tuple[DiscordFile, ...] = ()
@@ -174,7 +175,7 @@ class SnapshotContent(msgspec.Struct, frozen=True):
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
-    """A message without the one that it replies to."""
+    """A message without the one it replies to."""
 
     id: str
     author: DiscordUser | None = None
@@ -187,7 +188,7 @@ class _MessageSnapshot(msgspec.Struct, frozen=True):
 
 
 class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
-    """The used fields of a message."""
+    """A message."""
 
     channel_id: str
     guild_id: str = ""
@@ -203,7 +204,7 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
 
     @property
     def answered_id(self) -> str:
-        """Return the id of the message that this one replies to. Empty for none, and for forwarded ones."""
+        """Return the id of the message that this one replies to, or an empty string. Forwards are not replies."""
         reference = self.message_reference
         return reference.message_id or "" if reference is not None and reference.type == 0 else ""
 
@@ -240,7 +241,7 @@ class _RoleTags(msgspec.Struct, frozen=True):
 
 
 class GuildRole(msgspec.Struct, frozen=True):
-    """A role of a server. The role that Discord creates for a bot names the bot."""
+    """A role of a server. For a role that Discord created for a bot, `tags` identifies the bot."""
 
     id: str
     tags: _RoleTags = _RoleTags()
@@ -283,12 +284,12 @@ class Interaction(msgspec.Struct, frozen=True):
 
 
 def _route(method: str, path: str) -> str:
-    """Return the key of a separate rate limit."""
+    """Return the key of a route's rate limit."""
     return f"{method} {_ID_IN_PATH.sub('ID', path)}"
 
 
 class DiscordApi(PlatformHttp):
-    """Calls of one bot."""
+    """REST API client for one bot."""
 
     def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
         super().__init__("Discord", {"user-agent": "DiscordBot (Shoal, 1)"})
@@ -302,8 +303,8 @@ class DiscordApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
         files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Call a route and upload `files`. Raises PlatformError, or PlatformRefusal if it cannot succeed. A
-        rate-limited route is not called before its limit resets."""
+        """Call a route and upload `files`. A rate-limited route is not called before its limit resets. Raises
+        PlatformError, or PlatformRefusal if the call cannot succeed."""
         wait = self.wait_seconds(method, path)
         if wait > 0:
             raise PlatformError("Discord's rate limit for this call has been reached.", retry_after_seconds=wait)
@@ -357,7 +358,7 @@ class DiscordApi(PlatformHttp):
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """Return the newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
+        """Return the newest messages in a channel with ids above `after`, at most `limit`, oldest first."""
         messages: list[DiscordMessage] = []
         before = ""
         while len(messages) < limit:
@@ -383,11 +384,11 @@ class DiscordApi(PlatformHttp):
 
 SessionEnd: TypeAlias = Literal["resume", "anew"]
 TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
-"""Processes an event: its name, its JSON data and its number, to which it then moves the session."""
+"""Handler of an event. Arguments: its name, its JSON data, and the sequence number to store once it is processed."""
 
 
 class GatewaySession(msgspec.Struct):
-    """Discord's session of a connection, and the bot's identity. `seq` is the last processed event."""
+    """Discord session of a connection, and the bot's identity. `seq` is the number of the last processed event."""
 
     id: str = ""
     url: str = ""
@@ -416,7 +417,7 @@ class _SessionReady(msgspec.Struct, frozen=True):
 
 
 class Gateway:
-    """One account's connection."""
+    """Gateway connection of one account."""
 
     def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
         self._token = settings.token.reveal
@@ -425,8 +426,8 @@ class Gateway:
         self._heartbeat_answered = True
 
     async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
-        """Connect and deliver events until the connection ends. Returns whether the session can be resumed. Changes
-        `session` in place. Raises PlatformError if the connection fails, and the errors of `take`."""
+        """Connect and deliver events until the connection ends. Returns whether the session can be resumed. Updates
+        `session` in place. Raises PlatformError if the connection fails, and any error of `take`."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
@@ -458,7 +459,7 @@ class Gateway:
                 try:
                     ending = await self._listen(socket, session, take)
                 except (PlatformError, StoreError) as error:
-                    failure = error  # raised outside of the group, which would wrap it
+                    failure = error  # raised outside the task group, which would wrap it
                 tasks.cancel_scope.cancel()
             if failure is not None:
                 raise failure
@@ -468,8 +469,8 @@ class Gateway:
                 await socket.close(KEEP_SESSION)
 
     async def _beat(self, socket: "ClientConnection", session: GatewaySession, seconds: float) -> None:
-        """Send heartbeats, and close the connection if one is not answered."""
-        await self._clock.sleep(seconds * retry_delay(1))  # avoids synchronous heartbeats of many clients
+        """Send heartbeats. Close the connection if one is not acknowledged."""
+        await self._clock.sleep(seconds * retry_delay(1))  # random first delay, so clients do not beat in step
         while self._heartbeat_answered:
             self._heartbeat_answered = False
             await self._send(socket, HEARTBEAT, session.seq)
@@ -492,22 +493,22 @@ class Gateway:
                         session.user, session.name = ready.user.id, ready.user.username
                         session.application = ready.application.id
                     await take(frame.t or "", bytes(frame.d), frame.s)
-                case 1:  # asked for a heartbeat
+                case 1:  # heartbeat requested
                     await self._send(socket, HEARTBEAT, session.seq)
                 case 7:  # reconnect
                     return "resume"
                 case 9:  # invalid session
                     if _decode(frame.d, bool):
                         return "resume"
-                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))  # Discord asks for one to five
+                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))  # Discord asks for one to five seconds
                     return "anew"
-                case 11:  # heartbeat answered
+                case 11:  # heartbeat acknowledged
                     self._heartbeat_answered = True
                 case _:
                     pass
 
     async def _frame(self, socket: "ClientConnection") -> _GatewayFrame | None:
-        """Return the next frame, or None after the end of the connection."""
+        """Return the next frame, or None after the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -516,7 +517,7 @@ class Gateway:
             return None
 
     async def _send(self, socket: "ClientConnection", op: int, data: object) -> None:
-        """Send a frame. Ignored after the end of the connection, which the reader reports."""
+        """Send a frame. Ignored after the connection ends because the reader reports that."""
         from websockets.exceptions import ConnectionClosed
 
         try:

@@ -1,4 +1,4 @@
-"""The Google Chat adapter: events by HTTP or Pub/Sub, and posts and cards as the app's service account."""
+"""Google Chat adapter: events over HTTP or Pub/Sub, and posts and cards as the app's service account."""
 
 import asyncio
 import base64
@@ -63,29 +63,27 @@ from shoal.platforms.tokens import BadToken, check_package
 
 log = logging.getLogger(__name__)
 PULL_SECONDS = 100.0
-"""How long Pub/Sub may hold an empty pull open."""
+"""Longest time that Pub/Sub may hold an empty pull open."""
 PULL_MAX = 10
 PAUSE_SECONDS = 1.0
-"""Pause between empty pulls."""
+"""Pause after an empty pull."""
 SEEN_MAX = 2000
-"""Messages with a cached time, which replies quote."""
+"""Maximum number of messages with a cached time. A reply must quote the time."""
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
 NO_COMMAND = "I have no command with that number. /help lists my commands, which also work as text."
 PRESSED = "shoal"
-"""Function that our buttons call."""
+"""Name of the function that Shoal's buttons call."""
 MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
-"""Format of our texts, because apps have different defaults.
-
-Source: developers.google.com/workspace/chat, format messages.
-"""
+"""Markup format of Shoal's texts, set explicitly because the default differs between apps. Source:
+developers.google.com/workspace/chat, format messages."""
 _PERSON = re.compile(r"<users/[0-9]{1,40}>")
 _ANYBODY = re.compile(r"<(?=users/)", re.IGNORECASE)
 
 
 def _text(text: str) -> str:
-    """Write text without markup or mentions. An invisible space breaks a mention of everyone."""
+    """Escape markup and mentions. An invisible space breaks up mentions of everyone."""
     return escaped_markdown(_ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", text))
 
 
@@ -124,7 +122,7 @@ class _PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
-    """Implements `ChatAdapter` and `HttpInbound`. Processes events of one space in order."""
+    """Implements `ChatAdapter` and `HttpInbound`. Events of one space are processed in order."""
 
     whispers = True
 
@@ -150,7 +148,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             await asyncio.Event().wait()
         while True:
             pulled = await self._api.pubsub("pull", _PullAnswer, {"maxMessages": PULL_MAX}, PULL_SECONDS)
-            now = self._clock.now()  # Pub/Sub delivers them in any order
+            now = self._clock.now()  # Pub/Sub does not deliver in order
             for received in sorted(
                 pulled.received_messages, key=lambda message: time_of(message.message.publish_time, now)
             ):
@@ -164,7 +162,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an event from Google. Answers 401 without its token, and 503 to request a repeat."""
+        """Receive an event from Google. Answers 401 if its token is missing or invalid, and 503 if Google should send
+        it again."""
         push, addon = push_in(body), addon_in(body)
         try:
             if addon is not None:
@@ -193,20 +192,20 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return TAKEN
 
     def _event_in(self, content: bytes) -> ChatEvent | None:
-        """Decode an interaction with the app, in the form for apps or for add-ons."""
+        """Decode an interaction with the app, which may be an app event or an add-on event."""
         if addon_in(content) is None:
             return self._decode(content, ChatEvent, "event")
         addon = self._decode(content, AddonEvent, "event of an add-on")
         return addon.plain() if addon is not None else None
 
     async def _put(self, published: PubSubMessage) -> None:
-        """Process or store a published event or a call. Raises StoreError and PlatformError."""
+        """Process a published event or a call, or store it for later. Raises StoreError and PlatformError."""
         await self._intake.put(space_in(published), msgspec.json.encode(published).decode())
 
     async def _take(self, event: ChatEvent, inbox: InboxPort) -> None:
         """Process an interaction with the app. Raises StoreError, InvalidId."""
         message = event.message
-        # The event describes the space better than its message does.
+        # The event describes the space in more detail than the message does.
         space = event.space if event.space.name or message is None else message.space
         if space.name and not is_direct(space):
             await self._channel_named(space.name.removeprefix("spaces/"), space.display_name)
@@ -261,7 +260,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 await self._pending.send(Deletion(place, message.name, who, message.name), inbox)
                 continue
             current = message
-            if not message.sender.name:  # the subscription provides only names
+            if not message.sender.name:  # the subscription may deliver only the message's name
                 current = await self._api.resource("GET", message.name, SpaceMessage)
             if (
                 current.sender.type == "BOT"
@@ -298,7 +297,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return True
 
     async def _begins_a_turn(self, message: SpaceMessage, inbox: InboxPort) -> bool:
-        """Whether an edit mentions the app for the first time. Raises StoreError, InvalidId."""
+        """Return whether an edit mentions the app for the first time. Raises StoreError, InvalidId."""
         own = await self._own_name()
         if not own or is_direct(message.space) or not message.mentions(own):
             return False
@@ -308,8 +307,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
     ) -> None:
-        """Process a message. Google Chat sends mentions of the app; a subscription sends the rest, which counts as the
-        channel's settings say."""
+        """Process a message. Google Chat sends mentions of the app directly. Other messages come from a subscription,
+        and the channel's settings decide whether they are addressed to the app."""
         if message.sender.type == "BOT" or not message.sender.name:
             self._left_out("message of an app" if message.sender.name else "message of nobody")
             return
@@ -327,7 +326,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prompt = msgspec.structs.replace(prompt, joins=joins)
         if prompt.refers_to and not await inbox.admits(prompt):
             return
-        for reference in prompt.refers_to:  # Google Chat tells the author of a quote if the app may read it
+        for reference in prompt.refers_to:  # reading the quoted message reveals its author
             if reference.kind != "reply":
                 continue
             try:
@@ -344,7 +343,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._take_in(prompt, inbox, files)
 
     def _begins(self, prompt: Prompt) -> bool:
-        """Whether a message starts its thread: its name then contains no separate id."""
+        """Return whether a message starts its thread. Its name then repeats the thread's id."""
         first, _, rest = prompt.message_id.rpartition("/")[2].partition(".")
         return bool(rest) and first == rest
 
@@ -363,7 +362,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return self._name
 
     def _read_back(self, message: SpaceMessage, space: ChatSpace) -> Prompt:
-        """Convert an earlier message, with the cards of apps."""
+        """Convert an earlier message to a prompt, with the cards of apps."""
         prompt = prompt_of(self.platform, message, space, self._clock.now())
         cards = cards_of(message) if message.sender.type == "BOT" else ""
         return msgspec.structs.replace(prompt, text="\n".join(filter(None, (prompt.text, cards))))
@@ -398,7 +397,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         except PlatformRefusal as refusal:
             if not quoted_at or refusal.code != 400:
                 raise
-            # The message it replies to was changed or deleted.
+            # the message it replies to was edited or deleted
             content = message_of(post, private=private, function=self._function)
             made = await self._api.create(space, content, request_id(post.key))
         if made.sender.name and made.sender.name != self._name:
@@ -414,7 +413,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.resource("DELETE", message_id, msgspec.Raw)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a space, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        """Post to a space, or directly to a user by id, and return the new thread. Raises PlatformError."""
         is_person = channel.isdecimal()
         if is_person:
             query = {"name": f"users/{channel}"}
@@ -426,8 +425,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return make_thread_id(self.platform, channel, thread)
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest `limit` messages of others in a thread, oldest first. Empty without read access. Raises
-        PlatformError."""
+        """Return the newest `limit` messages of other users in a thread, oldest first. Empty without permission to
+        read. Raises PlatformError."""
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
@@ -440,20 +439,20 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """Return the names of a thread's space and of the thread, which is empty in spaces without threads."""
+    """Return the resource names of a thread's space and thread. The thread is empty in spaces without threads."""
     address = thread_address(thread)
     space = f"spaces/{address.channel}"
     return space, "" if address.thread == WHOLE else f"{space}/threads/{address.thread}"
 
 
 def request_id(key: str) -> str:
-    """Derive a UUID from a key, with which Google Chat posts it only once."""
+    """Derive a UUID from a key, so that Google Chat posts a repeated message only once."""
     return str(uuid.UUID(bytes=hashlib.sha256(key.encode()).digest()[:16], version=4))
 
 
 def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", function: str = PRESSED) -> Fields:
-    """Build a message in its thread, optionally `private` to one person, and quoting the message it replies to with the
-    time of its last change."""
+    """Build a message in its thread. `private` shows it to one person. `quoted_at` is the time of the last change of
+    the message it replies to."""
     _, thread = place_of(post.thread)
     message: dict[str, Json] = {**content_of(post.markdown, post.buttons, function)}
     if thread:
@@ -466,9 +465,9 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 
 
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
-    """Build a message's visible content. Without buttons, the empty list removes existing ones. `function` is what
-    buttons call: for an add-on, the address of its endpoint. The text may mention people by <users/ID>, but not
-    everyone."""
+    """Build a message's visible content. Without buttons, an empty list removes existing ones. `function` is the
+    function that buttons call; for an add-on, it is the endpoint's URL. The text may mention single people as
+    <users/ID> but not everyone."""
     text = render_markup(markdown, GOOGLE_CHAT_MARKUP) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "markupSyntax": MARKUP_SYNTAX, "cardsV2": cards}

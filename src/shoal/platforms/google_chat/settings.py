@@ -1,4 +1,4 @@
-"""The settings of a Google Chat account."""
+"""Settings of a Google Chat account."""
 
 from typing import Annotated, ClassVar
 
@@ -18,21 +18,22 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     needed: ClassVar[tuple[str, ...]] = ("audience", "service_account_file")
 
     audience: str = ""
-    """Audience of the events' tokens: the project number or the address of the endpoint."""
+    """Audience of the tokens in events: the project number or the endpoint's URL."""
     service_account_file: str = ""
-    """JSON key file of the service account, absolute or below the home directory."""
+    """JSON key file of the service account. Absolute, or relative to the home directory."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://chat.googleapis.com"
-    """Address of the Chat API."""
+    """URL of the Chat API."""
     certs_url: Annotated[str, Meta(pattern=URL)] = (
         "https://www.googleapis.com/service_accounts/v1/metadata/x509/chat@system.gserviceaccount.com"
     )
-    """Address of the certificates that sign events."""
+    """URL of the certificates that sign events."""
     oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """Address of the keys that sign events for an endpoint, and pushes of Pub/Sub."""
+    """URL of the keys that sign events for an HTTP endpoint, and Pub/Sub pushes."""
     addon_account: str = ""
-    """E-mail address of the account that calls for a Google Workspace add-on. Without it, add-on events are refused."""
+    """E-mail address of the service account that sends a Google Workspace add-on's events. Without it, add-on events
+    are refused."""
     push_account: str = ""
-    """E-mail address of the service account that Pub/Sub pushes as. Without it, pushes are refused."""
+    """E-mail address of the service account that signs Pub/Sub pushes. Without it, pushes are refused."""
     subscription: Annotated[
         str,
         Meta(
@@ -40,8 +41,8 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
             description="projects/NAME/subscriptions/NAME, or empty",
         ),
     ] = ""
-    """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, if Google cannot call this server."""
+    """Pub/Sub subscription to pull events from, for servers that Google cannot call."""
     pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
-    """Address of the Pub/Sub API."""
+    """URL of the Pub/Sub API."""
     read_history: bool = False
     """Whether an administrator has allowed the app to read messages (chat.app.messages.readonly)."""

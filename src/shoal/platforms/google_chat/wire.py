@@ -1,7 +1,7 @@
-"""Google Chat's events, verification of its calls, and the Chat API as the app's service account.
+"""Google Chat's events, verification of its calls, and the Chat API with the app's service account.
 
-Sources: developers.google.com/workspace/chat: interaction events, verify-requests-from-chat, Google Workspace events
-for Chat by Pub/Sub, and the API's discovery document; RFC 7523 (JWT bearer grant).
+Sources on developers.google.com/workspace/chat: interaction events, verify-requests-from-chat, Google Workspace events
+for Chat over Pub/Sub, and the API's discovery document. RFC 7523 (JWT bearer grant).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from shoal.platforms.tokens import BadToken, Claims, Granted, KeyRing, signed
 T = TypeVar("T")
 
 WHOLE = "0"
-"""Thread part for direct messages and spaces without threads."""
+"""Thread part of ids for direct messages and spaces without threads."""
 WORKSPACE_EVENT = "google.workspace.chat."
 """Prefix of Workspace event types."""
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
@@ -50,7 +50,7 @@ PAGES_MAX = 20
 
 
 class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
-    """A person or an app, by resource name users/ID."""
+    """A person or an app. `name` is the resource name users/ID."""
 
     name: str = ""
     display_name: str = ""
@@ -58,7 +58,7 @@ class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ChatSpace(msgspec.Struct, frozen=True, rename="camel"):
-    """A room or a direct conversation, by resource name spaces/ID."""
+    """A room or a direct conversation. `name` is the resource name spaces/ID."""
 
     name: str = ""
     type: str = ""
@@ -76,7 +76,7 @@ class _DataRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file of a message. Files in Drive have no data."""
+    """A file of a message. Files in Drive have no data reference."""
 
     content_name: str = ""
     content_type: str = ""
@@ -88,7 +88,7 @@ class _GifLink(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of a quoted message."""
+    """Content of a quoted message."""
 
     sender: str = ""
     text: str = ""
@@ -100,7 +100,7 @@ class _SourceSpace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Quoted(msgspec.Struct, frozen=True, rename="camel"):
-    """A message that another one quotes, or forwards from another space."""
+    """A message that another message quotes, or forwards from another space."""
 
     name: str = ""
     quote_type: str = "REPLY"
@@ -113,13 +113,13 @@ class _UserMention(msgspec.Struct, frozen=True):
 
 
 class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
-    """The meaning of a part of a text. Only mentions are read."""
+    """An annotation of a message's text. Only mentions are read."""
 
     user_mention: _UserMention | None = None
 
 
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """The used fields of a message."""
+    """A message."""
 
     name: str = ""
     sender: _GoogleUser = _GoogleUser()
@@ -138,7 +138,7 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     annotations: tuple[_Annotation, ...] = ()
 
     def mentions(self, name: str) -> bool:
-        """Whether it mentions this resource name."""
+        """Return whether the message mentions this resource name."""
         mentions = (annotation.user_mention for annotation in self.annotations)
         return any(mention is not None and mention.user.name == name for mention in mentions)
 
@@ -167,13 +167,13 @@ class ChatEvent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _UnicodeEmoji(msgspec.Struct, frozen=True):
-    """An emoji; `unicode` is empty for a custom one."""
+    """An emoji. `unicode` is empty for custom emojis."""
 
     unicode: str = ""
 
 
 class _ReactionEvent(msgspec.Struct, frozen=True):
-    """An emoji on a message. `name` begins with the message's name."""
+    """A reaction to a message. `name` begins with the message's name."""
 
     name: str = ""
     user: _GoogleUser = _GoogleUser()
@@ -186,7 +186,7 @@ class _BatchEntry(msgspec.Struct, frozen=True):
 
 
 class SpaceChanges(msgspec.Struct, frozen=True):
-    """The content of a Workspace event: one message or reaction, or several of one kind."""
+    """Content of a Workspace event: one message or reaction, or several of one kind."""
 
     message: SpaceMessage | None = None
     reaction: _ReactionEvent | None = None
@@ -202,7 +202,7 @@ class SpaceChanges(msgspec.Struct, frozen=True):
 
 
 class PubSubMessage(msgspec.Struct, frozen=True):
-    """A Pub/Sub message; `data` is Base64."""
+    """A Pub/Sub message. `data` is Base64."""
 
     data: str = ""
     attributes: Mapping[str, str] = {}
@@ -210,11 +210,11 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Return the type of a Workspace event. Empty for interactions with the app."""
+        """Type of a Workspace event. Empty for interactions with the app."""
         return self.attributes.get("ce-type", "")
 
     def content(self) -> bytes:
-        """Decode the published data. Empty unless valid Base64."""
+        """Decode the published data. Returns an empty value if it is not valid Base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
@@ -222,7 +222,7 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 
 
 class _PubSubPush(msgspec.Struct, frozen=True):
-    """A call by Pub/Sub, whose body always names the subscription."""
+    """A push by Pub/Sub, which always names the subscription."""
 
     subscription: str
     message: PubSubMessage = PubSubMessage()
@@ -240,7 +240,7 @@ def push_in(body: bytes) -> _PubSubPush | None:
 
 
 def space_in(published: PubSubMessage) -> str:
-    """Return an event's space, or an empty string if unknown."""
+    """Return the space of an event, or an empty string if unknown."""
     subject = published.attributes.get("ce-subject", "")
     if subject:
         return channel_of(subject.removeprefix("//chat.googleapis.com/"))
@@ -252,23 +252,23 @@ def space_in(published: PubSubMessage) -> str:
 
 
 def channel_of(name: str) -> str:
-    """Return the space in a resource name, spaces/SPACE/…, or an empty string."""
+    """Return the space in a resource name of the form spaces/SPACE/…, or an empty string."""
     parts = name.split("/")
     return parts[1] if len(parts) > 1 and parts[0] == "spaces" else ""
 
 
 def message_name(reaction: str) -> str:
-    """Return the message of a reaction."""
+    """Return the name of the message that a reaction belongs to."""
     return "/".join(reaction.split("/")[:4])
 
 
 def is_direct(space: ChatSpace) -> bool:
-    """Whether nobody else reads along."""
+    """Return whether the conversation is one-to-one."""
     return space.space_type == "DIRECT_MESSAGE" or space.type == "DM"
 
 
 def thread_of(platform: str, message: SpaceMessage, space: ChatSpace) -> ThreadId:
-    """The thread of a message. Raises InvalidId."""
+    """Return the thread of a message. Raises InvalidId."""
     thread = message.thread.name.rpartition("/")[2]
     if is_direct(space) or space.space_threading_state == "UNTHREADED_MESSAGES":
         thread = WHOLE
@@ -281,7 +281,7 @@ def author_of(user: _GoogleUser) -> Author:
 
 
 def text_of(message: SpaceMessage) -> str:
-    """Return the text without the app's name, or a complete slash command."""
+    """Return the text without the app's name. Slash commands are returned in full."""
     if message.slash_command is not None:
         at = message.text.find("/")
         return message.text[at:].strip() if at >= 0 else message.text.strip()
@@ -290,7 +290,7 @@ def text_of(message: SpaceMessage) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return the address of a button, and nothing else, or None for other parts."""
+    """Return a button's address, an empty string for a button without one, or None for other parts."""
     click = part.get("onClick")
     if not ("text" in part or "icon" in part) or not isinstance(click, Mapping) or "topLabel" in part:
         return None
@@ -305,11 +305,11 @@ _CARDS = CardForm(
     ),
     leaf=_of_control,
 )
-"""Cards of apps. Source: developers.google.com/workspace/chat/api/reference/rest/v1/cards."""
+"""Text of apps' cards. Source: developers.google.com/workspace/chat/api/reference/rest/v1/cards."""
 
 
 _TAGS = frozenset("a b br code em font i li ol p pre s strike strong time u ul".split())  # noqa: SIM905
-"""Marks in the texts of cards."""
+"""HTML tags in the text of cards."""
 
 
 def cards_of(message: SpaceMessage) -> str:
@@ -329,7 +329,7 @@ def plain_text(marked: str) -> str:
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
-    """Return a message's prompt, without its files. Raises InvalidId."""
+    """Return the prompt for a message, without its files. Raises InvalidId."""
     quoted = message.quoted_message_metadata
     return Prompt(
         thread=thread_of(platform, message, space),
@@ -345,7 +345,7 @@ def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datet
 
 
 def references_of(message: SpaceMessage) -> list[Reference]:
-    """Return the quoted or forwarded message as far as the event contains it. Its author is only a name."""
+    """Return the quoted or forwarded message, as far as the event contains it. Its author is only a name."""
     quoted = message.quoted_message_metadata
     snapshot = quoted.quoted_message_snapshot if quoted is not None else None
     if quoted is None:
@@ -384,7 +384,7 @@ class _AddonAuthorization(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """Events of a Google Workspace add-on that extends Chat. Source:
+    """An event of a Google Workspace add-on that extends Chat. Source:
     developers.google.com/workspace/add-ons/chat/build, event objects."""
 
     common_event_object: _AddonParameters
@@ -392,7 +392,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
     authorization_event_object: _AddonAuthorization = _AddonAuthorization()
 
     def plain(self) -> ChatEvent:
-        """Convert to the form of app events."""
+        """Convert to an event of an app."""
         chat = self.chat
         payloads = (
             ("MESSAGE", chat.message_payload),
@@ -420,7 +420,7 @@ def addon_in(body: bytes) -> AddonEvent | None:
 
 
 def command_of(event: ChatEvent, commands: CommandTable) -> str:
-    """Return the menu command with this number as text, or an empty string."""
+    """Return the command with the number in the event's menu command as text, or an empty string."""
     chosen = event.app_command_metadata
     number = str(chosen.app_command_id) if chosen is not None else ""
     spec = commands.numbered(int(number[:6])) if number.isascii() and number.isdecimal() else None
@@ -449,7 +449,7 @@ class _SpaceMessagePage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatApi(RestApi):
-    """The Chat API for one app."""
+    """Chat API client for one app."""
 
     def __init__(self, settings: GoogleChatSettings, home: Home, clock: Clock, inbound_url: str) -> None:
         advice = "Check platforms.google_chat.service_account_file and that the Chat API is on in its project."
@@ -484,7 +484,8 @@ class GoogleChatApi(RestApi):
         return await self.request_token(account.token_uri, {"grant_type": GRANT, "assertion": assertion})
 
     async def check_event(self, headers: Mapping[str, str]) -> None:
-        """Raise BadToken unless Google Chat makes this call, or PlatformError if that is unknown for now."""
+        """Check that Google Chat made this call. Raises BadToken if not, or PlatformError if the keys are
+        unavailable."""
         audience = self._settings.audience
         if audience.isdecimal():
             await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
@@ -492,15 +493,16 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Raise BadToken unless this is a call for our add-on, or PlatformError if that is unknown for now. The token
-        is in the header or in the event."""
+        """Check that this is a call for the configured add-on. The token is in the header or in the event. Raises
+        BadToken if not, or PlatformError if the keys are unavailable."""
         token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
             headers = {"authorization": f"Bearer {token}"}
         await self._check_account(headers, "addon_account", self._settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
-        """Raise BadToken unless Pub/Sub pushes as the configured account, or PlatformError if unknown for now."""
+        """Check that Pub/Sub pushes as the configured account. Raises BadToken if not, or PlatformError if the keys are
+        unavailable."""
         await self._check_account(headers, "push_account", self._settings.push_account)
 
     async def _check_account(self, headers: Mapping[str, str], setting: str, account: str) -> None:
@@ -510,7 +512,7 @@ class GoogleChatApi(RestApi):
         _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
-        """Post a message, once per request id. Raises PlatformError."""
+        """Post a message. Repeating a request id posts it only once. Raises PlatformError."""
         params = {"requestId": request_id}
         if "thread" in content:
             params["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
@@ -539,7 +541,7 @@ class GoogleChatApi(RestApi):
         return await self.fetch_own(url, bytes_max)
 
     async def pubsub(self, verb: str, kind: type[T], content: Fields, seconds: float) -> T:
-        """Call the subscription: pull or acknowledge. Raises PlatformError."""
+        """Pull from the subscription, or acknowledge messages. Raises PlatformError."""
         url = f"{self._settings.pubsub_base.rstrip('/')}/v1/{self._settings.subscription}:{verb}"
         return await self.call("POST", url, kind, content, seconds=seconds)
 
@@ -547,7 +549,7 @@ class GoogleChatApi(RestApi):
         self, method: str, path: str, kind: type[T], content: Fields | None = None,
         params: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Read or change a resource by name: a message or a space. Raises PlatformError."""
+        """Read or change a resource, such as a message or a space, by name. Raises PlatformError."""
         return await self.call(method, f"{self._base}/v1/{quote(path, safe='/:')}", kind, content, params=params)
 
 
@@ -557,7 +559,7 @@ def _check_email(claims: Claims, account: str) -> None:
 
 
 def _service_account(path: Path) -> _ServiceAccount:
-    """Read the key file. Raises ConfigError."""
+    """Read the service account's key file. Raises ConfigError."""
     where = "platforms.google_chat.service_account_file"
     try:
         return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)

@@ -1,4 +1,4 @@
-"""Matrix: the client-server API of a homeserver, with encrypted rooms where the extra `matrix` is installed."""
+"""Matrix: the client-server API of a homeserver. Encrypted rooms require the extra `matrix`."""
 
 from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.platforms.record import Platform, SetupQuestion

@@ -1,6 +1,6 @@
-"""The Matrix adapter: events by continuing the last sync; posts, threads and rooms.
+"""Matrix adapter: continues from the last sync, and posts to threads and rooms.
 
-Messages that a sync omits are read from the room. Invitations are accepted from people with access.
+Messages that a sync omits are read from the room. The bot accepts invitations from people with access.
 """
 
 import asyncio
@@ -63,13 +63,13 @@ from shoal.platforms.matrix.wire import (
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 25
-"""How long the homeserver holds an empty sync open."""
+"""Longest time that the homeserver holds an empty sync open."""
 TIMELINE_MAX = 50
 MISSED_A_ROOM_MAX = 500
-"""Missed messages of a room that are read. Older ones are skipped."""
+"""Maximum number of missed messages read per room. Older ones are skipped."""
 PAGE = 100
 ROOMS_MAX = 500
-"""Rooms with cached members. The least recently used are requested again."""
+"""Maximum number of rooms with cached members. The least recently used are requested again."""
 DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
 UNREADABLE_ROOM = (
@@ -77,10 +77,10 @@ UNREADABLE_ROOM = (
     "Write to me in a room without encryption, or ask the owner to add the extra `matrix`; `shoal doctor` explains how."
 )
 LATE_KEY_SECONDS = 60.0
-"""Time after which the author of an undecryptable message is notified. The key is still awaited."""
+"""Time after which the author of an undecryptable message is notified. Shoal still waits for the key."""
 LATE_KEY_DAYS = 7
 UNDECRYPTED_MAX = 500
-"""Events whose keys are awaited. Beyond it, the oldest are given up."""
+"""Maximum number of events that wait for their key. Beyond it, the oldest are dropped."""
 UNREADABLE_MESSAGE = (
     "I cannot decrypt your message yet because its key has not arrived. I will answer when it does, or you can send it "
     "again."
@@ -91,7 +91,8 @@ _TYPES = (
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
-"""Strangers with a room in which they got a pairing code. Invitations of others are declined."""
+"""Maximum number of unknown people with a room in which they received a pairing code. Beyond it, their invitations are
+declined."""
 _NONE = {"types": ()}
 FILTER = msgspec.json.encode(
     {
@@ -105,14 +106,15 @@ FILTER = msgspec.json.encode(
 ).decode()  # fmt: skip
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
-"""How far back to read a room for messages of its members."""
+"""Maximum number of events read from a room to find messages."""
 LOOK_BACK = timedelta(days=1)
-"""How far back to search for a post with an unknown outcome. Posts are retried for as long."""
+"""Limit for finding a post with an unknown outcome. Posts are retried for the same time."""
 INVITED_MAX = 50
-"""People of a room who are invited to a new room based on it."""
+"""Maximum number of people invited to a new room."""
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
-"""Largest file to encrypt in memory. Homeservers accept less (Synapse 50 MB by default) and report it."""
+"""Largest file that is encrypted in memory. Homeservers have lower limits (Synapse 50 MB by default) and report
+them."""
 
 
 class _MatrixProfile(msgspec.Struct, frozen=True):
@@ -150,7 +152,7 @@ class _EventPage(msgspec.Struct, frozen=True):
 
 
 class _Undecrypted(msgspec.Struct, frozen=True):
-    """An encrypted event whose key has been awaited since `at`, in microseconds."""
+    """An encrypted event. `at` is when waiting for its key began, in microseconds."""
 
     room: str
     event: MatrixEvent
@@ -210,13 +212,13 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                     synced = msgspec.json.decode(raw, type=SyncResult)
                 except UNREADABLE as error:
                     raise PlatformError(
-                        f"The homeserver's sync has an unknown form: {refusal(error, SyncResult)}."
+                        f"The homeserver's sync has an unknown format: {refusal(error, SyncResult)}."
                     ) from error
                 self._reset_backoff()
                 poll_seconds = POLL_SECONDS
                 try:
                     await self._encryption.take(raw)
-                except PlatformRefusal as error:  # unencrypted rooms continue
+                except PlatformRefusal as error:  # unencrypted rooms still work
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
                 for event in (event for joined in synced.rooms.join.values() for event in joined.timeline.events):
                     if event.type == "m.room.redaction" and (redacted := redacted_by(event)) in self._undecrypted:
@@ -242,7 +244,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            # Messages after `since` and before this one, no further back than the bot's invitation.
+            # Read messages after `since` and before this one, but not from before the bot's invitation.
             history: list[MatrixEvent] = []
             start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
             while start and len(history) < MISSED_A_ROOM_MAX:
@@ -263,8 +265,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._joined.discard(room)
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
-        """Accept an invitation from a person with access, and decline others. A stranger's direct room is joined to
-        turn them away with the usual message."""
+        """Accept an invitation from a person with access, and decline others. An unknown person's direct room is joined
+        to post the message that turns them away."""
         me = self._me.user_id
         asked = next((event for event in events if event.type == "m.room.member" and event.state_key == me), None)
         accepted, is_stranger, prompt, before = False, False, None, None
@@ -275,14 +277,14 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             accepted = bool(before) or await inbox.admits(prompt)
             content = content_of(asked)
             if not accepted and content is not None and content.is_direct:
-                scope = f"strangers:{self.platform}"  # one room each, STRANGERS_MAX in total
+                scope = f"strangers:{self.platform}"  # one room per person, STRANGERS_MAX in total
                 if len(await self._store.page(scope, limit=STRANGERS_MAX)) < STRANGERS_MAX:
                     is_stranger = accepted = await self._store.swap(scope, asked.sender, None, room)
         extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
         try:
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
-                self._joined.add(room)  # all messages since the invitation are for us, also those before the last sync
+                self._joined.add(room)  # all messages since the invitation count, even those before the last sync
             if accepted and before:
                 await self._chat_moved(before, room)
                 await self._store.drop(f"upgraded:{self.platform}", room, before)
@@ -306,7 +308,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self._encrypted[room] = True
 
     async def _members_of(self, room: str) -> dict[str, str]:
-        """Return a room's members and their names there. Raises PlatformError."""
+        """Return a room's members and their display names. Raises PlatformError."""
         known = self._members.get(room)
         if known is None:
             members = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
@@ -315,11 +317,11 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return known
 
     async def _place(self, room: str) -> MatrixPlace:
-        """Return the room, and whether only one person is in it with the bot. Raises PlatformError."""
+        """Return the room, and whether one other person is in it with the bot. Raises PlatformError."""
         return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
-        """Return a thread of a room, by the room's first id."""
+        """Return the id of a thread, based on the room's first id."""
         return make_thread_id(self.platform, self._moves.first_id(room), root)
 
     def _target(self, thread: ThreadId) -> MatrixTarget:
@@ -328,8 +330,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return msgspec.structs.replace(target, room=self._moves.newest_id(target.room))
 
     async def _follow(self, room: str, event: MatrixEvent) -> bool:
-        """Continue in the room that replaces this one. It is joined here, or on an invitation. Source: spec.matrix.org,
-        client-server API, room upgrades."""
+        """Continue in the room that replaces this one. The bot joins it now, or later if an invitation is required.
+        Source: spec.matrix.org, client-server API, room upgrades."""
         content = content_of(event)
         new = content.replacement_room if content is not None else ""
         if not new.startswith("!") or event.state_key != "":
@@ -346,7 +348,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return True
 
     async def _author(self, room: str, user: str) -> Author:
-        """Return the author as a member of the room. Raises PlatformError."""
+        """Return the author with their name in the room. Raises PlatformError."""
         return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
 
     async def _name_of(self, channel: str) -> str:
@@ -356,7 +358,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return room_name.name
 
     async def _is_encrypted(self, room: str) -> bool:
-        """Whether the room is encrypted. Raises PlatformError."""
+        """Return whether the room is encrypted. Raises PlatformError."""
         if room not in self._encrypted:
             path, encryption = path_of("rooms", room, "state", "m.room.encryption"), _RoomEncryption()
             with Tolerating("M_NOT_FOUND"):
@@ -367,7 +369,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- events ----
 
     def _decrypted(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """Return the decrypted event, or None if its key is unknown."""
+        """Return the event, decrypted if necessary, or None if its key is unknown."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
     async def _await_key(self, room: str, event: MatrixEvent) -> None:
@@ -396,7 +398,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
 
     async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
-        """Process events that can be decrypted now, in order, and report overdue ones once. Raises PlatformError and
+        """Process events that can now be decrypted, in order, and report overdue ones once. Raises PlatformError and
         StoreError."""
         now = to_micros(self._clock.now())
         for id, waiting in [*self._undecrypted.items()]:
@@ -410,7 +412,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
                 try:
                     place = await self._place(waiting.room)
-                except PlatformRefusal:  # the bot has left the room
+                except PlatformRefusal:  # the bot left the room
                     await self._forget_undecrypted(id, "no author to notify")
                     continue
                 if place.direct:
@@ -473,13 +475,13 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
             return False
-        # A replacement is in the same thread as its message.
+        # An edit stays in its message's thread.
         await self._take_message(room, event, msgspec.structs.replace(new, relation=before.relation), inbox)
         return True
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot; in rooms, its settings decide. Replies to known
-        messages, and messages in threads where the bot was mentioned or wrote, continue there."""
+        """Process a message. Direct messages are addressed to the bot. In rooms, the account's settings decide. Replies
+        to known messages continue their thread, and so do messages in threads where the bot was mentioned or wrote."""
         place, prefix = await self._place(room), self._prefix(room)
         root, answered = root_of(content), answered_id(content)
         ours = await inbox.thread_of(prefix, answered) if answered else None
@@ -490,7 +492,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if known is not None and not root:
             thread, follows = known, True
         elif begun is not None and await self._is_subscribed(begun):
-            thread, joins = begun, True  # a message of the bot opened a conversation
+            thread, joins = begun, True  # replying to the bot's message continues that conversation
         elif root:
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
@@ -537,7 +539,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size, author=author), fetch
 
     async def _event(self, room: str, event_id: str) -> tuple[MatrixEvent, EventContent] | None:
-        """Return a message of a room in its original form, or None if unavailable or unreadable."""
+        """Return a message of a room in its original form, or None if it is unavailable or unreadable."""
         try:
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                 event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
@@ -558,7 +560,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     def _read_back(
         self, thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot
     ) -> Prompt:
-        """Convert an earlier message, with its file's name."""
+        """Convert an earlier message to a prompt, with the name of its file."""
         files = (self._incoming(event, content)[0],) if content.msgtype in MEDIA else ()
         return msgspec.structs.replace(prompt_of(thread, event, content, author, me), attachments=files)
 
@@ -569,10 +571,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. A repeated post returns the same id. Raises PlatformError."""
+        """Post and return the message's id. Repeating a post returns the same id. Raises PlatformError."""
         target = self._target(post.thread)
         if post.kind == "ephemeral" and post.user and not (await self._place(target.room)).direct:
-            # Matrix has no private messages in a room, so it is posted in a direct room.
+            # Matrix has no private messages in a room, so post to a direct room.
             alone = MatrixTarget(await self._direct_room(post.user))
             content = post_content(msgspec.structs.replace(post, reply_to=""), alone)
             return await self._send(alone.room, transaction_of(post.key), content)
@@ -590,7 +592,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Implement `ReadsBack`. Some homeservers remember transactions for less than an hour. Raises PlatformError."""
+        """Implement `ReadsBack`. Some homeservers remember transaction ids for less than an hour. Raises
+        PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
         target, transaction = self._target(post.thread), transaction_of(post.key)
@@ -616,16 +619,16 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._api.call("PUT", path, _SentEvent, {})
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for half a minute, or until an empty status. Raises PlatformError."""
+        """Show the typing indicator for 30 seconds. An empty status ends it. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("rooms", self._target(thread).room, "typing", me)
         shown = {"typing": True, "timeout": TYPING_MILLISECONDS} if status else {"typing": False}
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a room, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        """Post to a room, or directly to a user by id, and return the new thread. Raises PlatformError."""
         if channel.startswith("@"):
-            place = MatrixPlace(await self._direct_room(channel), direct=True)  # even before they have joined
+            place = MatrixPlace(await self._direct_room(channel), direct=True)  # works even before they join
         else:
             place = await self._place(self._moves.newest_id(channel))
         first, *rest = cut(text, LIMITS)
@@ -642,7 +645,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """Return the newest messages of other users in a thread, at most `limit`, oldest first. Raises
+        PlatformError."""
         target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
         prompts: list[Prompt] = []
@@ -654,7 +658,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if decrypted is None or content is None or not is_said(decrypted, content, me.user_id, by_bots=True):
                 continue
             if not target.root and root_of(content):
-                continue  # it is in another thread
+                continue  # part of another thread
             author = await self._author(target.room, event.sender)
             prompts.append(self._read_back(thread, decrypted, content, author, me))
             if len(prompts) >= limit:
@@ -670,7 +674,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("PUT", path, _SentEvent, {**content, POST: transaction})).event_id
 
     async def _backwards(self, target: MatrixTarget) -> AsyncIterator[MatrixEvent]:
-        """Yield the events of a thread, newest first, at most READ_MAX."""
+        """Yield a thread's events, newest first, at most READ_MAX."""
         parts = ("rooms", target.room, "relations", target.root, "m.thread")
         path = path_of(*parts, base="/_matrix/client/v1") if target.root else path_of("rooms", target.room, "messages")
         start, read = "", 0
@@ -689,7 +693,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- rooms ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a private room with the people of `beside`, or the owner, and return its id. Raises PlatformError."""
+        """Create a private room with the members of `beside`, or with the owner, and return its id. Raises
+        PlatformError."""
         me = (await self._api.login()).user_id
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
@@ -699,7 +704,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._create(name, invited)
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the bot is in the room. Raises PlatformError if unknown."""
+        """Return whether the bot is in the room. Raises PlatformError if unknown."""
         try:
             return bool(await self._members_of(self._moves.newest_id(channel)))
         except PlatformRefusal:
@@ -716,7 +721,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("POST", path_of("createRoom"), _CreatedRoom, body)).room_id
 
     async def _direct_room(self, user: str) -> str:
-        """Return a person's direct room with the bot, created if missing. Raises PlatformError."""
+        """Return the direct room with a person. Creates it if it is missing. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("user", me, "account_data", "m.direct")
         known = dict[str, list[str]]()

@@ -1,8 +1,7 @@
-"""Encrypted rooms with matrix-nio's state machine, without its network code. It stores the keys, and our calls send
-them.
+"""Encrypted rooms, with matrix-nio's state machine but not its network code. nio stores the keys, and Shoal sends them.
 
-All devices of all members get the keys, verified or not, as with other bots. Access depends on the person, not on the
-device. Keys are stored in the home directory.
+Every device of every member receives the keys, verified or not, as with other bots. Access depends on the person and
+not on the device. Keys are stored in the home directory.
 """
 
 import logging
@@ -76,11 +75,11 @@ class MegolmEncryption(Encryption):
             client.store.database.close()
 
     async def take(self, synced: bytes) -> None:
-        """Learn keys, devices and members, and exchange keys with the homeserver. Raises PlatformError."""
+        """Learn keys, devices and members from a sync, and exchange keys with the homeserver. Raises PlatformError."""
         client = await self._machine()
         response = SyncResponse.from_dict(_object(synced))
         if not isinstance(response, SyncResponse):
-            raise PlatformError("The homeserver's sync has an unknown form.")
+            raise PlatformError("The homeserver's sync has an unknown format.")
         client.receive_response(response)
         async with self._calling:
             if client.should_upload_keys:
@@ -108,16 +107,15 @@ class MegolmEncryption(Encryption):
         kind, content = inner.get("type"), inner.get("content")
         if not isinstance(kind, str) or not isinstance(content, dict):
             return None
-        outside = _object(event.content)  # contains the relation, with which the homeserver groups threads
+        # The unencrypted part contains the relation, which lets the homeserver group threads.
+        outside = _object(event.content)
         relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
         whole: JsonObject = {**relation, **content}
         return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Request the key of an event, once per key session. Raises PlatformError.
-
-        Source: spec.matrix.org, client-server API, m.room_key_request.
-        """
+        """Request an event's key, once per key session. Raises PlatformError. Source: spec.matrix.org, client-server
+        API, m.room_key_request."""
         client, megolm_event = await self._machine(), _megolm_event(room, event)
         if megolm_event is None or not client.device_id or megolm_event.session_id in client.outgoing_key_requests:
             return
@@ -130,11 +128,11 @@ class MegolmEncryption(Encryption):
         client.receive_response(RoomKeyRequestResponse(session, session, room, megolm_event.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """Encrypt an event's content, with the key sent to every device in the room. Raises PlatformError."""
+        """Encrypt an event's content, after sending the key to every device in the room. Raises PlatformError."""
         client = await self._machine()
         async with self._calling:
             try:
-                # Every device in the room gets the key of later messages.
+                # Every device in the room must receive the key of later messages.
                 known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
                 known.encrypted = True
                 if not known.members_synced:
@@ -165,7 +163,7 @@ class MegolmEncryption(Encryption):
         return {**sealed}
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """Encrypt a file with its own key, and return what its readers need."""
+        """Encrypt a file with its own key. Returns the encrypted file and the data for decrypting it."""
         hidden, keys = encrypt_attachment(content)
         return hidden, keys
 
@@ -179,7 +177,7 @@ class MegolmEncryption(Encryption):
     # ---- parts ----
 
     async def _machine(self) -> Client:
-        """Return the account's device with its keys, created if missing."""
+        """Return the account's device with its keys. Creates the keys if they are missing."""
         if self._client is None:
             login = await self._api.login()
             if not login.device_id:
@@ -209,7 +207,7 @@ class MegolmEncryption(Encryption):
 
 
 def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
-    """Convert an encrypted event to nio's form, or return None for another kind."""
+    """Convert an encrypted event to nio's format, or return None for another kind of event."""
     raw = {
         "type": event.type, "sender": event.sender, "event_id": event.event_id,
         "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
@@ -223,11 +221,11 @@ def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
 
 def _read(response: Response, kind: type[R]) -> R:
     if not isinstance(response, kind):
-        raise PlatformError("The homeserver answered about keys in an unknown form.")
+        raise PlatformError("The homeserver's response about keys has an unknown format.")
     return response
 
 
 def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
-    """Decode a JSON object that has already been validated."""
+    """Decode a JSON object that is already known to be valid."""
     content: JsonObject = msgspec.json.decode(bytes(encoded))
     return content

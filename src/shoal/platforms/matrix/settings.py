@@ -1,4 +1,4 @@
-"""The settings of a Matrix account."""
+"""Settings of a Matrix account."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -11,20 +11,20 @@ from shoal.kernel.settings_platforms import AccountSettings
 
 
 class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
-    """A Matrix account; it needs an access token or a password."""
+    """A Matrix account. Requires an access token or a password."""
 
     live: ClassVar[frozenset[str]] = AccountSettings.live | {"homeserver", "user", "access_token"}
 
     needed: ClassVar[tuple[str, ...]] = ("homeserver", "user")
 
     homeserver: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of the homeserver."""
+    """URL of the homeserver."""
     user: str = ""
     """Full user id, @NAME:SERVER."""
     access_token: Secret = NO_SECRET
     """Access token of a device."""
     password: Secret = NO_SECRET
-    """Password, if there is no access token."""
+    """Password. Used if there is no access token."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

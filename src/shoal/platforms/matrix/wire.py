@@ -1,4 +1,5 @@
-"""Matrix's client-server API, events in both directions, and encryption. Source: spec.matrix.org, v1.15."""
+"""Matrix's client-server API, events in both directions, and the interface for encryption. Source: spec.matrix.org,
+v1.15."""
 
 import asyncio
 import hashlib
@@ -43,16 +44,16 @@ AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
 JsonObject: TypeAlias = dict[str, Json]
 
 WHOLE = "0"
-"""Thread part for conversations that are a whole room."""
+"""Thread part of ids for conversations that span a whole room."""
 POST = "dev.shoal.post"
-"""Key of the transaction id in our messages, outside the encrypted part."""
+"""Key of the transaction id in Shoal's messages, outside the encrypted part."""
 
 
 # ---- calls ----
 
 
 CLOSED = frozenset({"M_FORBIDDEN", "M_USER_SUSPENDED", "M_RESOURCE_LIMIT_EXCEEDED", "M_CONSENT_NOT_GIVEN"})
-"""Error codes of rooms that refuse posts for now, in addition to all with status 403."""
+"""Error codes of rooms that refuse posts for now. Every error with status 403 also means this."""
 
 
 class _MatrixError(msgspec.Struct, frozen=True):
@@ -72,12 +73,12 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 def path_of(*parts: str, base: str = CLIENT) -> str:
-    """Build an API path with escaped ids."""
+    """Build an API path, escaping each part."""
     return "/".join((base, *(quote(part, safe="") for part in parts)))
 
 
 class MatrixApi(PlatformHttp):
-    """Calls of one account. The first call logs in."""
+    """Client-server API client for one account. The first call logs in."""
 
     def __init__(self, settings: MatrixSettings, store: Settings, scope: str) -> None:
         super().__init__("the homeserver")
@@ -89,8 +90,8 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Return the account's identity, logging in if necessary. Raises PlatformError, ConfigError and StoreError.
-        Uses the token or the password, always as the same device, which keeps its encryption keys valid."""
+        """Return the account's identity, and log in with the token or password if necessary. The device stays the same,
+        which keeps its encryption keys valid. Raises PlatformError, ConfigError and StoreError."""
         async with self._logging_in:
             if self._login is not None:
                 return self._login
@@ -118,24 +119,24 @@ class MatrixApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
         query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a path. Raises PlatformError, or PlatformRefusal if it cannot succeed."""
+        """Call a path. Raises PlatformError, or PlatformRefusal if the call cannot succeed."""
         token = (await self.login()).access_token
         return self._result(await self._send(method, path, token, body, query, seconds), kind)
 
     async def upload(self, name: str, media_type: str, content: bytes) -> str:
-        """Upload a file to the homeserver, and return its mxc address. Raises PlatformError."""
+        """Upload a file to the homeserver and return its mxc URI. Raises PlatformError."""
         headers = {"content-type": media_type, "authorization": f"Bearer {(await self.login()).access_token}"}
         url = f"{self._base}{path_of('upload', base=MEDIA_BASE)}"
         try:
             answer = await self.request(
                 "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
             )
-        except PlatformError as error:  # nothing is posted yet, so a retry is safe
+        except PlatformError as error:  # nothing is posted yet, so retrying is safe
             raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
         return self._result(answer, _UploadedMedia).content_uri
 
     async def fetch_media(self, address: str, bytes_max: int) -> bytes:
-        """Download an mxc address. Raises PlatformError."""
+        """Download an mxc URI. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
             raise PlatformError("The file's address is not a Matrix address.", permanent=True)
@@ -143,7 +144,7 @@ class MatrixApi(PlatformHttp):
         url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         with Tolerating("M_UNRECOGNIZED"):
             return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
-        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
+        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # for homeservers before Matrix 1.11
         return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
 
     async def _send(
@@ -164,7 +165,7 @@ class MatrixApi(PlatformHttp):
     def _error(
         self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
     ) -> PlatformError:
-        """Convert an error answer to an error for delivery."""
+        """Convert an error response to an error that delivery handles."""
         try:
             failure = msgspec.json.decode(body, type=_MatrixError)
         except UNREADABLE:
@@ -183,7 +184,7 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            # Synapse's message for a thread whose first message is not in the room.
+            # Synapse's message for a thread whose first message is not in the room
             is_astray = status == 400 and "relation" in failure.error.lower()
             closed = status == 403 or failure.errcode in CLOSED
             gone = failure.errcode == "M_NOT_FOUND" or is_astray
@@ -203,7 +204,7 @@ class InReplyTo(msgspec.Struct, frozen=True):
 
 
 class EventRelation(msgspec.Struct, frozen=True):
-    """The relation of an event to another one."""
+    """Relation of an event to another event."""
 
     rel_type: str = ""
     event_id: str = ""
@@ -222,13 +223,13 @@ class _MediaInfo(msgspec.Struct, frozen=True):
 
 
 class _EncryptedFile(msgspec.Struct, frozen=True):
-    """Address of an encrypted file. Its key is in the event's raw content."""
+    """Address of an encrypted file. The key is in the event's raw content."""
 
     url: str = ""
 
 
 class EventContent(msgspec.Struct, frozen=True):
-    """The fields of an event that are read."""
+    """Content of an event."""
 
     msgtype: str = ""
     body: str = ""
@@ -255,12 +256,12 @@ class EventContent(msgspec.Struct, frozen=True):
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether it is marked as forwarded (MSC2723). Many clients forward without a mark."""
+        """Whether the event is marked as forwarded (MSC2723). Many clients forward without the mark."""
         return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
 
 
 class _PollText(msgspec.Struct, frozen=True):
-    """A text of a poll, in the current or the earlier form of the specification."""
+    """A text in a poll, in the current or the earlier format of the specification."""
 
     text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
     body: str = ""
@@ -296,7 +297,8 @@ class MatrixEvent(msgspec.Struct, frozen=True):
 
 
 class _Timeline(msgspec.Struct, frozen=True):
-    """New events of a room. `limited`: earlier ones were omitted, before `prev_batch`."""
+    """New events of a room. If `limited`, earlier events were omitted, and reading continues backward from
+    `prev_batch`."""
 
     events: tuple[MatrixEvent, ...] = ()
     limited: bool = False
@@ -343,47 +345,47 @@ class Encryption:
     works: bool = False
 
     async def take(self, synced: bytes) -> None:
-        """Learn keys, devices and members from the answer of a sync. Raises PlatformError."""
+        """Learn keys, devices and members from a sync response. Raises PlatformError."""
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
         """Decrypt an event, or return None if its key is unknown."""
         return None
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Request an event's key from the sender's device and our other devices. Raises PlatformError."""
+        """Request an event's key from the sender's device and the account's other devices. Raises PlatformError."""
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """Encrypt an event for everyone in the room. Raises PlatformError."""
         raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """Encrypt a file, and return what its readers need. Raises PlatformError."""
+        """Encrypt a file. Returns the encrypted file and the data for decrypting it. Raises PlatformError."""
         raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
 
     def decrypt_file(self, content: bytes, message: bytes) -> bytes:
-        """Decrypt a file. `message` is its message's content as JSON. Raises PlatformError."""
+        """Decrypt a file. `message` is the content of the file's message as JSON. Raises PlatformError."""
         raise PlatformError(f"The file is encrypted. {_INSTALL}", permanent=True)
 
     def close(self) -> None:
-        """Close files, which are reopened when needed."""
+        """Close the key files. They are reopened when needed."""
 
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
-"""Types of messages without text for readers."""
+"""Message types without text for readers."""
 _WORDS = frozenset({"m.text", "m.emote", "m.notice"})
 _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
 WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
 """Types of events that people send."""
 _QUOTED = re.compile(r"^> (?:\* )?<[^>\n]+>.*(?:\n|\Z)(?:>.*(?:\n|\Z))*\n?")
-"""Prefix of replies by old clients: the author and the quoted text."""
+"""Quotation that old clients put before a reply: the author and the quoted text."""
 _LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
 _LINK_END = re.compile(r"</a", re.IGNORECASE)
 _HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*+>")
 LINKS_MAX = 100
-"""Links per message whose addresses are added to its text."""
+"""Maximum number of links per message whose addresses are added to its text."""
 
 
 # ---- meaning of events ----
@@ -397,7 +399,8 @@ class MatrixBot(msgspec.Struct, frozen=True):
 
 
 class MatrixPlace(msgspec.Struct, frozen=True):
-    """A room. `direct`: only one person is in it with the bot. `known_as` is its first id, if it was upgraded."""
+    """A room. `direct` is true if one other person is in it with the bot. `known_as` is the first id of an upgraded
+    room."""
 
     room: str
     direct: bool = False
@@ -408,13 +411,13 @@ class MatrixPlace(msgspec.Struct, frozen=True):
 
 
 def redacted_by(event: MatrixEvent) -> str:
-    """Return the id of the redacted event, which newer rooms store in the content."""
+    """Return the id of the redacted event. Newer rooms store it in the content."""
     content = content_of(event)
     return (content.redacts if content is not None else "") or event.redacts
 
 
 def content_of(event: MatrixEvent) -> EventContent | None:
-    """Decode an event's content, or return None for an unknown form."""
+    """Decode an event's content. Returns None if its format is unknown."""
     try:
         return msgspec.json.decode(bytes(event.content), type=EventContent)
     except UNREADABLE:
@@ -422,10 +425,10 @@ def content_of(event: MatrixEvent) -> EventContent | None:
 
 
 def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
-    """Whether a person, or with `by_bots` another bot, wrote it as a new message."""
+    """Return whether a person wrote the event as a new message. With `by_bots`, messages of other bots count too."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
     is_empty = event.type == "m.room.message" and not content.msgtype  # a deleted message
-    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of a call or poll
+    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of a live location
     return (
         is_new
         and not is_empty
@@ -440,17 +443,17 @@ def root_of(content: EventContent) -> str:
 
 
 def answered_id(content: EventContent) -> str:
-    """Return the message that an event replies to. Empty for none, and for a thread's fallback reply."""
+    """Return the message that an event replies to, or an empty string. A thread's fallback reply does not count."""
     return "" if content.relation.is_falling_back else content.relation.answered.event_id
 
 
 def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
-    """Return the thread of a message without a known reply. Raises InvalidId for ids that are too long."""
+    """Return the thread of a message that does not reply to a known one. Raises InvalidId for ids that are too long."""
     return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
 
 
 def is_addressed(content: EventContent, me: MatrixBot) -> bool:
-    """Whether a message mentions the bot, by its mention field or, from old clients, by its text."""
+    """Return whether a message mentions the bot in its mention field or, for old clients, in its text."""
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids
     markup = unquote(html.unescape(content.formatted_body))
@@ -460,7 +463,7 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
 
 
 def _stands_in(text: str, id: str) -> bool:
-    """Whether a text contains an id, but not as part of a longer one."""
+    """Return whether a text contains an id that is not part of a longer one."""
     at = text.find(id)
     while at >= 0:
         before, after = text[max(0, at - 1) : at], text[at + len(id) : at + len(id) + 2]
@@ -472,8 +475,8 @@ def _stands_in(text: str, id: str) -> bool:
 
 
 def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
-    """Return a message's text without the quotation of old clients, and without a leading mention of the bot: `@name`,
-    `name:`, or the name if the mention field contains the bot."""
+    """Return the text without the quotation of old clients and without a leading mention of the bot. A mention is
+    `@name`, `name:`, or just the name if the mention field contains the bot."""
     text = _unquoted(body, answers=answers)
     called = _leading(me, named=named).match(text)
     return text[called.end() if called is not None else 0 :].strip()
@@ -485,7 +488,7 @@ def _unquoted(body: str, *, answers: bool) -> str:
 
 
 def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
-    """Match a mention of the bot at the beginning of a text."""
+    """Return a pattern that matches a mention of the bot at the start of a text."""
     local = me.user_id.removeprefix("@").partition(":")[0]
     plain = "|".join(map(re.escape, filter(None, (me.name, local))))
     marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@]|[-.:]\w)\s*[:,]?"
@@ -494,7 +497,7 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
-    """Return a message's prompt, without its file. The caption is text, but the file name is not."""
+    """Return the prompt for a message, without its file. Its text is the caption and not the file name."""
     text, foreign = said_of(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
@@ -511,15 +514,16 @@ def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, autho
 
 
 def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
-    """Return text by others in it: a forwarded message, or a sticker's name, which its maker chose."""
+    """Return text by others in a message: the text of a forwarded message, or a sticker's name, which its maker
+    chose."""
     if event.type == "m.sticker":
         return f"[a sticker: {content.body}]"
     return said_of(event, content, me) if content.is_forwarded else ""
 
 
 def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
-    """Return its text, or a description of other content. The caption is text, but the file name is not. `changes`: it
-    is the new content of an edit, in which some clients repeat the quotation."""
+    """Return a message's text, or a description of other content. Of a file, the text is the caption and not the file
+    name. Set `changes` for the new content of an edit, in which some clients repeat the quotation."""
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
     poll = content.poll or content.unstable_poll
@@ -540,14 +544,14 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes
         body = ""
     formatted = content.formatted_body.rpartition("</mx-reply>")[2]
     text = text_of(body, me, answers=answers, named=is_addressed(content, me))
-    for address, label in links_of(formatted) if body else ():  # the plain form may lack addresses
+    for address, label in links_of(formatted) if body else ():  # the plain text may lack addresses
         if "matrix.to/#/" not in address and address not in text:
             text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
     return text
 
 
 def links_of(formatted: str) -> Iterator[tuple[str, str]]:
-    """Return the address and the label of the first LINKS_MAX links in a formatted text."""
+    """Yield the address and label of the first LINKS_MAX links in a formatted text."""
     at = 0
     for _ in range(LINKS_MAX):
         begin = _LINK.search(formatted, at)
@@ -561,13 +565,13 @@ def links_of(formatted: str) -> Iterator[tuple[str, str]]:
 
 
 def time_of(event: MatrixEvent) -> datetime:
-    """Return its time on the homeserver. Invalid times count as the earliest."""
+    """Return the event's time on the homeserver. Invalid times return the earliest time."""
     milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
-    """Return a room's events after the bot's invitation or join, or all without one."""
+    """Return a room's events after the bot's invitation or join, or all events if there is neither."""
     entries = [number for number, event in enumerate(events) if _entry(event, me)]
     invitations = [number for number in entries if _entry(events[number], me) == "invite"]
     last = (invitations or entries or [-1])[-1]
@@ -575,7 +579,7 @@ def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
 
 
 def _entry(event: MatrixEvent, me: str) -> str:
-    """Return `invite` or `join` if the bot enters the room with this event. A changed name is not an entry."""
+    """Return `invite` or `join` if the bot enters the room with this event. A name change is not an entry."""
     content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
     if content is None or content.membership not in ("invite", "join"):
         return ""
@@ -586,7 +590,7 @@ def _entry(event: MatrixEvent, me: str) -> str:
 
 EVENT_BYTES_MAX = 65_536
 CONTENT_BYTES_MAX = 44_000
-"""Leaves a third for encryption, and some space for the homeserver's fields."""
+"""Maximum size of an event's content. Leaves a third for encryption, and space for the homeserver's fields."""
 FALLBACK_CHARS = 160
 
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
@@ -654,18 +658,18 @@ LIMITS = ChatLimits(
     reactions="all",
     voice="ogg",
 )
-"""A message contains its text as Markdown and as HTML. Bytes are counted in the HTML."""
+"""Limits of messages, which contain their text as Markdown and as HTML. Length is measured in bytes of HTML."""
 
 
 class MatrixTarget(msgspec.Struct, frozen=True):
-    """The target of a thread's posts: a room, and the thread's root message (empty: the room itself)."""
+    """Target of a thread's posts: a room, and the root message of the thread. An empty root means the room itself."""
 
     room: str
     root: str = ""
 
 
 def target_of(thread: ThreadId) -> MatrixTarget:
-    """Return the target of posts. Raises PlatformError for an invalid id."""
+    """Return the target of a thread's posts. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     root = "" if address.thread == WHOLE else address.thread
     if not address.channel.startswith("!") or (root and not root.startswith("$")):
@@ -679,26 +683,27 @@ def transaction_of(key: str) -> str:
 
 
 def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
-    """Build a message: a notice, as usual for programs, or a text for a question, which notifies people."""
+    """Build a message: a notice, as usual for programs, or a text if it asks for approval, because texts notify
+    people."""
     kind = "m.text" if any(button.value.startswith(("allow:", "all:")) for button in buttons) else "m.notice"
     return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
 
 
 def styled(content: JsonObject, markdown: str) -> JsonObject:
-    """Add the text as HTML, unless the event would be too long."""
+    """Add the text as HTML unless the event would be too long."""
     body = render_markup(markdown, MATRIX_HTML)
     full: JsonObject = {**content, "format": "org.matrix.custom.html", "formatted_body": body}
     return full if len(msgspec.json.encode(full)) <= CONTENT_BYTES_MAX else content
 
 
 def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
-    """Build a new message with its thread and reply."""
+    """Build a new message with its thread and reply relation."""
     return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
 
 
 def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
-    """Build a file's message without its address. The post's text is the caption. Voice messages have the marks of
-    MSC3245 and MSC1767, which all clients use until the specification includes them."""
+    """Build a file's message without its address. The post's text is the caption. Voice messages use the fields of
+    MSC3245 and MSC1767, as all clients do until the specification includes them."""
     size, info = len(data), dict[str, Json]()
     if post.kind == "voice":
         info["duration"] = round(seconds_of(data) * 1000)
@@ -715,7 +720,7 @@ def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type
 
 
 def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
-    """Build the relation to a thread and a reply. Clients without threads see a reply to the root."""
+    """Build the relation to a thread and a reply. Clients without threads show a reply to the root."""
     answered = reply_to if reply_to.startswith("$") else ""
     if target.root:
         shown: Json = {"event_id": answered or target.root}
@@ -729,7 +734,7 @@ def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
 
 
 def edit_content(message_id: str, markdown: str, buttons: tuple[Button, ...]) -> JsonObject:
-    """Build an edit. Clients without edits see its beginning."""
+    """Build an edit. Clients that do not support edits show its beginning."""
     new = text_content(markdown, buttons)
     return {
         "msgtype": new["msgtype"],

@@ -1,4 +1,4 @@
-"""Slack: Socket Mode or signed events in, the Web API out."""
+"""Slack: events by Socket Mode or signed HTTP calls, posts through the Web API."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,8 +1,8 @@
-"""The Slack adapter: events by Socket Mode or signed calls; posts, files, previews and channels by the Web API.
+"""Slack adapter: events by Socket Mode or signed calls, and posts, files, previews and channels through the Web API.
 
-Every event is acknowledged after it is stored. Slack repeats an unacknowledged one, and its key makes that harmless.
-Clicks and commands are acknowledged immediately, because Slack waits three seconds, and answered at their response_url.
-Messages that were missed while disconnected are read afterwards.
+An event is acknowledged after it is stored. Slack repeats unacknowledged events, and the event's key makes repeats
+harmless. Clicks and commands are acknowledged immediately because Slack waits only three seconds. Their answers go to
+the response_url. Messages that were missed while disconnected are read after reconnecting.
 """
 
 import asyncio
@@ -89,29 +89,29 @@ from shoal.platforms.slack.wire import (
 
 log = logging.getLogger(__name__)
 MISSED_MAX = 100
-"""Missed messages of one conversation that are processed."""
+"""Maximum number of missed messages processed per conversation."""
 RECENT_THREADS_MAX = 30
-"""Most recently used threads that are searched for missed messages."""
+"""Maximum number of recently used threads searched for missed messages."""
 ASKERS_MAX = 5000
 DONE_MAX = 2000
-"""Messages remembered to avoid downloading files again for a second event."""
+"""Maximum number of messages remembered as processed, so that a second event does not download their files again."""
 TAKEN = HttpAnswer(200)
-"""Without a body, which Slack would show as a command's answer."""
+"""Response without a body. Slack would show a body as the command's answer."""
 LOST = "I could not save that. Try again in a moment."
 STATUS_SECONDS = 30.0
-"""Minimum interval of a repeated status. Slack shows it for two minutes."""
+"""Minimum interval between repeats of a status. Slack shows it for two minutes."""
 STATUSES_MAX = 1000
 GONE_MAX = 1000
-"""Cached threads with a deleted first message."""
+"""Maximum number of remembered threads whose first message was deleted."""
 LOOK_BACK = timedelta(days=1)
-"""How far back to search for a post with an unknown outcome. Posts are retried for as long."""
+"""Limit for finding a post with an unknown outcome. Posts are retried for the same time."""
 DOUBTFUL_MAX = 2000
 ADOPTED_MAX = 50
-"""Messages searched for a stream of a killed process."""
+"""Maximum number of messages searched for the stream of a killed process."""
 INVITED_MAX = 50
-"""People of a private channel who are invited to a new one based on it."""
+"""Maximum number of people invited to a new private channel."""
 NAMES_MAX = 9
-"""Names tried if the first is taken: name, name-2, …"""
+"""Maximum number of names tried if the first is taken: name, name-2, …"""
 
 
 class _ChannelMembers(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class _ChannelMembers(msgspec.Struct, frozen=True):
 
 
 class SlackAdapter(ChatAccount[SlackSettings]):
-    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Processes events of one thread in order."""
+    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Events of one thread are processed in order."""
 
     limits = LIMITS
     whispers = True
@@ -184,14 +184,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive a call from Slack. Answers 401 without its signature, 503 to request a repeat, and 200 otherwise,
-        because Slack disables subscriptions of apps that refuse calls."""
+        """Receive a call from Slack. Answers 401 if the signature is missing or wrong, and 503 if Slack should send the
+        call again. Otherwise answers 200, because Slack disables subscriptions of apps that refuse calls."""
         timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         secret = self._settings.signing_secret.reveal()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
             return UNAUTHORIZED
         if not body.lstrip().startswith(b"{"):  # the signature does not cover the content type header
-            # A command or a click, run after Slack has its answer.
+            # A command or a click, which runs after Slack receives its response.
             fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
@@ -212,7 +212,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- events ----
 
     async def _take_call(self, call: EventCall) -> bool:
-        """Process an event. Returns False if it could not be stored and must be repeated."""
+        """Process an event. Returns False if it could not be stored and Slack must send it again."""
         known = self._decode(call.event, EventType, "event")
         if known is not None and not call.is_of(self._me.team_id):
             self._left_out("event of another workspace")
@@ -240,7 +240,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return True
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Process an event of the Events API. Events that are not messages of people are ignored. Raises StoreError."""
+        """Process an event of the Events API. Events that do not come from people are ignored. Raises StoreError."""
         item, nobody = event.item, ("", self._me.user_id)
         match event.type, event.subtype:
             case "message", "message_changed":
@@ -256,14 +256,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     ):
                         await self._take_message(named, inbox)
                         return
-                if after.subtype == "tombstone":  # a deleted message with replies
+                if after.subtype == "tombstone":  # deleted, but kept because it has replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
                 known = references_of(before, self._me) if before is not None else []
                 added = [reference for reference in references_of(after, self._me) if reference not in known]
                 if before is not None and before.text == after.text and not added:
                     return  # Slack only added a link preview
-                # A linked message is added a moment later.
+                # Slack adds a linked message in an edit a moment later.
                 shown = (untrusted_block(reference.tainted_by, reference.text) for reference in added)
                 text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
                 if text:
@@ -301,15 +301,15 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     self._left_out(" ".join(filter(None, (kind, subtype))))
 
     async def _show(self, method: str, given: Fields) -> None:
-        """Run an optional update of the display."""
+        """Call a method that only updates the display. Failures are only logged."""
         try:
             await self._api.call(method, Ok, given)
         except PlatformError as error:
             log.info("%s failed", method, extra={"platform": self.platform, "why": str(error)})
 
     async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot; in channels, its settings decide. Messages in
-        its own threads are answered."""
+        """Process a message. Direct messages are addressed to the bot. In channels, the account's settings decide.
+        Messages in the bot's own threads are answered."""
         key = key_of(event.channel, event.ts)
         if is_of_unknown_kind(event):
             self._not_understood(f"message of the subtype {event.subtype}")
@@ -343,7 +343,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if begins:  # a thread under another message is a separate conversation, opened by that message
             before, further = await self._context_of(prompt)
             prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
-        # Record who wrote where, and the time of the last processed event.
+        # Record the thread's latest author and the time of the latest processed event.
         self._askers.put(prompt.thread, prompt.author.id)
         known, seen = await self._recent_threads()
         recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
@@ -362,7 +362,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return None
 
     async def _read_back(self, message: SlackMessage, thread: ThreadId) -> Prompt:
-        """Convert an earlier message, with the names of its files."""
+        """Convert an earlier message to a prompt, with the names of its files."""
         author = Author(message.user or message.bot_id or "", is_bot=True, trusted=False)
         if not message.bot_id:
             author = await self._api.author(message.user)
@@ -373,8 +373,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
     async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
-        """Convert a file that `sharer` sent, with its author if someone else uploaded it. Slack provides only the id of
-        another organization's file."""
+        """Convert a file that `sharer` sent, with its author if someone else uploaded it. For another organization's
+        file, Slack provides only the id."""
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
@@ -404,7 +404,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- clicks and slash commands ----
 
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
-        """Run the action of a button, and answer the person."""
+        """Run a button's action and answer the person."""
         message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
         is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
         if not (is_press and is_place(channel, message.ts, message.thread_ts)):
@@ -420,7 +420,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(click.response_url, answer, message.thread_ts)
 
     async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
-        """Run a slash command, and answer the person."""
+        """Run a slash command and answer the person."""
         if not (slash.command and slash.channel_id and slash.user_id):
             self._not_understood("call without a command")
             return
@@ -429,7 +429,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             if command is None:
                 answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
-            else:  # Slack does not provide its thread
+            else:  # Slack does not say in which thread it was used
                 author = await self._api.author(slash.user_id)
                 key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
                 answer = await inbox.command(
@@ -444,7 +444,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(slash.response_url, answer, "")
 
     async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
-        """Answer only the person who clicked or asked. Failures are only logged."""
+        """Send an answer that only the person who clicked or asked can see. Failures are only logged."""
         if not (url and answer):
             return
         content = {"response_type": "ephemeral", "replace_original": False, "text": rendered(answer)}
@@ -458,7 +458,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- missed messages ----
 
     async def _catch_up(self, inbox: InboxPort) -> None:
-        """Process messages that were missed while disconnected in the bot's recent threads, except commands."""
+        """Process messages in the bot's recent threads that were missed while disconnected. Commands are skipped."""
         messages: list[SlackMessage] = []
         try:
             threads, seen = await self._recent_threads()
@@ -467,7 +467,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             for channel, thread_ts in places:
                 try:
                     newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
-                except PlatformRefusal as refusal:  # the bot may no longer read there
+                except PlatformRefusal as refusal:  # the bot may have lost access
                     log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
                     continue
                 messages += [
@@ -495,8 +495,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id, or the file's id until Slack has its message. Raises PlatformError."""
-        self._statuses.pop(post.thread)  # Slack removes the status
+        """Post and return the message's id, or the file's id if the message is not known yet. Raises PlatformError."""
+        self._statuses.pop(post.thread)  # Slack removes the status when the bot posts
         if post.kind == "ephemeral" and post.user and not is_direct(place_of(post.thread)[0]):
             shown: Fields = {
                 **message_of(post), "user": post.user, "metadata": None, "unfurl_links": None, "unfurl_media": None,
@@ -510,10 +510,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         path = post.file
         if path is None:
             return (await self._post_once(post)).ts
-        if post.buttons:  # a file has none
+        if post.buttons:  # a file cannot have buttons
             await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
             post = msgspec.structs.replace(post, markdown="")
-        # The file's id is stored before it is shared, so a repeat after an unknown outcome shares nothing twice.
+        # The file's id is stored before the file is shared, so a repeat after an unknown outcome does not share it
+        # twice.
         channel = place_of(post.thread)[0]
         scope = f"uploads:{self.platform}"
         stored = (await self._store.get(scope, post.thread) or "").split(" ")
@@ -529,15 +530,15 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             return await self._shared_at(file_id, channel) or file_id
         except PlatformError:
-            return file_id  # it is shared, but its message is unknown
+            return file_id  # shared, but its message is still unknown
 
     async def _post_once(self, post: OutboundPost) -> SlackPosted:
-        """Post, unless an earlier attempt succeeded, which is checked first."""
+        """Post, unless a search shows that an earlier attempt succeeded."""
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
             try:
                 sent = await self._find(post)
-            except PlatformRefusal as refusal:  # without read access, the repeat is marked
+            except PlatformRefusal as refusal:  # the bot cannot read there, so the repeat is marked as one
                 around = self.around(post.thread)
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
@@ -560,7 +561,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return posted
 
     async def _is_gone(self, thread: ThreadId) -> bool:
-        """Whether the first message of a thread was deleted. With replies, its thread remains. Raises PlatformError."""
+        """Return whether a thread's first message was deleted. A thread with replies remains without it. Raises
+        PlatformError."""
         channel, thread_ts = place_of(thread)
         if not thread_ts:
             return False
@@ -579,10 +581,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return False
 
     async def _refusal_of_gone(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
-        """Return the refusal for a thread with a deleted first message.
+        """Return the refusal for a thread whose first message was deleted.
 
-        Slack accepts such a post but shows it in the channel without its context. Only the missing `thread_ts` in the
-        answer reveals this, so the post is deleted. Source: github.com/slack-go/slack/issues/1571.
+        Slack accepts a post to such a thread but shows it in the channel without context. Only the missing `thread_ts`
+        in the response reveals this. The stray post is then deleted. Source: github.com/slack-go/slack/issues/1571.
         """
         self._gone.put(thread, None)
         if stray_ts:
@@ -593,7 +595,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
 
     async def _find(self, post: OutboundPost) -> str:
-        """Return the id of our message with this key, or an empty string. Raises PlatformError."""
+        """Return the id of the bot's message with this post's key, or an empty string. Raises PlatformError."""
         channel, thread_ts = place_of(post.thread)
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -607,11 +609,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         raise PlatformError("Too many newer messages exist to check whether this one was posted.")
 
     def _look_back(self) -> str:
-        """Return the timestamp from which our posts are searched."""
+        """Return the timestamp from which the bot's posts are searched."""
         return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
-        """Return the message that shares the file in the channel, or an empty string."""
+        """Return the id of the message that shares a file in the channel, or an empty string."""
         info = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
         for channels in info.file.shares.values():
             for share in channels.get(channel, ()):
@@ -619,7 +621,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return ""
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Edit a message, or append to it while it is a stream. Raises PlatformError."""
+        """Edit a message, or append to it while it is streaming. Raises PlatformError."""
         if buttons or not await self._streams.append(message_id, markdown):
             await self._change(place_of(thread)[0], message_id, markdown, buttons)
 
@@ -640,7 +642,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return (await self._api.author(user, ROLES_SECONDS)).roles
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show a status, which Slack supports only in threads. An empty one ends it. Raises PlatformError."""
+        """Show a status, which Slack supports only in threads. An empty status removes it. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         now = self._clock.monotonic()
         before, at = self._statuses.get(thread) or ("", -STATUS_SECONDS)
@@ -651,7 +653,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.call("assistant.threads.setStatus", Ok, given)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        """Post to a channel, or directly to a user by id, and return the new thread. Raises PlatformError."""
         if channel[:1] in ("U", "W"):
             channel = (await self._api.call("conversations.open", ChannelInfo, {"users": channel})).channel.id
         key = key or f"open:{self._clock.new_id()}"
@@ -666,7 +668,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return unopened(self.platform, channel) if thread_ts else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest `limit` messages of others in a thread, oldest first. Raises PlatformError."""
+        """Return the newest `limit` messages of other users in a thread, oldest first. Raises PlatformError."""
         address = thread_address(thread)
         channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
@@ -677,7 +679,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- previews ----
 
     async def _start_preview(self, post: OutboundPost) -> str:
-        """Start a preview as a stream. Returns an empty string if it must be an edited message."""
+        """Start a preview as a stream. Returns an empty string if the preview must be an edited message instead."""
         channel, thread_ts = place_of(post.thread)
         if not thread_ts or post.buttons:
             return ""
@@ -687,7 +689,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 self._me = await self._api.call("auth.test", SlackBot, {})
             for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
                 is_unfinished = message.metadata is None and not (message.files or message.subtype)
-                if is_unfinished and message.user == self._me.user_id:  # left by a killed process
+                if is_unfinished and message.user == self._me.user_id:  # left by a process that was killed
                     await self._change(channel, message.ts, post.markdown)
                     return message.ts
             if not asker:
@@ -695,7 +697,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
 
     async def _end_idle_streams(self) -> None:
-        """End idle streams with all their text."""
+        """End idle streams and show their full text."""
         while True:
             await self._clock.sleep(IDLE_SECONDS / 2)
             for channel, ts, markdown in self._streams.idle():
@@ -708,8 +710,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a channel, and return its id. Based on a private one, it is private with the same people. Raises
-        PlatformError."""
+        """Create a channel and return its id. If `beside` is private, the new channel is private and has the same
+        people. Raises PlatformError."""
         people: tuple[str, ...] = ()
         private = False
         if beside:
@@ -736,7 +738,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
+        """Return whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
         with Tolerating("channel_not_found"):
             channel_info = await self._channel(channel)
             return not channel_info.is_archived and (

@@ -1,7 +1,5 @@
-"""Convert posts to Slack's limits, markup and call parameters, and stream previews.
-
-Source: docs.slack.dev/reference.
-"""
+"""Convert posts to Slack's limits, markup and call parameters, and stream previews. Source:
+docs.slack.dev/reference."""
 
 import logging
 import re
@@ -26,18 +24,19 @@ from shoal.platforms.slack.wire import NO_THREAD, Ok, SlackApi, SlackMessage, is
 log = logging.getLogger(__name__)
 
 TEXT_CHARS_MAX = 3000
-"""Limit of a section block, which allows buttons below any piece. A message without buttons could have 4,000."""
+"""Limit of a section block, which allows buttons below any part of a split text. A message without buttons could have
+4,000 characters."""
 BUTTON_CHARS_MAX = 2000
 LABEL_CHARS_MAX = 75
 BUTTONS_MAX = 25
 CHANNEL_NAME_CHARS_MAX = 80
 EVENT_TYPE = "shoal_post"
 EMPTY = "…"
-"""Placeholder for an empty text, because Slack posts no empty message."""
+"""Placeholder for an empty text, because Slack refuses empty messages."""
 STREAMS_MAX = 200
-"""Concurrent streams. Further previews are edited instead."""
+"""Maximum number of concurrent streams. Further previews are edited instead."""
 IDLE_SECONDS = 60.0
-"""Idle time after which a stream is ended with all its text."""
+"""Idle time after which a stream is ended and its full text shown."""
 HOME = (
     "Write to me under *Messages*, or mention me in a channel that I am in. I answer in a thread there and read later "
     "messages in it without a mention. You can send files, pictures and voice messages."
@@ -49,9 +48,11 @@ NOT_OFFERED = frozenset(
 _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
-"""People, channels and times in Slack's form. Mentions of groups (`<!channel>`, `<!subteam^…>`) stay text."""
+"""Mentions of people and channels, and times, in Slack's syntax. Mentions of groups (`<!channel>`, `<!subteam^…>`) stay
+plain text."""
 _MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
-"""Marks in plain text that Slack may read as markup, including wide forms, unless between two letters."""
+"""Characters in plain text that Slack may read as markup, including full-width forms. A character between two letters
+is safe."""
 _QUOTE = re.compile("^(?=&gt;|\uff1e)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
@@ -62,8 +63,9 @@ def _literal(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Write text without markup. Slack has no escape for marks, but shows the fallback text of an invalid time
-    literally. A soft hyphen keeps `>` from starting a quote. Source: yhatt/jsx-slack, about-escape-and-exact-mode."""
+    """Escape markup in text. Slack has no escape for its markup characters, but it shows the fallback text of an
+    invalid date literally. A soft hyphen prevents `>` from starting a quote. Source: yhatt/jsx-slack,
+    about-escape-and-exact-mode."""
     return _QUOTE.sub(SOFT_HYPHEN, _MARK.sub(lambda mark: f"<!date^00000000^{{_}}|{mark[0]}>", _literal(text)))
 
 
@@ -79,13 +81,13 @@ def _link(label: str, url: str) -> str:
 
 
 def _code(code: str) -> str:
-    """Write code. Slack ends it at the first backtick, so inner backticks become similar characters."""
+    """Render code. Slack ends code at the first backtick, so inner backticks become similar characters."""
     literal = _literal(code.replace("`", "\u02cb").replace("\n", " "))
     return f"`{literal}`" if literal.strip() else literal
 
 
 def _each_line(mark: str) -> Wrap:
-    """Put marks around each line, because Slack's marks end at a line break."""
+    """Return a function that marks each line separately, because Slack's markup ends at a line break."""
     return lambda inner: "\n".join(
         f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
     )
@@ -100,7 +102,7 @@ MRKDWN = Dialect(
     link=_link,
     label=lambda label: _literal(label.replace("\n", " ")),
     heading=lambda text, level: _each_line("*")(text),
-    quote=before_lines("> "),  # which would be shown within code
+    quote=before_lines("> "),  # would be shown literally in code
     edges="spaced",
 )
 LIMITS = ChatLimits(
@@ -124,8 +126,8 @@ LIMITS = ChatLimits(
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """Return a thread's channel and the timestamp of its root message, which is empty for a direct conversation and for
-    a post that opens a thread. Raises PlatformError for an invalid id."""
+    """Return a thread's channel and the timestamp of its root message. The timestamp is empty for a direct conversation
+    and for a post that opens a thread. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
         return address.channel, ""
@@ -135,12 +137,12 @@ def place_of(thread: ThreadId) -> tuple[str, str]:
 
 
 def rendered(markdown: str) -> str:
-    """Return the text in Slack's markup."""
+    """Return Markdown in Slack's markup, or a placeholder if it is empty."""
     return render_markup(markdown, MRKDWN) or EMPTY
 
 
 def message_of(post: OutboundPost) -> Fields:
-    """Build the parameters of chat.postMessage, which keep Slack from opening addresses and so leaking them."""
+    """Build the parameters of chat.postMessage. Link previews are off because fetching an address could leak data."""
     channel, thread_ts = place_of(post.thread)
     text = rendered(post.markdown)
     return {
@@ -155,10 +157,10 @@ def message_of(post: OutboundPost) -> Fields:
 
 
 def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
-    """Build the parameters of chat.update. Without buttons, the empty list removes existing ones.
+    """Build the parameters of chat.update. Without buttons, an empty list removes existing ones.
 
-    It has no flags against opening addresses, and reads plain names as mentions by default: its `parse` is `client`,
-    while chat.postMessage has `none`. Source: docs.slack.dev/reference/methods/chat.update.
+    The method has no flags against link previews. Its default for `parse` is `client`, which reads plain names as
+    mentions, while the default of chat.postMessage is `none`. Source: docs.slack.dev/reference/methods/chat.update.
     """
     text = rendered(markdown)
     metadata = metadata_of(f"edited:{ts}")
@@ -167,12 +169,12 @@ def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...])
 
 
 def metadata_of(key: str) -> Json:
-    """Return the metadata of our messages. Only an unfinished stream has none."""
+    """Return the metadata of Shoal's messages. Only unfinished streams have no metadata."""
     return {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
 
 
 def key_in(message: SlackMessage) -> str:
-    """Return the post key of our message, or an empty string."""
+    """Return the post key in the metadata of Shoal's messages, or an empty string."""
     metadata = message.metadata
     if metadata is None or metadata.event_type != EVENT_TYPE:
         return ""
@@ -193,7 +195,7 @@ class SlackChannel(msgspec.Struct, frozen=True):
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
-    """Answer of calls about one channel."""
+    """Response of calls about one channel."""
 
     channel: SlackChannel
 
@@ -210,7 +212,8 @@ def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
-    """Build the text and buttons as blocks, or none without buttons. Raises PlatformError if Slack refuses them."""
+    """Build blocks with the text and buttons, or an empty list without buttons. Raises PlatformError if Slack would
+    refuse them."""
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX:
@@ -230,11 +233,11 @@ SUGGESTED: list[Json] = [
     {"title": "What can you do?", "message": "/help"},
     {"title": "What are you working on?", "message": "/tasks"},
 ]
-"""Suggestions in the assistant's pane. A click sends the message."""
+"""Suggestions in the assistant pane. Clicking one sends its message."""
 
 
 def home_view(commands: Iterable[CommandSpec]) -> Fields:
-    """Build the app's home tab: usage and commands. Source: docs.slack.dev/surfaces/app-home."""
+    """Build the app's Home tab, which explains usage and commands. Source: docs.slack.dev/surfaces/app-home."""
     lines = "\n".join(f"`{command.line}` {_literal(command.description)}" for command in commands)
     texts = (HOME, f"*Commands* to send as messages:\n{lines}")
     blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
@@ -242,7 +245,7 @@ def home_view(commands: Iterable[CommandSpec]) -> Fields:
 
 
 def channel_name(name: str) -> str:
-    """Return a valid channel name: lower-case letters, digits, hyphens and underscores."""
+    """Return a valid channel name of lower-case letters, digits, hyphens and underscores."""
     return _NOT_IN_NAME.sub("-", name.lower()).strip("-_")[:CHANNEL_NAME_CHARS_MAX] or "channel"
 
 
@@ -250,7 +253,8 @@ def channel_name(name: str) -> str:
 
 
 def _streamed(markdown: str) -> str:
-    """Return an unfinished preview's Markdown without group mentions. Its beginning stays stable as text is added."""
+    """Return the Markdown of an unfinished preview without group mentions. Its beginning stays the same as text is
+    added."""
     return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
 
 
@@ -266,10 +270,10 @@ class _OpenStream(msgspec.Struct):
 
 
 class SlackStreams:
-    """Streams of one account: started, appended to, and ended before the finished answer replaces them.
+    """Streamed previews of one account, by message id.
 
-    A stream is only a preview. Slack ends it after some minutes, people may stop it, and an edit requires ending it.
-    The finished answer is always an edit with the whole text. Streams are identified by message id. Source:
+    A stream is only a preview: Slack ends it after some minutes, people may stop it, and an edit requires ending it.
+    The finished answer is therefore always an edit with the whole text. Source:
     docs.slack.dev/reference/methods/chat.startStream and related methods.
     """
 
@@ -280,8 +284,8 @@ class SlackStreams:
         self._offered = True
 
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
-        """Start a stream in a person's thread, and return the message's id, or an empty string if Slack does not stream
-        there. Raises PlatformError if the outcome is unknown."""
+        """Start a stream in a person's thread and return the message's id. Returns an empty string if Slack does not
+        stream there. Raises PlatformError if the outcome is unknown."""
         text = _streamed(markdown)
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""
@@ -302,7 +306,7 @@ class SlackStreams:
         return started.ts
 
     async def append(self, ts: str, markdown: str) -> bool:
-        """Append new text of a preview. Returns False if the message must be edited instead. Raises PlatformError."""
+        """Append new text to a preview. Returns False if the message must be edited instead. Raises PlatformError."""
         stream = self._streams.get(ts)
         if stream is None:
             return False
@@ -319,19 +323,19 @@ class SlackStreams:
         except PlatformError as error:
             if error.retry_after_seconds:
                 raise
-            self._streams.pop(ts)  # it ended, or its content is unknown
+            self._streams.pop(ts)  # the stream ended, or its content is unknown
             return False
         stream.sent = text
         return True
 
     async def end(self, ts: str) -> None:
-        """End a stream, if it is one. A failure appears when the message is edited."""
+        """End the message's stream, if it has one. A failure shows when the message is edited."""
         stream = self._streams.pop(ts)
         if stream is not None:
             await self.stop(stream.channel, ts)
 
     async def stop(self, channel: str, ts: str) -> None:
-        """Tell Slack that a message is complete. No effect on a complete one."""
+        """Mark a streamed message as complete. Has no effect on a complete message."""
         try:
             await self._api.call("chat.stopStream", Ok, {"channel": channel, "ts": ts})
         except PlatformError as error:

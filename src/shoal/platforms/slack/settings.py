@@ -1,4 +1,4 @@
-"""The settings of a Slack account."""
+"""Settings of a Slack account."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
@@ -22,11 +22,11 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     app_token: Secret = NO_SECRET
     """App-level token, xapp-…, for Socket Mode."""
     signing_secret: Secret = NO_SECRET
-    """Signing secret of requests, for mode http."""
+    """Signing secret of requests. Required if mode is `http`."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://slack.com/api/"
-    """Address of the Web API."""
+    """Base URL of the Web API."""
     mode: Literal["socket", "http"] = "socket"
-    """How events arrive."""
+    """Delivery of events: `socket` for Socket Mode, `http` for HTTP requests."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

@@ -1,6 +1,6 @@
 """Slack's Web API, Socket Mode and event fields. Source: docs.slack.dev.
 
-Every call is sent as a form, which all methods accept. Lists and objects in it are JSON.
+Every call is sent as a form, which all methods accept. Lists and objects in a form are encoded as JSON.
 """
 
 import hashlib
@@ -66,15 +66,13 @@ CLOSED_ERRORS = frozenset(
         "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
     }
 )  # fmt: skip
-"""Codes of channels that refuse posts for now, including private channels that the bot was removed from.
-
-Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
-"""
+"""Error codes of channels that refuse posts for now. This includes private channels from which the bot was removed.
+Source: docs.slack.dev/reference/methods/chat.postMessage, errors."""
 THREAD_NOT_FOUND = "thread_not_found"
 GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", THREAD_NOT_FOUND})
-"""The root message of the thread was deleted."""
+"""Error codes for a thread whose root message was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
-"""Codes after which the call may have had a partial effect."""
+"""Error codes after which the call may have had an effect."""
 FRAME_BYTES_MAX = 4_194_304
 OPEN_SECONDS = 20.0
 SIGNED_SECONDS_MAX = 300
@@ -89,17 +87,17 @@ _ADVICE = {
 }
 PAGE = 200
 PAGES_MAX = 20
-"""Pages read of one conversation. Older messages are skipped."""
+"""Maximum number of pages read of one conversation. Older messages are skipped."""
 PEOPLE_MAX = 2000
 KNOWN_SECONDS = 3600.0
-"""How long a person's name and roles are cached."""
+"""Time for which a person's name and roles are cached."""
 
 
 # ---- Web API ----
 
 
 class Ok(msgspec.Struct, frozen=True):
-    """An answer whose content is ignored."""
+    """A response whose content is ignored."""
 
 
 class _WebApiAnswer(msgspec.Struct, frozen=True):
@@ -141,12 +139,13 @@ class SlackFile(msgspec.Struct, frozen=True):
         return self.name or self.title or "file"
 
     def others(self, sharer: str) -> list[str]:
-        """Return other people who may have written its content: the uploader, and editors of a canvas or a list."""
+        """Return other people who may have written the file's content: the uploader, and the editors of a canvas or
+        list."""
         return [user for user in (self.user, self.last_editor, *self.editors) if user not in ("", sharer)]
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """An attachment of a message, such as a message shared deliberately or by its link."""
+    """An attachment of a message, such as a message that was shared or unfurled from a link."""
 
     is_share: bool = False
     is_msg_unfurl: bool = False
@@ -171,21 +170,21 @@ class _ReactedItem(msgspec.Struct, frozen=True):
 
 
 class _MessageMetadata(msgspec.Struct, frozen=True):
-    """Metadata of an app's message. Ours contains the post's key."""
+    """Metadata of an app's message. In Shoal's messages it contains the post's key."""
 
     event_type: str = ""
     event_payload: dict[str, msgspec.Raw] = {}
 
 
 class _AssistantThread(msgspec.Struct, frozen=True):
-    """The assistant's pane, in which a person talks with the app."""
+    """Assistant pane, in which a person talks with the app."""
 
     channel_id: str = ""
     thread_ts: str = ""
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
-    """The fields of a message, or of an event about one, that are read."""
+    """A message, or an event about a message."""
 
     type: str = ""
     subtype: str = ""
@@ -212,7 +211,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
 
 
 def lane_of(event: SlackMessage) -> str:
-    """Return the queue of an event: a direct conversation, or a thread of a channel."""
+    """Return the queue key of an event: a direct conversation, or a channel's thread."""
     if event.item is not None:
         return event.item.channel
     if event.channel.startswith("D"):
@@ -222,7 +221,7 @@ def lane_of(event: SlackMessage) -> str:
 
 
 class SlackFileInfo(msgspec.Struct, frozen=True):
-    """Answer of files.info."""
+    """Response of files.info."""
 
     file: SlackFile
 
@@ -235,7 +234,7 @@ class SlackPosted(msgspec.Struct, frozen=True):
 
 
 class EventType(msgspec.Struct, frozen=True):
-    """The type of an event. Only types in EVENTS have a known form."""
+    """Type of an event. Only the types in EVENTS have a known format."""
 
     type: str = ""
 
@@ -247,7 +246,7 @@ class _AppAuthorization(msgspec.Struct, frozen=True):
 
 
 class EventCall(msgspec.Struct, frozen=True):
-    """A call of the Events API, by HTTP or inside an envelope."""
+    """A call of the Events API, over HTTP or inside a Socket Mode envelope."""
 
     type: str = ""
     challenge: str = ""
@@ -256,7 +255,7 @@ class EventCall(msgspec.Struct, frozen=True):
     authorizations: tuple[_AppAuthorization, ...] = ()
 
     def is_of(self, team: str) -> bool:
-        """Whether it is for the app in this workspace."""
+        """Return whether the event is for the app in this workspace."""
         teams = {authorization.team_id for authorization in self.authorizations if authorization.team_id} or {
             self.team_id
         }
@@ -272,7 +271,7 @@ class _BlockAction(msgspec.Struct, frozen=True):
 
 
 class SlackInteraction(msgspec.Struct, frozen=True):
-    """Use of a control. Only buttons of messages are ours."""
+    """Use of an interactive element. Shoal uses only buttons in messages."""
 
     type: str = ""
     user: _Ref = _Ref()
@@ -283,7 +282,7 @@ class SlackInteraction(msgspec.Struct, frozen=True):
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
-    """A slash command. Slack does not provide its thread."""
+    """A slash command. Slack does not say in which thread it was used."""
 
     command: str = ""
     text: str = ""
@@ -306,7 +305,7 @@ class _PageCursor(msgspec.Struct, frozen=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """Answer of conversations.history and conversations.replies."""
+    """Response of conversations.history and conversations.replies."""
 
     messages: tuple[SlackMessage, ...] = ()
     response_metadata: _PageCursor = _PageCursor()
@@ -339,7 +338,7 @@ class _UploadSlot(msgspec.Struct, frozen=True):
 
 
 class SlackApi(PlatformHttp):
-    """Calls of one app."""
+    """Web API client for one app."""
 
     def __init__(self, settings: SlackSettings, clock: Clock) -> None:
         super().__init__("Slack")
@@ -350,7 +349,7 @@ class SlackApi(PlatformHttp):
         self._account = settings.account
 
     async def call(self, method: str, kind: type[T], parameters: Fields, *, token: str = "") -> T:
-        """Call a method, with the bot's token unless another is given. Raises PlatformError."""
+        """Call a method with the bot's token, or with `token` if given. Raises PlatformError."""
         form = {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for name, value in parameters.items()
@@ -397,7 +396,7 @@ class SlackApi(PlatformHttp):
         try:
             with open_file(path) as content:
                 answer = await self._post(slot.upload_url, TRANSFER_SECONDS, files={"file": (path.name, content)})
-        except PlatformError as error:  # nothing is shared yet, so a retry is safe
+        except PlatformError as error:  # nothing is shared yet, so retrying is safe
             if not error.outcome_unknown:
                 raise
             raise PlatformError(str(error)) from error
@@ -406,13 +405,13 @@ class SlackApi(PlatformHttp):
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """Return the newest `limit` messages after `oldest` (a timestamp, or empty), oldest first: of the thread
-        `thread_ts`, or of the channel itself. Raises PlatformError."""
+        """Return the newest `limit` messages after the timestamp `oldest` (empty means no limit), oldest first. Reads
+        the thread `thread_ts`, or the channel itself if it is empty. Raises PlatformError."""
         messages: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
             page = await self.page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
-            if thread_ts:  # Slack returns threads from their start, and channels from their end
+            if thread_ts:  # Slack returns a thread's oldest messages first and a channel's newest first
                 messages.extend(page.messages)
             else:
                 messages.extendleft(page.messages[: limit - len(messages)])
@@ -422,7 +421,7 @@ class SlackApi(PlatformHttp):
         return [msgspec.structs.replace(message, channel=channel) for message in messages if message.ts > oldest]
 
     async def page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> MessagePage:
-        """Return a page of messages after `oldest`, and the cursor of the next. Raises PlatformError."""
+        """Return a page of messages after `oldest`, with the cursor of the next page. Raises PlatformError."""
         given: dict[str, Json] = {
             "channel": channel,
             "limit": limit,
@@ -435,8 +434,8 @@ class SlackApi(PlatformHttp):
         return await self.call("conversations.history", MessagePage, given)
 
     async def author(self, user: str, known_seconds: float = KNOWN_SECONDS) -> Author:
-        """Return the user with name and roles (`admin`, `owner`, `guest`, `external`), cached for at most this time, or
-        only the id if unavailable."""
+        """Return the user with name and roles (`admin`, `owner`, `guest`, `external`), cached for at most
+        `known_seconds`. Returns only the id if Slack does not provide the rest."""
         now = self._clock.monotonic()
         known_at, author = self._people.get(user) or (now - known_seconds, Author(user, trusted=False))
         if now - known_at < known_seconds:
@@ -457,7 +456,7 @@ class SlackApi(PlatformHttp):
         return author
 
     async def fetch_file(self, url: str, bytes_max: int) -> Download:
-        """Download a file. Raises PlatformError, also for addresses that must not receive the bot's token."""
+        """Download a file. Raises PlatformError on failure, or if the URL must not receive the bot's token."""
         asked, own = urlsplit(url), urlsplit(self._base)
         host = asked.hostname or ""
         is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
@@ -474,7 +473,7 @@ class SlackApi(PlatformHttp):
 
 
 def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
-    """Whether Slack signed this call within the last SIGNED_SECONDS_MAX."""
+    """Return whether Slack signed this call within the last SIGNED_SECONDS_MAX."""
     if not secret or not (timestamp.isascii() and timestamp.isdecimal()) or len(timestamp) > _DIGITS_MAX:
         return False
     if abs(now.timestamp() - int(timestamp)) > SIGNED_SECONDS_MAX:
@@ -492,13 +491,13 @@ def signature_of(secret: str, timestamp: str, body: bytes) -> str:
 
 
 class SocketOpened(msgspec.Struct, frozen=True):
-    """Answer of apps.connections.open."""
+    """Response of apps.connections.open."""
 
     url: str
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A frame from Slack. Its content depends on its `type`."""
+    """A Socket Mode frame. The content depends on `type`."""
 
     type: str = ""
     envelope_id: str = ""
@@ -507,11 +506,11 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 Confirm: TypeAlias = Callable[[], Awaitable[None]]
-"""Acknowledges an envelope. Raises nothing."""
+"""Function that acknowledges an envelope. Never raises."""
 
 
 def check_package(package: str = "websockets") -> None:
-    """Raise ConfigError if the package for Socket Mode is missing."""
+    """Check that the package for Socket Mode is installed. Raises ConfigError if not."""
     if find_spec(package) is None:
         raise ConfigError([f"Slack's Socket Mode needs the extra `slack`. {how_to_add('slack')}"])
 
@@ -520,7 +519,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
     """Pass every envelope to `take` until Slack requests a new connection. Raises PlatformError if the connection
     breaks.
 
-    `take` must only start the work, because it blocks later envelopes. `hello` is called once connected.
+    `take` must only start the work, because it blocks later envelopes. `hello` is called when the connection is ready.
     Source: docs.slack.dev/apis/events-api/using-socket-mode.
     """
     from websockets.asyncio.client import connect
@@ -532,7 +531,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
         try:
             await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
         except ConnectionClosed:
-            return  # Slack repeats it on the next connection, and it will be recognized
+            return  # Slack sends it again on the next connection, where it is recognized as a repeat
 
     try:
         async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
@@ -558,7 +557,7 @@ _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
 _TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
 _MARKED = re.compile(r"<([^<>]*)>")
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
-"""Subtypes of messages by people."""
+"""Subtypes of messages that people write."""
 _NOTES = frozenset(
     {
         *(
@@ -580,60 +579,60 @@ EVENTS = frozenset(
         "app_home_opened",
     }
 )  # fmt: skip
-"""Supported events."""
+"""Supported event types."""
 UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed"})
-"""Related events."""
+"""Event types that Slack sends with the supported ones. They are ignored."""
 
 
 # ---- meaning of events ----
 
 NO_THREAD = "0"
-"""Thread part for a direct conversation's own messages, outside of threads."""
+"""Thread part of ids for messages of a direct conversation that are in no thread."""
 
 
 def is_direct(channel: str) -> bool:
-    """Whether only one person and the bot are in it."""
+    """Return whether the channel is a direct conversation between one person and the bot."""
     return channel.startswith("D")
 
 
 def key_of(channel: str, ts: str) -> str:
-    """Return a message's key, which is the same in all events about it."""
+    """Return a message's key, which is the same in every event about the message."""
     return f"{channel}/{ts}"
 
 
 def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
-    """Return a message's thread: the one it is in or would open, or the whole direct conversation."""
+    """Return the thread that a message is in or would open, or the whole direct conversation."""
     alone = NO_THREAD if is_direct(channel) else ts
     return make_thread_id(platform, channel, thread_ts or alone)
 
 
 def is_written(message: SlackMessage, me: SlackBot) -> bool:
-    """Whether a person wrote it, not a bot or the platform."""
+    """Return whether a person wrote the message, as opposed to a bot or Slack."""
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
     return is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_of_unknown_kind(message: SlackMessage) -> bool:
-    """Whether it is neither a known message nor a known system message."""
+    """Return whether the message is neither a known kind of message nor a known system message."""
     return message.subtype not in _SUBTYPES and message.subtype not in _NOTES
 
 
 def was_said(message: SlackMessage, me: SlackBot) -> bool:
-    """Whether someone other than this bot wrote it."""
+    """Return whether someone except this bot wrote the message."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
     is_spoken = message.subtype in _SUBTYPES or message.subtype == "bot_message"
     return is_spoken and not own and is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
-    """Whether an edit or deletion names a valid message."""
+    """Return whether an edit or deletion names a valid message."""
     about = event.previous_message or event.message
     return about is not None and is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
 
 
 def is_place(channel: str, ts: str, thread_ts: str) -> bool:
-    """Whether it can contain messages."""
+    """Return whether the channel id and timestamps are valid."""
     threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
     return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
 
@@ -644,7 +643,7 @@ def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
 
 
 def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
-    """Return a message's prompt, without its files and its author's name."""
+    """Return the prompt for a message, without its files and its author's name."""
     channel = message.channel
     return Prompt(
         thread=thread_of(platform, channel, message.ts, message.thread_ts),
@@ -660,7 +659,7 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
 
 
 def cards_of(message: SlackMessage, me: SlackBot) -> str:
-    """Return an app's text in blocks and attachments that its plain text does not contain."""
+    """Return the text of an app's blocks and attachments that the plain text does not contain."""
     written = text_of(message.text or "", me)
     return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
 
@@ -673,11 +672,11 @@ def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
 
 
 def _form(me: SlackBot) -> CardForm:
-    """Blocks and attachments. Sources: docs.slack.dev/reference/block-kit/blocks and
+    """Return the form of blocks and attachments. Sources: docs.slack.dev/reference/block-kit/blocks and
     docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments."""
 
     def leaf(part: Part) -> str | None:
-        """Return the text of a part without plain text or with Slack's markup."""
+        """Return the text of a part that has no plain text or uses Slack's markup."""
         kind, url = part.get("type"), part.get("url")
         text = part.get("text")
         match kind:
@@ -702,7 +701,7 @@ def _form(me: SlackBot) -> CardForm:
             case "call" if isinstance(part.get("call"), Mapping):
                 return _of_call(part["call"])
             case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
-                return ""  # choices are not text
+                return ""  # choices are not part of the text
             case _:
                 return None
 
@@ -717,7 +716,7 @@ def _form(me: SlackBot) -> CardForm:
 
 
 def _of_call(call: Json) -> str:
-    """Return the name of a call and its address. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
+    """Return a call's name and address. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
     about = call.get("v1") if isinstance(call, Mapping) else None
     part: Part = about if isinstance(about, Mapping) else {}
     name, url = part.get("name") or "a call", part.get("join_url")
@@ -729,19 +728,20 @@ _SAID = frozenset(
     username""".split()  # noqa: SIM905
 )
 _FALLBACK = CardForm(said=frozenset({"fallback"}))
-"""Key of an attachment's plain text fallback."""
+"""Form that reads an attachment's plain-text fallback."""
 _INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
 
 
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
-    """Return shared messages. Their author is only an unverified name."""
+    """Return shared messages. Each author is an unverified name."""
     references: list[Reference] = []
     for raw in message.attachments or ():
         try:
             shared, odd = decode_known(raw, _Shared)
         except UNREADABLE:
             continue
-        if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # assume so if uncertain
+        # If one of these fields is unreadable, assume that it is a message.
+        if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):
             files = (f"[file {file.label}]" for file in shared.files)
             text = text_of(shared.text, me)
             cards = _without(text, [*shared.blocks, *shared.message_blocks, *shared.attachments], me)
@@ -754,14 +754,14 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
 
 
 def edited_at(message: SlackMessage) -> datetime | None:
-    """Return the time of a message's last change, or None if unknown."""
+    """Return when a message was last edited, or None if unknown."""
     ts = message.edited.ts if message.edited is not None else ""
     return datetime.fromtimestamp(float(ts), UTC) if _TIMESTAMP.fullmatch(ts) else None
 
 
 def text_of(text: str, me: SlackBot) -> str:
-    """Return the text without mentions of the bot, and with Slack's markup decoded: links, channels, announcements,
-    entities. Other people stay `<@ID>`, the form for mentioning them."""
+    """Return the text without mentions of the bot and with Slack's markup decoded: links, channels, announcements and
+    entities. Other people stay `<@ID>`, which is also how the agent mentions them."""
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 
@@ -782,7 +782,7 @@ def text_of(text: str, me: SlackBot) -> str:
 
 
 def command_in(slash: SlashCommand, commands: CommandTable) -> ParsedCommand | None:
-    """Return the command in `/stop all` or `/shoal stop all`. `/shoal` alone means help."""
+    """Return the command in `/stop all` or `/shoal stop all`. `/shoal` alone means `/help`."""
     own = commands.parse(f"{slash.command} {slash.text}")
     if own is not None:
         return own

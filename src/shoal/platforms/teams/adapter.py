@@ -1,6 +1,7 @@
-"""The Teams adapter: activities by HTTP; posts, cards and files through each conversation's service.
+"""Teams adapter: receives activities over HTTP and sends posts, cards and files to each conversation's service.
 
-Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptive Cards, files for bots.
+Source: the Teams platform pages on learn.microsoft.com about message size, rate limits, Adaptive Cards and files for
+bots.
 """
 
 import asyncio
@@ -62,15 +63,16 @@ UPLOAD_BYTES_MAX = 26_214_400
 CHANNELS_MAX = 1000
 PEOPLE_MAX = 200
 TYPING_SECONDS = 4.0
-"""Minimum interval of `typing`, which counts as a message and is visible for a few seconds."""
+"""Minimum interval between typing indicators. Each counts as a message and is visible for a few seconds."""
 TYPED_MAX = 1000
 TEXT_UNITS_MAX = 6_000
-"""Longest text. A message may have 28 KB of JSON in UTF-16, which this keeps even if every character is escaped."""
+"""Longest text, in UTF-16 units. Teams allows 28 KB of JSON per message; this fits even if every character is escaped.
+"""
 BUTTONS_MAX = 6
 LABEL_CHARS_MAX = 75
 VALUE_BYTES_MAX = 512
 IMAGE_BYTES_MAX = 1_048_576
-"""Largest picture that Teams shows inside a message."""
+"""Largest image that Teams shows inside a message."""
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
@@ -88,12 +90,12 @@ def _token(token: str) -> str:
 
 
 def _silent(code: str) -> str:
-    """Write code without mentions."""
+    """Render code so that it mentions nobody."""
     return _AT.sub(f"<{ZERO_WIDTH_SPACE}", code)
 
 
 def _with_breaks(text: str) -> str:
-    """End each line with two spaces, because Teams joins lines otherwise, except in code."""
+    """End each line outside code with two spaces, because Teams joins lines otherwise."""
     lines = text.split("\n")
     return "\n".join(
         line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "
@@ -124,14 +126,14 @@ LIMITS = ChatLimits(
 
 
 class OfferedFile(msgspec.Struct, frozen=True):
-    """A file offered to a person who has not answered yet."""
+    """A file offered to a person who has not accepted or declined it yet."""
 
     thread: ThreadId
     path: str
 
 
 class TeamsAdapter(ChatAccount[TeamsSettings]):
-    """Implements `ChatAdapter` and `HttpInbound`. Processes activities of one conversation in order."""
+    """Implements `ChatAdapter` and `HttpInbound`. Activities of one conversation are processed in order."""
 
     limits = LIMITS
     whispers = True
@@ -149,7 +151,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         self._typed: Recent[float] = Recent(TYPED_MAX)
 
     async def _connect(self, inbox: InboxPort) -> None:
-        """Receive activities, and check that an access token for answers is available."""
+        """Accept activities, and check that the token service grants an access token."""
         self._inbox = inbox
         self.connected.set()
         if self._settings.emulator:
@@ -164,7 +166,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an activity. Answers 401 without its token, and 503 to request a repeat."""
+        """Receive an activity. Answers 401 if its token is missing or invalid, and 503 if Teams should send it
+        again."""
         try:
             activity, odd = decode_known(body, TeamsActivity)
         except UNREADABLE:
@@ -194,7 +197,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             return NOT_STORED
 
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
-        """Process a verified activity and return the answer for Teams. Raises StoreError, InvalidId."""
+        """Process a verified activity and return the response for Teams. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
             if activity.type == "message":
                 self._left_out("message of a bot")
@@ -249,8 +252,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
-        """Process a message. Chats with the bot are addressed to it; elsewhere, its settings decide, and a channel's
-        posts are threads."""
+        """Process a message. In direct chats, every message is addressed to the bot. In other chats and channels, the
+        account's settings decide."""
         prompt = prompt_of(self.platform, activity, self._clock.now())
         pressed = pressed_in(activity)
         if pressed:
@@ -283,7 +286,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._take_in(prompt, inbox, files)
 
     async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
-        """Whether an edit mentions the bot for the first time. Raises StoreError, InvalidId."""
+        """Return whether an edit mentions the bot for the first time. Raises StoreError, InvalidId."""
         if is_direct(activity) or not is_addressed(activity):
             return False
         channel = channel_of(activity)
@@ -291,14 +294,15 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return await self._is_unheard(prompt, self._prefix(channel), inbox)
 
     async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
-        """Remove the buttons of a finished card."""
+        """Delete a card that is no longer valid."""
         try:
             await self.delete(thread, message_id)
         except PlatformError as error:
             log.info("a consent card was not removed", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
-        """Upload an accepted file once, or drop a declined one. Returns the text for the person. Raises StoreError."""
+        """Upload an accepted file once, or drop a declined one. Returns the message to the person. Raises
+        StoreError."""
         key = consent.context.shoal
         stored = await self._store.get(self._offers, key) or ""
         try:
@@ -340,7 +344,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         path = post.file
         if path is None:
             return await self._send(post, self._message(post))
-        if post.buttons:  # a file has none
+        if post.buttons:  # a file cannot have buttons
             await self._send(post, self._message(post))
             post = msgspec.structs.replace(post, markdown="", buttons=(), reply_to="")
         content = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
@@ -374,7 +378,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return message_of(post.markdown, self._people_in(post.thread), post.buttons)
 
     async def _send(self, post: OutboundPost, content: Fields) -> str:
-        """Send a message: in channels to its thread, in chats possibly as a reply."""
+        """Send a message: to its thread in a channel, or as a reply if the chat post has `reply_to`."""
         answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
         made = await self._api.call_thread("POST", post.thread, content, answers)
         return made.id or post.key
@@ -387,7 +391,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._api.call_thread("DELETE", thread, None, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing`. Raises PlatformError."""
+        """Show the typing indicator. Raises PlatformError."""
         now = self._clock.monotonic()
         typed_at = self._typed.get(thread)
         if status and (typed_at is None or now - typed_at >= TYPING_SECONDS):
@@ -408,7 +412,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return make_thread_id(self.platform, channel, root)
 
     async def _aside(self, thread: ThreadId, user: str) -> ThreadId:
-        """Return the direct chat with a person, or the thread itself if unavailable. Raises PlatformError."""
+        """Return the direct chat with a person, or the thread itself if there is no direct chat. Raises
+        PlatformError."""
         if await self._api.is_direct(thread):
             return thread
         scope = f"direct:{self.platform}"
@@ -430,7 +435,7 @@ async def _not_handed_out() -> bytes:
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
-    """Build a message. `<at>NAME</at>` mentions a person in `people`. With buttons, the whole message is a card."""
+    """Build a message. `<at>NAME</at>` mentions a person in `people`. A message with buttons becomes a card."""
     text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
     if buttons:
         card: Json = {"contentType": CARD, "content": card_of(text, buttons)}

@@ -1,4 +1,4 @@
-"""The settings of a Microsoft Teams account."""
+"""Settings of a Microsoft Teams account."""
 
 from typing import Annotated, ClassVar
 
@@ -21,22 +21,22 @@ class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
     app_password: Secret = NO_SECRET
     """The application's client secret."""
     tenant: str = ""
-    """Tenant of a single-tenant bot. Empty means the Bot Framework's own."""
+    """Tenant of a single-tenant bot. Empty means the Bot Framework's own tenant."""
     openid_metadata_url: Annotated[str, Meta(pattern=URL)] = (
         "https://login.botframework.com/v1/.well-known/openidconfiguration"
     )
-    """Address of the metadata of keys that sign activities."""
+    """URL of the OpenID metadata, which lists the keys that sign activities."""
     login_url: Annotated[str, Meta(pattern=URL)] = "https://login.microsoftonline.com"
-    """Address of the token service."""
+    """URL of the token service."""
     service_url: Annotated[str, Meta(pattern=URL)] = "https://smba.trafficmanager.net/teams/"
-    """Service address for conversations without messages so far."""
+    """Service URL for conversations that have not sent a message yet."""
     service_hosts: tuple[str, ...] = (
         "smba.trafficmanager.net",
         "smba.infra.gcc.teams.microsoft.com",
         "smba.infra.gov.teams.microsoft.us",
         "smba.infra.dod.teams.microsoft.us",
     )
-    """Trusted service hosts, which receive the bot's token. Include the port if it is not the default."""
+    """Trusted service hosts. They receive the bot's token. Include the port if it is not the default."""
     emulator: bool = False
-    """Also accept unsigned activities from this machine, for Microsoft's playground. Never use it on a reachable
-    server."""
+    """Also accept unsigned activities from this machine, for Microsoft's Agents Playground. Never use it on a server
+    that others can reach."""

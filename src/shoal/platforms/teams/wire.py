@@ -1,8 +1,8 @@
-"""Teams activities and their meaning, verification of calls, and the Bot Connector API.
+"""Teams activities, verification of calls, and the Bot Connector API.
 
 Messages and tokens are sent only to addresses that the configuration trusts or, in emulator mode, on this machine.
-Sources: learn.microsoft.com, the Bot Framework's activity schema and what Teams adds to it in channelData, its
-authentication, and the Connector's REST API.
+Sources on learn.microsoft.com: the Bot Framework activity schema, the channelData fields that Teams adds, the
+authentication guide and the Connector REST API.
 """
 
 import html
@@ -29,7 +29,7 @@ from shoal.platforms.tokens import BadToken, Granted, KeyRing
 T = TypeVar("T")
 
 CHAT = "0"
-"""Thread part for chats, which have no threads."""
+"""Thread part of ids for chats, which have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 FORWARDED_REFERENCE = "forwardedmessagereference"
 """Content type of forwarded messages in Microsoft Graph."""
@@ -38,7 +38,7 @@ SCOPE = "https://api.botframework.com/.default"
 TENANT = "botframework.com"
 """Tenant for tokens of multi-tenant bots."""
 PLACES_MAX = 5000
-"""Conversations with a cached service."""
+"""Maximum number of conversations with a cached service URL."""
 
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
@@ -50,10 +50,10 @@ _ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|sig
 
 
 def _of_button(part: Part) -> str | None:
-    """Return the address of a button, and nothing else, or None for other parts."""
+    """Return a button's address, an empty string for a button without one, or None for other parts."""
     if not _ACTION.fullmatch(str(part.get("type", ""))):
         return None
-    if part.get("type") == "Action.ShowCard":  # its content is visible when opened
+    if part.get("type") == "Action.ShowCard":  # only visible when opened
         return None
     url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
     return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
@@ -69,7 +69,7 @@ _CARDS = CardForm(
     pairs=(("title", "value"), ("key", "value"), ("name", "value")),
     leaf=_of_button,
 )
-"""Adaptive Cards, and the hero, thumbnail, receipt and connector cards. Sources: adaptivecards.io/explorer and
+"""Text of Adaptive Cards and of hero, thumbnail, receipt and connector cards. Sources: adaptivecards.io/explorer and
 learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-reference."""
 _CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
@@ -89,7 +89,7 @@ class TeamsAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
-    """A conversation. A channel's id ends with the root message of its thread."""
+    """A conversation. In channels, the id ends with the id of the thread's root message."""
 
     id: str = ""
     conversation_type: str | None = None
@@ -115,7 +115,7 @@ class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file, a card or another form of the text."""
+    """A file, a card, or an alternative form of the text."""
 
     id: str | None = None
     content_type: str = ""
@@ -125,7 +125,7 @@ class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """Return its media type in lower case, without parameters."""
+        """Return the media type in lower case, without parameters."""
         return self.content_type.partition(";")[0].strip().lower()
 
 
@@ -203,7 +203,7 @@ class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def is_direct(activity: TeamsActivity) -> bool:
-    """Whether nobody else reads along."""
+    """Return whether the conversation is one-to-one."""
     conversation = activity.conversation
     return conversation.conversation_type == _DIRECT or (
         conversation.conversation_type is None and not conversation.is_group
@@ -211,29 +211,29 @@ def is_direct(activity: TeamsActivity) -> bool:
 
 
 def is_channel(activity: TeamsActivity) -> bool:
-    """Whether it is in a team's channel, where conversations are threads."""
+    """Return whether the activity is in a team's channel, where conversations are threads."""
     return activity.conversation.conversation_type == _CHANNEL or _ROOT in activity.conversation.id
 
 
 def is_of_bot(activity: TeamsActivity) -> bool:
-    """Whether any bot is the author."""
+    """Return whether a bot is the author."""
     sender = activity.sender
     return not sender.id or sender.id == activity.recipient.id or sender.id.startswith("28:") or sender.role == "bot"
 
 
 def tenant_of(activity: TeamsActivity) -> str:
-    """Return the organization, or an empty string if unknown."""
+    """Return the tenant's id, or an empty string if unknown."""
     tenant = activity.channel_data.tenant if activity.channel_data is not None else None
     return (tenant.id if tenant is not None else "") or activity.conversation.tenant_id or ""
 
 
 def channel_of(activity: TeamsActivity) -> str:
-    """Return the chat or channel, without the thread."""
+    """Return the id of the chat or channel, without the thread."""
     return activity.conversation.id.partition(_ROOT)[0]
 
 
 def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
-    """Return the thread: that of a channel's message, or the whole chat. Raises InvalidId."""
+    """Return the thread of a channel message, or the whole chat. Raises InvalidId."""
     channel, _, root = activity.conversation.id.partition(_ROOT)
     if is_channel(activity):
         return make_thread_id(platform, channel, root or activity.reply_to_id or activity.id)
@@ -241,17 +241,17 @@ def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
 
 
 def conversation_of(channel: str, thread: str) -> str:
-    """Return Teams's conversation id, the inverse of `thread_of`."""
+    """Return the Teams conversation id. The inverse of `thread_of`."""
     return channel if thread == CHAT else f"{channel}{_ROOT}{thread}"
 
 
 def key_of(channel: str, message_id: str) -> str:
-    """Return a message's key, unique on the platform."""
+    """Return a message key that is unique on the platform."""
     return f"{channel}/{message_id}"
 
 
 def author_of(account: TeamsAccount) -> Author:
-    """Return the author with their organization's id, which is the same for every bot."""
+    """Return the author. The Entra id is preferred because it is the same for every bot."""
     return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot", trusted=False)
 
 
@@ -266,9 +266,9 @@ def _names(entity: _TeamsEntity, account: str) -> bool:
 
 
 class _Page:
-    """A message's HTML, split into its text and quotes. `is_plain`: the split is certain.
-
-    Tags are found in one pass, because the standard library's parser takes quadratic time for unclosed tags."""
+    """A message's HTML, split into its text and quotes. `is_plain` is true if the split is certain.
+    Tags are found in one pass because the standard library's parser takes quadratic time for unclosed tags.
+    """
 
     def __init__(self, body: str) -> None:
         self.written: list[str] = []
@@ -327,7 +327,7 @@ class _Page:
 
 
 class _Quote(msgspec.Struct):
-    """A quote. Its author comes from the HTML, which the quoting person wrote."""
+    """A quote. The author's name comes from the HTML, which the quoting person controls."""
 
     message_id: str
     author: str = ""
@@ -348,8 +348,8 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
 
 
 def references_of(activity: TeamsActivity) -> list[Reference]:
-    """Return a message's quotes and cards. The text of the bot's own quoted message is omitted, because the bot knows
-    it. Authors of all others are unverified."""
+    """Return a message's quotes and cards. Authors are unverified. If the bot wrote the quoted message, its text is
+    omitted because the bot knows it."""
     page = _page_of(activity)
     quotes = [*page.quotes] if page is not None and page.is_plain else []
     for entity in activity.entities or ():
@@ -374,7 +374,8 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
-    """Whether the text contains words of others that cannot be separated, for example in a forwarded message."""
+    """Return whether the text contains other people's words that Shoal cannot separate, for example in a forwarded
+    message."""
     if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
         return True
     pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
@@ -383,8 +384,8 @@ def quotes_unclearly(activity: TeamsActivity) -> bool:
 
 
 def text_of(activity: TeamsActivity) -> str:
-    """Return the text without the bot's name and with other people as @NAME. It is wrapped in an untrusted block if
-    words of others cannot be separated."""
+    """Return the text without the bot's name and with other people as @NAME. Wrap it in an untrusted block if it
+    contains other people's words that Shoal cannot separate."""
     page = _page_of(activity)
     unclear = quotes_unclearly(activity)
     text = "".join(page.written) if page is not None and not unclear else activity.text or ""
@@ -397,7 +398,7 @@ def text_of(activity: TeamsActivity) -> str:
 
 
 def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
-    """Return a message's prompt, without its files. Raises InvalidId."""
+    """Return the prompt for a message, without its files. Raises InvalidId."""
     channel = channel_of(activity)
     return Prompt(
         thread=thread_of(platform, activity),
@@ -414,7 +415,7 @@ def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
 
 
 def pressed_in(activity: TeamsActivity) -> str:
-    """Return the value of our clicked button, or an empty string."""
+    """Return the value of the clicked button, or an empty string if it is not one of Shoal's."""
     try:
         click = msgspec.json.decode(activity.value, type=_ButtonPress)
     except UNREADABLE:
@@ -423,7 +424,7 @@ def pressed_in(activity: TeamsActivity) -> str:
 
 
 def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
-    """Return the name, media type and address of each file, without cards and the text's HTML."""
+    """Return the name, media type and URL of each file. Cards and the HTML form of the text are skipped."""
     parts: list[tuple[str, str, str]] = []
     for attached in activity.attachments or ():
         kind = attached.kind
@@ -441,9 +442,8 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
 
 
 def untold_files(activity: TeamsActivity) -> int:
-    """Count files of which Teams tells bots only their positions in the text, as in channels. Source:
-    learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which gives bots files only in direct
-    chats."""
+    """Count the files that Teams mentions in the HTML but does not send. Bots receive files only in direct chats.
+    Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4."""
     attached_ids = {attached.id for attached in activity.attachments or () if attached.id}
     places: set[str] = set()
     for attached in activity.attachments or ():
@@ -456,7 +456,7 @@ def untold_files(activity: TeamsActivity) -> int:
 
 
 def emoji_of(reaction: _Reaction) -> str:
-    """Return the emoji if Teams provides its code point, otherwise its name."""
+    """Return the emoji if Teams provides its code point, otherwise the reaction's name."""
     match = _EMOJI.fullmatch(reaction.type)
     if match is None or int(match[1], 16) > 0x10FFFF:
         return reaction.type
@@ -464,7 +464,7 @@ def emoji_of(reaction: _Reaction) -> str:
 
 
 def host_of(url: str) -> str:
-    """Return the host of an address, with its port unless it is the default. Empty for other addresses."""
+    """Return a URL's host, with the port unless it is the default. Returns an empty string for invalid URLs."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -477,7 +477,7 @@ def host_of(url: str) -> str:
 
 
 def is_here(url: str) -> bool:
-    """Whether an address is on this machine."""
+    """Return whether a URL points to this machine."""
     return host_of(url).partition(":")[0] in ("127.0.0.1", "localhost")
 
 
@@ -485,21 +485,21 @@ def is_here(url: str) -> bool:
 
 
 class _ConversationRef(msgspec.Struct, frozen=True):
-    """Stored data of a conversation: the address of its service, and whether it is direct."""
+    """Stored data of a conversation: the service URL, and whether the conversation is direct."""
 
     service_url: str
     is_direct: bool = False
 
 
 class CreatedActivity(msgspec.Struct, frozen=True, rename="camel"):
-    """The created message, or conversation with its first message."""
+    """Response to creating a message, or a conversation with its first message."""
 
     id: str = ""
     activity_id: str = ""
 
 
 class TeamsApi(RestApi):
-    """The Connector API for one bot."""
+    """Bot Connector API client for one bot."""
 
     def __init__(self, platform: str, settings: TeamsSettings, store: Settings, clock: Clock) -> None:
         advice = "Set platforms.teams.app_id, app_password and tenant of the bot's registration, then restart."
@@ -523,7 +523,8 @@ class TeamsApi(RestApi):
         return await self.request_token(f"{settings.login_url.rstrip('/')}/{tenant}/oauth2/v2.0/token", form)
 
     async def check(self, headers: Mapping[str, str], activity: TeamsActivity) -> None:
-        """Raise BadToken unless Teams signed this activity, or PlatformError if that is unknown for now."""
+        """Check that Teams signed this activity. Raises BadToken if not, or PlatformError if the keys are
+        unavailable."""
         if not headers.get("authorization") and self._is_emulated(activity.service_url):
             return
         claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
@@ -536,7 +537,7 @@ class TeamsApi(RestApi):
             raise BadToken("it is for another tenant")
 
     async def learn(self, activity: TeamsActivity) -> None:
-        """Store the service of a verified activity. Raises StoreError."""
+        """Store the service URL of a verified activity. Raises StoreError."""
         channel = channel_of(activity)
         place = _ConversationRef(activity.service_url, is_direct(activity))
         if not channel:
@@ -560,14 +561,14 @@ class TeamsApi(RestApi):
         return place
 
     async def is_direct(self, thread: ThreadId) -> bool:
-        """Whether a thread is a direct chat. Raises StoreError."""
+        """Return whether a thread is a direct chat. Raises StoreError."""
         place = await self._place(thread_address(thread).channel)
         return place is not None and place.is_direct
 
     async def call_thread(
         self, method: str, thread: ThreadId, content: Fields | None, message_id: str = ""
     ) -> CreatedActivity:
-        """Send, change, delete or answer a message of a thread. Raises PlatformError."""
+        """Send, edit, delete or reply to a message in a thread. Raises PlatformError."""
         address = thread_address(thread)
         conversation = quote(conversation_of(address.channel, address.thread), safe="")
         place = await self._place(address.channel)
@@ -581,7 +582,7 @@ class TeamsApi(RestApi):
         return await self._call_service("POST", "", "v3/conversations", content)
 
     async def _call_service(self, method: str, service_url: str, path: str, content: Fields | None) -> CreatedActivity:
-        """Call the service at this address, or the configured one. Raises PlatformError for untrusted ones."""
+        """Call the service at this URL, or the configured one. Raises PlatformError for untrusted URLs."""
         base = service_url or self._settings.service_url
         anonymous = self._is_emulated(base)
         if not (anonymous or self._trusts(base)):
@@ -592,21 +593,21 @@ class TeamsApi(RestApi):
         return await self.call(method, url, CreatedActivity, content, anonymous=anonymous)
 
     async def fetch_file(self, url: str, bytes_max: int) -> bytes:
-        """Download a file. The token is sent only to trusted services. Raises PlatformError."""
+        """Download a file. Only trusted services receive the token. Raises PlatformError."""
         if self._trusts(url) and "/v3/attachments/" in url:
             return await self.fetch_own(url, bytes_max)
         self.check_file_url(url)
         return await self.fetch(url, bytes_max)
 
     def check_file_url(self, url: str) -> None:
-        """Raise PlatformError unless files are stored at this address: SharePoint or OneDrive."""
+        """Check that a file's URL belongs to SharePoint, OneDrive or a trusted service. Raises PlatformError if not."""
         host = host_of(url)
         is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
         if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
             raise PlatformError("The file's address is not one that Teams uses.", permanent=True)
 
     def _trusts(self, url: str) -> bool:
-        """Whether our token may be sent there: a configured host, encrypted unless it is on this machine."""
+        """Return whether the bot's token may be sent to a URL: a configured host over HTTPS, or one on this machine."""
         host = host_of(url)
         known = host in self._settings.service_hosts or host == host_of(self._settings.service_url)
         return bool(host) and known and (url.startswith("https://") or is_here(url))

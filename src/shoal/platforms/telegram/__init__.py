@@ -1,4 +1,4 @@
-"""Telegram: long polling or a webhook in, the Bot API out."""
+"""Telegram: updates by long polling or webhook, posts through the Bot API."""
 
 from shoal.platforms.record import Platform, SetupQuestion
 from shoal.platforms.telegram.settings import TelegramSettings

@@ -1,4 +1,4 @@
-"""The Telegram adapter: receives by long polling or webhook, and posts and edits text with entities."""
+"""Telegram adapter: receives updates by long polling or webhook, and posts and edits text with entities."""
 
 import asyncio
 import hmac
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 25
-"""How long Telegram holds an empty poll open."""
+"""Longest time that Telegram holds an empty poll open."""
 ALLOWED_UPDATES: list[Json] = [
     "message", "edited_message", "channel_post", "edited_channel_post", "message_reaction", "callback_query",
     "my_chat_member",
@@ -58,8 +58,8 @@ CHANNEL_GREETING = (
     "add {chat} to platforms.telegram.allow."
 )
 UPDATE_SECONDS_MAX = 172_800.0
-"""Maximum age of an update by webhook. Telegram keeps updates for a day, and the secret in the header covers neither
-content nor time, so a replayed call is refused long before its message is forgotten."""
+"""Maximum age of an update received by webhook. Telegram keeps updates for a day. The secret in the header covers
+neither content nor time, so old calls are refused long before their messages are forgotten and could be replayed."""
 ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX, BUTTONS_MAX = 64, 100
@@ -90,7 +90,7 @@ class _Numbered(msgspec.Struct):
 
 
 class _Album(msgspec.Struct):
-    """A partly received album: whether it mentions the bot, and its messages."""
+    """An album whose messages are still arriving. `is_named` is true if one of them mentions the bot."""
 
     is_named: bool = False
     waiting: list[tuple[TelegramMessage, Prompt]] = []
@@ -132,8 +132,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if by_webhook:
             self._reset_backoff()
             await asyncio.Event().wait()
-        # Requesting later updates acknowledges this one. Do so only once: after a week without updates, numbers restart
-        # and may be lower.
+        # Requesting later updates acknowledges this one. Acknowledge it only once: after a week without updates,
+        # numbers restart and may be lower.
         scope, confirmed = f"telegram:{self._me.id}", 0
         stored = await self._store.get(scope, "taken")
         taken = msgspec.json.decode(stored, type=list[int]) if stored else []
@@ -153,7 +153,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._store.put(scope, "taken", msgspec.json.encode(taken).decode())
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an update by webhook. Answers 401 without the secret, and 503 to request a repeat."""
+        """Receive an update by webhook. Answers 401 if the secret is missing or wrong, and 503 if Telegram should send
+        it again."""
         secret = self._settings.webhook_secret.reveal()
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
@@ -167,7 +168,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return TAKEN
 
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
-        """Unknown updates are logged once and skipped."""
+        """Process an update. Unknown updates are logged once and skipped."""
         try:
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
@@ -218,7 +219,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 )
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
-            message_id = id_in(reaction.chat, reaction.message_id)  # Telegram does not provide its topic
+            message_id = id_in(reaction.chat, reaction.message_id)  # reactions do not include the topic
             thread_id = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
             if thread_id is not None:
                 emoji = reaction.new_reaction[-1].emoji
@@ -238,8 +239,9 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot; in groups, its settings decide, and a topic is a
-        thread. An album arrives as separate messages, one of which has the text, so a mention in one counts for all."""
+        """Process a message. Direct messages are addressed to the bot. In groups, the account's settings decide, and
+        each topic is a thread. An album arrives as separate messages, only one of which has the text, so a mention in
+        one message counts for all."""
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
             self._left_out("message of a bot" if prompt is not None else "message of nobody")
@@ -261,7 +263,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
-        if seen.waiting:  # exclude the messages being processed
+        if seen.waiting:  # they are processed below
             self._forget_overheard(prompt, {message_seen.key for _, message_seen in seen.waiting})
         for incoming, written in (*seen.waiting, (message, prompt)):
             files = self._incoming(incoming)
@@ -302,7 +304,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if post.file is None:
             return self._id_of(post.thread, await self._send_text("sendMessage", given, post.markdown))
         caption = post.markdown
-        if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # a caption is shorter than a message
+        if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # captions have a lower limit than messages
             await self._send_text("sendMessage", {**given, "reply_markup": None}, caption)
             caption = ""
         if post.album:
@@ -311,7 +313,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             send = partial(self._api.call, method, TelegramMessage, files={field: post.file})
             try:
                 made = await self._styled("caption", caption, given, send)
-            except TelegramBadRequest as error:  # bad picture size, or voice messages blocked
+            except TelegramBadRequest as error:  # unsuitable picture size, or voice messages blocked
                 if method == "sendDocument":
                     raise
                 log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
@@ -320,7 +322,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("a document is the last way")
 
     async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
-        """Post several files as one message, as pictures if all of them are."""
+        """Post several files as one message: as pictures if all of them are pictures, otherwise as documents."""
         assert post.file is not None
         files = {f"file{number}": path for number, path in enumerate((post.file, *post.album))}
         kinds = ["photo", "document"] if all(path.suffix.lower() in PHOTOS for path in files.values()) else ["document"]
@@ -342,7 +344,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("documents are the last way")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Edit a message. Messages from before a group's move cannot be edited. Raises PlatformError."""
+        """Edit a message. Telegram cannot edit messages from before a group's move. Raises PlatformError."""
         about, send = self._about(thread, message_id), partial(self._send_text, "editMessageText", markdown=markdown)
         try:
             await self._unless_moved(thread, send(given={**about, "reply_markup": keyboard_of(buttons)}))
@@ -355,7 +357,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         await self._unless_moved(thread, self._api.call("deleteMessage", bool, about))
 
     async def _unless_moved(self, thread: ThreadId, calling: Awaitable[object]) -> None:
-        """Run a call about a posted message. If the group has moved, this is stored and raised."""
+        """Run a call about a posted message. If the group moved, store its new id and raise ChatMigrated."""
         try:
             await calling
         except ChatMigrated as migrated:
@@ -365,14 +367,15 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             raise PlatformError(str(migrated), permanent=True) from migrated
 
     def _about(self, thread: ThreadId, message_id: str) -> dict[str, Json]:
-        """Return the parameters of a posted message. Raises PlatformError for one from before its group moved."""
+        """Return the parameters that identify a posted message. Raises PlatformError for a message from before the
+        group moved."""
         number = self._number_here(thread, message_id)
         if not number:
             raise PlatformError("The message is from before the group moved.", permanent=True)
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:
-        """Return a message's number in the current chat, or 0 for none and for one from before a move."""
+        """Return a message's number in the current chat, or 0 if there is none or the message is from before a move."""
         channel = thread_address(thread).channel
         chat, _, number = message_id.rpartition("/")
         is_here = (chat or channel) == self._moves.newest_id(channel)
@@ -384,18 +387,18 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return str(message.message_id) if newest == channel else f"{newest}/{message.message_id}"
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for five seconds. Raises PlatformError."""
+        """Show the typing indicator for five seconds. Raises PlatformError."""
         if status:
             await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a chat, which in Telegram is its own thread. Raises PlatformError."""
+        """Post to a chat and return its thread, which is the whole chat. Raises PlatformError."""
         thread = make_thread_id(self.platform, self._moves.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     def _place(self, thread: ThreadId) -> dict[str, Json]:
-        """Return a thread's current chat and topic. Raises PlatformError for an invalid id."""
+        """Return the current chat and topic of a thread. Raises PlatformError for an invalid id."""
         address = thread_address(thread)
         channel = self._moves.newest_id(address.channel)
         chat: Json = int(channel) if channel.lstrip("-").isdecimal() else channel
@@ -412,7 +415,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return await self._styled("text", markdown, given, partial(self._api.call, method, TelegramMessage))
 
     async def _styled(self, field: str, markdown: str, given: Fields, send: Callable[[Fields], Awaitable[T]]) -> T:
-        """Send the text with its entities, or as complete Markdown if Telegram refuses them."""
+        """Send the text with its entities, or as plain Markdown if Telegram refuses them."""
         if not markdown:
             return await send(given)
         text, entities = styled(render_markup(markdown, TELEGRAM_MARKUP))
@@ -425,7 +428,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
 
 def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
-    """Return the methods to send a file and their fields: as visible or audible media, otherwise as a document."""
+    """Return the methods for sending a file, with their field names: first as media, if possible, then as a
+    document."""
     document, suffix = ("sendDocument", "document"), post.file.suffix.lower() if post.file is not None else ""
     if post.kind == "voice":
         return ("sendVoice", "voice"), document

@@ -3,7 +3,7 @@
 Entities need no escaping and, unlike MarkdownV2, always parse (decision 044). A rendered text contains entities as
 control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
 
-Source: core.telegram.org/bots/api#messageentity and #formatting-options, and what the Bot API does with entities in
+Sources: core.telegram.org/bots/api#messageentity and #formatting-options, and the Bot API's entity handling in
 tdlib/td, td/telegram/MessageEntity.cpp.
 """
 
@@ -16,7 +16,7 @@ from shoal.markdown.dialects import before_lines
 from shoal.platforms.http import Json
 
 ENTITIES_MAX = 100
-"""Entities per message. Telegram drops more."""
+"""Maximum number of entities per message. Telegram drops the rest."""
 OPEN, SEPARATOR, BEGIN, CLOSE = "\x0e", "\x0f", "\x10", "\x11"
 URL_CHARS_MAX = 2000
 
@@ -27,7 +27,7 @@ _DETAILS = {"pre": "language", "text_link": "url"}
 
 
 class Styled(NamedTuple):
-    """A text with entities."""
+    """A text and its entities."""
 
     text: str
     entities: list[Json]
@@ -58,9 +58,9 @@ def _plain(rendered: str) -> str:
 
 
 def styled(rendered: str) -> Styled:
-    """Split a rendered text into text and entities.
+    """Split a rendered text into plain text and entities.
 
-    Offsets and lengths count UTF-16 code units. Code contains no other entity and is only inside quotes, so bold text
+    Offsets and lengths count UTF-16 code units. Telegram allows code only on its own or inside quotes, so bold text
     around code becomes two entities. For code in a link, the link is kept.
     """
     out: list[str] = []

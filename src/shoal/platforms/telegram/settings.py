@@ -1,4 +1,4 @@
-"""The settings of a Telegram account."""
+"""Settings of a Telegram account."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
@@ -20,13 +20,13 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     token: Secret = NO_SECRET
     """Token from BotFather."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://api.telegram.org"
-    """Address of the Bot API."""
+    """Base URL of the Bot API."""
     file_base: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address for downloads. Empty means api_base with /file."""
+    """Base URL for downloads. Empty means api_base followed by /file."""
     mode: Literal["polling", "webhook"] = "polling"
-    """How updates arrive. webhook needs web.public_url."""
+    """Delivery of updates. `webhook` requires web.public_url."""
     webhook_secret: Secret = NO_SECRET
-    """Secret in Telegram's calls, for mode webhook."""
+    """Secret that Telegram's webhook calls must contain."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

@@ -1,4 +1,4 @@
-"""The Bot API: calls, updates and their prompts. Source: core.telegram.org/bots/api, 10.1."""
+"""Telegram's Bot API: calls, updates and their prompts. Source: core.telegram.org/bots/api, 10.1."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from shoal.platforms.telegram.settings import TelegramSettings
 T = TypeVar("T")
 
 NO_TOPIC = "0"
-"""Thread part for chats without topics, and a forum's general topic."""
+"""Thread part of ids for chats without topics, and for a forum's general topic."""
 _DATE_MAX = 253_402_300_799
 """Last second of the year 9999, the limit of `datetime`."""
 
@@ -61,15 +61,14 @@ _CLOSED = (
     "_forbidden", "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private", "is_blocked",
     "payment_required", "premium_required", "privacy_restricted", "peer_flood",
 )  # fmt: skip
-"""Telegram's messages for chats that refuse posts for now, in addition to status 403: kicked, blocked, not a member.
-
-Source: core.telegram.org/method/messages.sendMessage, possible errors (CHAT_WRITE_FORBIDDEN and one such for each kind
-of message), the Bot API server's Client.cpp, and TDLib ("Have no write access to the chat", tdlib/td issue 2301).
+"""Telegram's messages for chats that refuse posts for now. Status 403 also means this: kicked, blocked, not a member.
+Sources: core.telegram.org/method/messages.sendMessage, possible errors (CHAT_WRITE_FORBIDDEN, and one for each kind of
+message), the Bot API server's Client.cpp, and TDLib ("Have no write access to the chat", tdlib/td issue 2301).
 """
 
 
 class TelegramBadRequest(PlatformError):
-    """Telegram refuses this call, permanently unless the place is closed. `description` is its reason."""
+    """Telegram refuses this call, permanently unless the chat is closed for now. `description` is Telegram's reason."""
 
     def __init__(self, description: str, code: int = 400) -> None:
         self.description = description.lower()
@@ -87,7 +86,7 @@ class ChatMigrated(PlatformError):
 
 
 class TelegramApi(PlatformHttp):
-    """Calls of one bot."""
+    """Bot API client for one bot."""
 
     def __init__(self, settings: TelegramSettings) -> None:
         super().__init__("Telegram")
@@ -154,7 +153,7 @@ class TelegramUser(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct):
-    """A chat. `known_as` is its first id, if it has moved."""
+    """A chat. If it moved, `known_as` is its first id."""
 
     id: int
     known_as: str = field(name="", default="")
@@ -165,7 +164,7 @@ class _Chat(msgspec.Struct):
 
 
 class _TelegramEntity(msgspec.Struct):
-    """An entity of a text. Offsets are UTF-16 units."""
+    """An entity of a text. Offsets and lengths count UTF-16 units."""
 
     type: str
     offset: int
@@ -245,7 +244,7 @@ class _Checklist(msgspec.Struct):
 
 
 class _Story(msgspec.Struct):
-    """A story. Bots learn only its author."""
+    """A story. Bots receive only its author."""
 
     chat: _Chat
 
@@ -286,14 +285,14 @@ class _Content(msgspec.Struct, kw_only=True):
 
 
 class _ExternalReply(_Content):
-    """A reply's message in another chat or topic. Its text is available only as a quote."""
+    """A reply to a message in another chat or topic. The text is available only as a quote."""
 
     origin: _ForwardOrigin
     message_id: int = 0
 
 
 class TelegramMessage(_Content):
-    """The used fields of a message."""
+    """A message."""
 
     message_id: int
     chat: _Chat
@@ -322,11 +321,11 @@ class TelegramMessage(_Content):
 
     @property
     def said(self) -> str:
-        """Return its text with link addresses."""
+        """Return the text with link addresses."""
         return self.said_without(range(0))
 
     def said_without(self, units: range) -> str:
-        """Return its text without these UTF-16 units, with link addresses."""
+        """Return the text with link addresses, without this range of UTF-16 units."""
         encoded = (self.text or self.caption).encode("utf-16-le")
         links = [
             entity for entity in self.entities or self.caption_entities if entity.url and entity.type == "text_link"
@@ -339,8 +338,8 @@ class TelegramMessage(_Content):
 
     @property
     def maker(self) -> Author | None:
-        """Return the author of content that the sender did not write: an inline bot, a bot that writes for them, or the
-        original author of a forwarded message."""
+        """Return the author of content that the sender did not write: an inline bot, a business bot that writes for the
+        sender, or the original author of a forwarded message."""
         bot = self.via_bot or self.sender_business_bot
         if bot is not None:
             return author_of(bot)
@@ -348,7 +347,8 @@ class TelegramMessage(_Content):
 
     @property
     def answered(self) -> "TelegramMessage | None":
-        """Return the message it replies to, except a topic's first message, which every message in the topic names."""
+        """Return the message that this one replies to. The first message of a topic does not count because every
+        message in the topic names it."""
         replied = self.reply_to_message
         opens = self.is_topic_message and replied is not None and replied.forum_topic_created is not None
         return None if opens else replied
@@ -382,7 +382,7 @@ PRESENT = ("member", "administrator", "restricted")
 
 
 class _MemberUpdated(msgspec.Struct):
-    """The bot was added to a chat or removed from it."""
+    """A change of the bot's membership in a chat."""
 
     chat: _Chat
     sender: TelegramUser = field(name="from")
@@ -391,13 +391,13 @@ class _MemberUpdated(msgspec.Struct):
 
     @property
     def is_added(self) -> bool:
-        """Whether it was newly added to a group."""
+        """Whether the bot was added to a group that it was not in before."""
         was, is_now = (member.status in PRESENT for member in (self.old_chat_member, self.new_chat_member))
         return is_now and not was and self.chat.type != "private"
 
 
 class Update(msgspec.Struct):
-    """An event: one of the optional fields is set."""
+    """An event. One of the optional fields is set."""
 
     update_id: int
     message: TelegramMessage | None = None
@@ -409,7 +409,7 @@ class Update(msgspec.Struct):
     my_chat_member: _MemberUpdated | None = None
 
     def chats(self) -> list[_Chat]:
-        """Yield the chats that it names."""
+        """Return the chats that the update names."""
         clicked = self.callback_query.message if self.callback_query is not None else None
         posts = (self.message, self.edited_message, self.channel_post, self.edited_channel_post, clicked)
         messages = [post for post in posts if post is not None]
@@ -429,7 +429,7 @@ def thread_of(platform: str, message: TelegramMessage) -> ThreadId:
 
 
 def author_of(user: TelegramUser) -> Author:
-    """Return the user as verified by Telegram."""
+    """Return the author as verified by Telegram."""
     name = " ".join(part for part in (user.first_name, user.last_name) if part) or user.username
     return Author(str(user.id), name, is_bot=user.is_bot, trusted=False)
 
@@ -447,7 +447,7 @@ def _author_as(chat: _Chat) -> Author:
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
-    """Whether a message in a group mentions or replies to the bot, or is a command."""
+    """Return whether a message in a group mentions or replies to the bot, or is a command."""
     if message.answered is not None and is_of(message.answered, me):
         return True
     is_command = any(
@@ -463,8 +463,8 @@ def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
 
 
 def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
-    """Return the position of the bot's first mention in UTF-16 units, or an empty range. Telegram marks mentions; a
-    name inside a word is not one."""
+    """Return the position of the bot's first mention in UTF-16 units, or an empty range. Only mentions that Telegram
+    marks count, so a name inside a word does not."""
     name = f"@{me.username}".lower()
     for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
         end, part = entity.offset + entity.length, _marked(message, entity).lower()
@@ -477,13 +477,14 @@ def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
-    """Return a message's prompt, without its files and the bot's first mention, or None if it has no author."""
+    """Return the prompt for a message, without its files and the bot's first mention. Returns None if the message has
+    no author."""
     author = sender_of(message)
     if author is None:
         return None
     named, written = mention_in(message, me), message.text or message.caption
     if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
-        named = range(0)  # arguments of a command are unchanged
+        named = range(0)  # keep the arguments of a command unchanged
     text = message.said_without(named)
     text = text.strip() if named else text
     text = "\n".join(filter(None, (text, said_besides(message))))
@@ -505,12 +506,12 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
 
 
 def id_in(chat: _Chat, message_id: int) -> str:
-    """Return a message's id. In a moved chat it includes the chat, because numbers restart there."""
+    """Return a message's id. In a moved chat the id includes the chat because numbers restart there."""
     return str(message_id) if chat.known_as in ("", str(chat.id)) else f"{chat.id}/{message_id}"
 
 
 def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
-    """Return the messages that it replies to, quotes and forwards. `text` is its own complete text."""
+    """Return the messages that a message replies to, quotes and forwards. `text` is the message's complete text."""
     replied, external, quote = message.answered, message.external_reply, message.quote
     quoted = quote.text if quote is not None else ""
     kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
@@ -547,7 +548,7 @@ def _vouched(content: _Content, author: Author) -> Author:
 
 
 def _sender_elsewhere(external: _ExternalReply) -> Author:
-    """Return the sender of a message in another chat, only by name, because Telegram does not tell whether a bot wrote
+    """Return the sender of a message in another chat by name only, because Telegram does not report whether a bot wrote
     it for them."""
     return Author("", _origin_of(external.origin).name, trusted=False)
 
@@ -563,18 +564,19 @@ def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
 
 
 def author_in(message: TelegramMessage) -> Author | None:
-    """Return the author of a message's text, which for a forwarded message is the original author."""
+    """Return the author of a message's text. For a forwarded message, this is the original author."""
     return message.maker or sender_of(message)
 
 
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
-    """Return its file, and that of the message it replies to unless the bot posted it, each with its author if
-    different."""
+    """Return the message's file, and the file of the message it replies to unless the bot posted that one. Each is
+    paired with its author if that is not the sender."""
     files: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
         files.append((own, message.maker))
-    shown = file_of(replied) if replied is not None and not is_of(replied, me) else None  # "what is this?"
+    # A reply may ask about a file, such as "what is this?"
+    shown = file_of(replied) if replied is not None and not is_of(replied, me) else None
     if replied is not None and shown is not None:
         files.append((shown, author_in(replied) or Author("", trusted=False)))
     elif external is not None and (shown := file_of(external)) is not None:
@@ -583,7 +585,7 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
 
 
 def _origin_of(origin: _ForwardOrigin) -> Author:
-    """Return the original author, without an id unless Telegram provides one."""
+    """Return the original author. The id is empty unless Telegram provides it."""
     if origin.sender_user is not None:
         return author_of(origin.sender_user)
     chat = origin.sender_chat or origin.chat
@@ -592,8 +594,8 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
 
 
 def shown_by(message: _Content) -> str:
-    """Return text by others in a message: a bot's game or invoice, a venue, a contact, a poll, or a shared
-    checklist. Returns an empty string if there is none."""
+    """Return text by others in a message: a game, an invoice, a venue, a contact, a poll or a shared checklist. Returns
+    an empty string if there is none."""
     parts: list[str] = []
     if message.venue is not None:
         venue, place = message.venue, message.venue.location
@@ -637,7 +639,7 @@ def _time_of(seconds: int) -> datetime:
 
 
 def file_of(message: _Content) -> TelegramFile | None:
-    """Return a message's file, or the largest size of a photo."""
+    """Return a message's file. For a photo, this is the largest size."""
     if message.photo:
         photo = message.photo[-1]
         return TelegramFile(photo.file_id, photo.file_unique_id, "photo.jpg", "image/jpeg", photo.file_size)
@@ -659,14 +661,15 @@ ENVELOPE = frozenset(
     link_preview_options effect_id reply_markup suggested_post_info
     """.split()  # noqa: SIM905
 )
-"""Fields of every kind of message. Other fields determine the kind. Source: core.telegram.org/bots/api#message."""
+"""Fields that any kind of message can have. Other fields determine the kind. Source:
+core.telegram.org/bots/api#message."""
 _NOTICE = re.compile(
     r"(?:new_chat|left_chat|delete_chat|group_chat|supergroup_chat|channel_chat|migrate|pinned|message_auto_delete|forum_"
     r"|general_forum|video_chat|write_access|users_shared|chat_shared|connected_website|boost_added|chat_background"
     r"|proximity_alert|giveaway_(?:created|completed)|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
     r"|suggested_post|passport_data|web_app_data|chat_owner|paid_message_price|managed_bot|poll_option).*"
 )
-"""Fields of system messages."""
+"""Names of the fields of system messages."""
 
 
 def unknown_kind(event: str) -> str:
@@ -687,12 +690,12 @@ def unknown_update(event: str) -> str:
 
 
 def chat_in(event: bytes | msgspec.Raw) -> str:
-    """Return an update's chat, or an empty string."""
+    """Return the id of an update's chat, or an empty string."""
     try:
         for content in msgspec.json.decode(event, type=dict[str, msgspec.Raw]).values():
             try:
                 place = msgspec.json.decode(content, type=_InChat)
-            except UNREADABLE:  # except its number and later kinds of updates
+            except UNREADABLE:  # not a chat event, for example the update's number
                 continue
             chat = place.chat or (place.message.chat if place.message is not None else None)
             if chat is not None:
