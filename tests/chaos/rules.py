@@ -38,7 +38,7 @@ _FACT = re.compile(r"Fact \d+ is kept")
 _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
     "is available again|Your message is saved|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
-    "|^I stopped: the budget|A note on the budget|^This thread continues a copy of our conversation"
+    "|^I stopped: the budget|The budget is running low|^This thread continues a copy of our conversation"
     "|^Our conversation could not be copied"
     "|^I am waiting for an answer to the question above|^I have already answered this"
 )

@@ -415,7 +415,7 @@ def database_server() -> Iterator[str]:
 async def test_a_failed_turn_offers_to_be_tried_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
-        assert "`/retry` answers it again." in (await world.ada.sees("did not accept the request")).markdown
+        assert "`/retry` answers it again." in (await world.ada.sees("rejected the request")).markdown
         await world.ada.says("/retry")
         assert "/retry" not in (await world.ada.sees("There.")).markdown
 

@@ -128,7 +128,7 @@ async def test_at_four_fifths_a_person_is_told_once_and_the_model_knows(tmp_path
         for text in ("one", "two", "three"):
             await world.ada.says("hi")
             await world.ada.sees(text)
-        notes = [text for text in world.chat.texts(world.ada.thread) if "A note on the budget" in text]
+        notes = [text for text in world.chat.texts(world.ada.thread) if "The budget is running low" in text]
         assert len(notes) == 1
         told = [event.data.context for event in await world.journal() if isinstance(event.data, TurnStarted)]
         assert ["Left to spend:" in text for text in told] == [False, True, True]

@@ -287,7 +287,7 @@ async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_ove
             await world.is_quiet()
             (trigger,) = await world.app[TriggerStore].all()
             assert (trigger.state, trigger.failures) == (state, count)
-            assert "refused the API key" in trigger.error
+            assert "rejected the API key" in trigger.error
         await world.ada.sees("The trigger morning was switched off")
         await clock.advance(3600)
         await world.is_quiet()

@@ -1,1 +1,1 @@
-"""One turn: the context that the model sees, and the loop of model and tools."""
+"""One turn: building the model's context, then calling the model and its tools in a loop."""

@@ -6,11 +6,11 @@ import msgspec
 
 
 class Activity(msgspec.Struct, frozen=True, eq=False):
-    """A kind of such work. `title` is the heading of its lines in prompts.
+    """A kind of background work.
 
-    `for_prompt(agent, within, limit)` returns at most `limit` lines for the agent's prompt, without text that an
-    untrusted source chose. `for_people(agent, within)` returns a line for each in `/tasks`, for people who may see
-    these conversations. `within`: only work for conversations whose ids begin with it.
+    `title` is the heading of its lines in prompts. `for_prompt(agent, within, limit)` returns at most `limit` lines for
+    the agent's prompt, free of text that an untrusted source chose. `for_people(agent, within)` returns the lines that
+    `/tasks` shows. Both return only the work of conversations whose ids begin with `within`.
     """
 
     title: str

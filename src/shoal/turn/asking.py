@@ -1,4 +1,4 @@
-"""The card that asks a person for a call, together with the calls behind it in the message that need one too."""
+"""The approval card for a tool call and for later calls of the same message that also need approval."""
 
 import re
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from shoal.turn.context import ContextBuilder
 from shoal.turn.run import TurnRun
 
 WHY_CHARS_READ, WHY_CHARS_MAX = 2000, 200
-"""How much of the model's own words is looked at for a card, and how much of it a card shows."""
+"""Limits in characters: how much of the model's text is read for a card's explanation, and how much the card shows."""
 ORIGIN_EVENTS_MAX = 2000
-"""Events of a thread in which the values of a call are looked for."""
+"""Number of recent events searched for the origin of a call's values."""
 _LINK = lazy_re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
 _QUOTES = {ord("“"): '"', ord("”"): '"'}
 
@@ -33,7 +33,7 @@ _QUOTES = {ord("“"): '"', ord("”"): '"'}
 async def ask_together(
     run: TurnRun, call: ToolCall, asks: MustAsk, executor: Executor, context: ContextBuilder, clock: Clock
 ) -> Commit:
-    """The commit that asks for a call and for those behind it that need a person, as things stand now."""
+    """Build the commit that requests approval of a call and of later calls in its message that need it too."""
     view, calls = run.view, context.calls(run)
     begun = view.open.started | view.open.approvals.keys() | view.open.results
     questions = [(call, asks)]
@@ -66,7 +66,7 @@ async def ask_together(
 def _follows(
     call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]], executor: Executor
 ) -> bool:  # fmt: skip
-    """Whether a call changes a file that an earlier call changes, so its effect cannot be shown yet."""
+    """Return whether a call changes a file that an earlier call changes, so its effect cannot be shown yet."""
     traits, actions = executor.registry.traits, set(asks.approval.actions)
     return traits.of(call.name).writes_file and any(
         traits.of(earlier.name).writes_file and actions & set(request.approval.actions) for earlier, request in before
@@ -74,15 +74,17 @@ def _follows(
 
 
 def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
-    """Whether the approval of a call can wait for the end of the turn. It cannot if a subagent's caller needs the
-    result, or if an approval was already requested for the call."""
+    """Return whether the approval of a call can wait for the end of the turn.
+
+    It cannot if a subagent's caller needs the result, or if approval was already requested.
+    """
     return asks.can_stage and state.caller is None and not state.effects and call.id not in state.approvals
 
 
 async def value_origins(
     run: TurnRun, calls: Sequence[ToolCall], executor: Executor
 ) -> dict[CallId, tuple[ValueOrigin, ...]]:
-    """Return where the values of these calls come from."""
+    """Find where the values in these calls' arguments come from."""
     view, last_seq = run.view, run.view.transcript.last_seq
     events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
 

@@ -1,4 +1,4 @@
-"""Build what the model sees: the system text chosen at the turn's start, the transcript, and the tools."""
+"""Build what the model sees: the system text chosen when the turn starts, the transcript and the tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -59,20 +59,19 @@ from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""The asker of requests outside of turns."""
+"""The asker of requests outside turns."""
 TOOLS_KNOWN_MAX = 32
-"""Most sets of tools whose JSON is cached; one for each agent and profile."""
+"""Maximum sets of tools whose JSON is cached. Each agent and profile has one."""
 FITTED_MAX = 64
-"""Most instructions cached that were fitted to small windows."""
+"""Maximum instructions cached after fitting them to small windows."""
 WHOLE_SHARE = 0.75
-"""Instructions and tools up to this part of the input are sent unchanged."""
+"""Instructions and tools are sent unchanged up to this share of the input."""
 FITTED_SHARE = 0.6
-"""The part of the input that longer instructions and tools are fitted to."""
+"""Longer instructions and tools are reduced to this share of the input."""
 
 
 class Shares(NamedTuple):
-    """A model's window, its token gauge, and how the window is shared: a request's room, the text before the
-    conversation, and the longest requested answer."""
+    """How a model's window is shared among instructions, conversation and answer."""
 
     window: int
     gauge: Gauge
@@ -82,26 +81,26 @@ class Shares(NamedTuple):
 
 
 THREAD_LINE = "\n\nThis conversation is the thread `{}`."
-"""Ends the system text. It differs between threads, so it follows the prefix that a channel's threads share in the
-provider's cache. It is not part of the stored text."""
+"""The end of the system text. It differs between threads, so it follows the prefix that a channel's threads share in
+the provider's cache. The stored text does not contain it.
+"""
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
-"""Most characters shown of the oldest message that is sent."""
+"""Maximum characters shown of the oldest message that is sent."""
 
 
 class ContextPart(msgspec.Struct, frozen=True):
-    """The size of one part of a request."""
-
     name: str
     bytes: int
     tokens: int
 
 
 class ContextCosts(msgspec.Struct, frozen=True):
-    """The size of the next request of a thread, by part. `tokens` is the total of its input. `found_tools` and
-    `left_out` messages are not sent. `fitted`: instructions and tools were shortened to fit the window.
+    """The size of a thread's next request, by part.
 
-    Above `room_tokens` the oldest messages are summarised or left out, first the one that begins with `oldest`.
+    `tokens` is the total input. The request omits `found_tools` tools and `left_out` messages. `fitted` means that
+    instructions and tools were shortened to fit the window. Above `room_tokens`, the oldest messages are summarised or
+    omitted; `oldest` is the beginning of the first one.
     """
 
     thread: str
@@ -119,8 +118,11 @@ class ContextCosts(msgspec.Struct, frozen=True):
 
 
 class TurnOpening(msgspec.Struct, frozen=True):
-    """The opening of a turn. `expired_seq` is the new start of the rolling window, 0 if unchanged. `new` are prompts
-    that may not be stored yet, and `described` the tools as stored, if they are not stored yet."""
+    """The data of a turn that begins.
+
+    `expired_seq` is the new start of the rolling window, or 0 if unchanged. `new` contains prompts that may not be
+    stored yet, and `described` tool definitions that are not stored yet.
+    """
 
     started: TurnStarted
     expired_seq: int
@@ -131,16 +133,14 @@ class TurnOpening(msgspec.Struct, frozen=True):
 
     @property
     def prompts(self) -> tuple[tuple[str, bytes], ...]:
-        """Return the new prompts, to be stored by their digests."""
         return (*((prompt.digest, encode_prompt(prompt)) for prompt in self.new), *self.described)
 
 
 class ContextBuilder:
     """Builds requests and call contexts.
 
-    `profile_of` returns the profile of an agent and an asker. `spend_left` returns the remaining budget if little is
-    left and the audience may know it. `tainted_files` returns a function to the taint of prompt files. `activities` are
-    listed in the prompt of each turn.
+    `spend_left` returns the remaining budget if it is low and the audience may know it. `tainted_files` returns a
+    function that gives the taint of a prompt file. Each turn's prompt lists the `activities`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class ContextBuilder:
             announced = await self._stored(view.journal, view.announced)
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
-        # Its other work on all machines, in Shoal's own words: no text of untrusted people, and no names.
+        # The agent's other work on all machines, in Shoal's own words: no text or names from untrusted people.
         within = scope.visible_threads
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         text = volatile(
@@ -225,17 +225,17 @@ class ContextBuilder:
 
     @property
     def _parts(self) -> tuple[str, ...]:
-        """The parts of a request, in order."""
+        """Return the names of a request's parts, in order."""
         added = (part.name for part in self.prompts.parts)
         return ("system", "tools", "skills", "documents", *added, "summary", "transcript")
 
     def note_opened(self, opening: TurnOpening) -> None:
-        """Note that an opening is durable, together with its prompts and tools."""
+        """Record that an opening is stored, with its prompts and tools."""
         self._known.update({prompt.digest: prompt for prompt in opening.new})
         self._described.update(digest for digest, _ in opening.described)
 
     def _stored_tools(self, tools: Offer) -> tuple[str, bytes]:
-        """Return the tools as the journal stores them. The registry returns the same offer while no tool changes."""
+        """Return the digest and JSON of the tools, cached while no tool changes."""
         stored = self._tools_stored.get(id(tools))
         if stored is None or stored[0] is not tools:
             if len(self._tools_stored) >= TOOLS_KNOWN_MAX:
@@ -245,14 +245,16 @@ class ContextBuilder:
         return stored[1:]
 
     async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, Offer]:
-        """Return the system text of a turn opened before, perhaps by another process, and its present tools."""
+        """Return the system text of a turn that is already open, and the current tools. Another process may have opened
+        it.
+        """
         tools = self._tools(scope)
         return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
     def request(self, run: TurnRun, route: Route, shares: Shares, *, tools: bool) -> tuple[ModelRequest, int]:
-        """Return the next request of the open turn, fitted to its share, and the units by which `learn` judges it.
+        """Return the next request of the open turn, and the units that `learn` compares with the provider's report.
 
-        Sets the run's mark. Raises InvalidInput if nothing can fit.
+        Sets `run.asked`. Raises InvalidInput if nothing fits.
         """
         view, agent, units, cut_to = run.view, run.scope.agent, 0, None
         view.transcript.settle()
@@ -261,7 +263,7 @@ class ContextBuilder:
             fitted = fit(view.tally, view.transcript.entries, room)
             messages = fitted.messages
             cut_to = room if fitted.dropped or fitted.stubbed or fitted.shortened else None
-            units = fitted.units if tools else 0  # without tools its report is not comparable
+            units = fitted.units if tools else 0  # A report without tools is not comparable.
         else:
             messages = view.transcript.messages_of(view.turn)
         instructions = shares.prefix.system
@@ -283,22 +285,21 @@ class ContextBuilder:
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
-        """Return how the model's window is shared. Raises InvalidInput if even fitted instructions leave no room."""
+        """Return how the model's window is shared. Raises InvalidInput if even shortened instructions leave no room."""
         learnt, visible = run.window_tokens, run.scope.visible_threads
         return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
         self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, learnt: int = 0, visible: str = ""
     ) -> Shares:
-        """Share the window for people who see threads that begin with `visible`. `learnt` is a window size learnt just
-        now.
+        """Share the window for people who see threads that begin with `visible`.
 
-        Without both it is for a request outside a turn.
+        `learnt` is a window size from a refusal in this turn. Omit both for a request outside a turn.
         """
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # The learnt factor changes in steps, so that requests still begin with the same bytes.
+        # The learnt factor changes in steps, so requests keep the same beginning.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
@@ -308,8 +309,9 @@ class ContextBuilder:
         return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
-        """Return the size of each part of the owner's next request of a thread, or of a first request if the thread is
-        empty."""
+        """Return the size of each part of the owner's next request in a thread. An empty thread has its first request
+        measured.
+        """
         transcript, base, journal = Transcript(), "", store.journal
         window = await store.windows.window(thread)
         after = window.window_seq if window is not None else 0
@@ -370,9 +372,9 @@ class ContextBuilder:
         tools: Offer,
         thread: str = "",
     ) -> tuple[ModelRequest, Gauge]:
-        """Build a request outside a turn, fitted to the model's window, and the gauge for its tokens.
+        """Build a request outside a turn, fitted to the model's window, and return it with the gauge for its tokens.
 
-        `thread` is the recorded thread that it repeats. Raises InvalidInput if nothing fits.
+        Set `thread` to repeat the request of a recorded thread. Raises InvalidInput if nothing fits.
         """
         shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
@@ -387,30 +389,30 @@ class ContextBuilder:
         return request, shares.gauge
 
     def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
-        """Return the options of a request, as marks have them. `window_tokens` if the window was learnt."""
+        """Describe a request's options in the format of `RequestMark.options`. `window_tokens` is the learnt window, or
+        0.
+        """
         window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
         quarter = min(window, window_tokens or window) // 4
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, quarter)
         return options_of(route.model, output, "auto" if tools else "none", agent.temperature)
 
     def tools_of(self, agent: AgentSpec) -> Offer:
-        """Return the tools that the agent has for the owner."""
         return self._tools(TurnScope(agent, OWNER, Audience()))
 
     async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
-        """Return the system text of the current files, without private memory."""
+        """Return the system text built from the current files, without private memory."""
         return await self._present(thread, TurnScope(agent, OWNER, Audience()), tools)
 
     def clean(self, text: str) -> str:
-        """Return the text without secrets, for the journal."""
+        """Redact secrets in a text for the journal."""
         return self._executor.redactor.redact(text)
 
     def knows_window(self, route: Route) -> bool:
-        """Whether the model's window is known or configured."""
         return bool(self._context_tokens or route.context_tokens)
 
     def window(self, run: TurnRun, route: Route) -> int:
-        """Return the model's window: configured or known, unless its provider refused less."""
+        """Return the model's window: the configured or known size, or less if its provider refused that."""
         return self._window_of(route, run.window_tokens, run.scope.visible_threads)
 
     def _window_of(self, route: Route, learnt: int, visible: str) -> int:
@@ -418,8 +420,11 @@ class ContextBuilder:
         return min(window, learnt or self._calibration.windows.get(_readers(route, visible), window))
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
-        """Assume a smaller window for the rest of the turn, after the provider refused a request of so many tokens: the
-        stated one, or half of the tokens if nothing is stated. Returns False if that does not help."""
+        """Assume a smaller window for the rest of the turn, after the provider refused a request of `refused_tokens`.
+
+        The window becomes `stated_tokens`, or half of the refused tokens if the provider stated none. Returns False if
+        that does not help.
+        """
         window = self.window(run, route)
         if not WINDOW_TOKENS_MIN <= stated_tokens < window:
             stated_tokens = 0 if self.knows_window(route) else min(window, refused_tokens) // 2
@@ -429,7 +434,7 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Update the gauge from a report for `units` (0: no report), and the window from the provider's limit."""
+        """Update the gauge from a report for `units` (0: no report), and remember a smaller window of this turn."""
         readers = _readers(route, run.scope.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:
@@ -440,7 +445,7 @@ class ContextBuilder:
         view, scope = run.view, run.scope
         profile, *bounds = self._profiles(scope)
         mounts = self.mounts(scope.agent, view.thread)
-        for mount in mounts:  # created when first needed: most threads never use a tool
+        for mount in mounts:  # Created on first use, because most threads never use a tool.
             ensure_folder(mount.host)
         return CallContext(
             thread=view.thread,
@@ -473,7 +478,7 @@ class ContextBuilder:
         return self._executor.sandbox.inside(path, mounts)
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
-        """Return the folders that the agent's commands and file tools reach, the workspace first."""
+        """Return the folders that the agent's commands and file tools can reach, the workspace first."""
         return (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.scratch(thread), "/scratch", writable=True),
@@ -484,17 +489,16 @@ class ContextBuilder:
         )
 
     async def _present(self, thread: ThreadId, scope: TurnScope, tools: Offer) -> SystemPrompt:
-        """Return the system text of the current files."""
         agent, person = scope.agent, scope.audience.person
         source_of, inside = await self._tainted_files(person), partial(self.inside, agent, thread)
         return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
-        """Return the tools of the turn's start. Later changes do not affect the turn."""
+        """Return the tools that the turn has. Changes to the registry do not affect a turn that is open."""
         return self._executor.registry.offer(scope.agent.tools, hidden_by(self._profiles(scope)))
 
     def _profiles(self, scope: TurnScope) -> tuple[Profile, ...]:
-        """Return the turn's profile, then those of the turns above that differ, as they apply to the asker."""
+        """Return the profiles that bound the turn: its own, then different ones of the calling turns."""
         own, bounds = (
             self._profile_of(scope.agent, scope.asker),
             scope.caller.bounds if scope.caller is not None else (),
@@ -518,5 +522,5 @@ class ContextBuilder:
 
 
 def _readers(route: Route, visible: str) -> str:
-    """Return the key of a model and its readers, because what is learnt from their text must stay among them."""
+    """Return the calibration key of a model and its readers. Values learnt from a text must not reach others."""
     return f"{route.provider.name}/{route.model} {visible}"

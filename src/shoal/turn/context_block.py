@@ -1,4 +1,6 @@
-"""The block that ends a turn's user message: current facts that would change the stable beginning of requests."""
+"""The block that ends a turn's user message. It holds facts that change often, such as the time, so that the beginning
+of requests stays the same.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,10 +9,11 @@ from shoal.kernel.transcript import CONTEXT_CHANGES, CONTEXT_HEAD, CONTEXT_TAIL
 from shoal.kernel.zones import local_time
 
 CONTEXT_LINES_MAX = 12
-"""Most lines of a list. A longer list says only that there are more, so that nothing has to count them."""
+"""Maximum lines per list. A longer list ends with "and more" instead of a count."""
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
-"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
-them, and one that stands for all more."""
+"""Maximum threads and processes looked up for an agent: the lines shown, its own thread, and one more to detect that
+the list is longer.
+"""
 LINE_CHARS_MAX = 240
 
 
@@ -24,9 +27,8 @@ def volatile(
 ) -> str:
     """Return the trailing block, with the time in the zone of `now`.
 
-    `others` and each list of `activities`, which follows its title, contain one status line each, and `spend_left` is a
-    short phrase. Their names and texts are untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the
-    block.
+    `others` and the lists in `activities` contain one status line per item, and `spend_left` is a short phrase. Their
+    text is untrusted: each line is cut to LINE_CHARS_MAX characters and cannot close the block.
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:

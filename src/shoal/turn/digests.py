@@ -1,7 +1,7 @@
-"""Digests of a model request in the journal, with which it can be rebuilt and compared.
+"""Digests of model requests, stored in the journal so that requests can be rebuilt and compared.
 
-An answer's `RequestMark` has the digest of each message, over its JSON with the names of images and attachments but not
-their paths, and of the request, over its messages in order.
+The `RequestMark` of an answer has the digest of each message, and a digest of all messages in order. A message's digest
+covers its JSON, with file names of images and attachments instead of their paths.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
 _ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
-"""Path of a thread's files in a sandbox that maps nothing. It differs in a copy of the thread."""
+"""Path of a thread's files in a sandbox without path mapping. It differs in a copy of the thread."""
 _Described = tuple[str, str, str]
-"""The definition of a tool that a model sees: name, description and parameters."""
+"""A tool definition that the model sees: name, description and parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])
 
 
@@ -46,24 +46,24 @@ def message_digest(message: ModelMessage) -> str:
 
 
 def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
-    """Return the digest and the JSON under which the journal stores tools."""
+    """Return the digest and the JSON of the tools for the journal."""
     body = _encoder.encode([(tool.name, tool.description, tool.parameters) for tool in tools])
     return digest_of(body), body
 
 
 def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
-    """Decode tools stored by `stored_tools`. Raises msgspec.MsgspecError for a damaged body."""
+    """Decode the JSON from `stored_tools`. Raises msgspec.MsgspecError if it is damaged."""
     return tuple(ToolSpec(name, description, parameters) for name, description, parameters in _tools.decode(body))
 
 
 def options_of(model: str, output_tokens: int, tool_choice: str, temperature: float | None) -> str:
-    """Describe a request's options, as marks have them."""
+    """Describe a request's options in the format of `RequestMark.options`."""
     warmth = "" if temperature is None else f", temperature {temperature:g}"
     return f"{model}, {output_tokens} tokens, tools {tool_choice}{warmth}"
 
 
 class RequestDigests:
-    """Marks the requests of one thread. Each mark costs only what was added since the previous one."""
+    """Creates the marks of one thread's requests. A mark hashes only the messages added since the previous one."""
 
     def __init__(self) -> None:
         self._messages: tuple[ModelMessage, ...] = ()
@@ -73,7 +73,7 @@ class RequestDigests:
         self._system = ("", "")
 
     def note(self, data: AssistantSaid) -> None:
-        """Record that an answer is in the journal, with the request that led to it."""
+        """Record that the journal now has this answer, with the mark of its request."""
         if data.asked is not None:
             asked, (system, tools, options) = data.asked, self._head
             self._after = asked.after
@@ -88,10 +88,10 @@ class RequestDigests:
         room: TokenRoom | None,
         window_tokens: int,
     ) -> RequestMark:
-        """Return the mark of a request built from this transcript, with its room if not all of it fit.
+        """Return the mark of a request built from this transcript.
 
-        `system` is the whole text and `tools` the digest of all tools, even if a small window gets less.
-        `window_tokens`: the learnt window of the model, 0 if none.
+        `system` is the whole text and `tools` the digest of all tools, even if a small window receives fewer. Pass
+        `room` if the request omits messages. `window_tokens` is the model's learnt window, or 0.
         """
         if system is not self._system[0]:
             self._system = system, digest_of(system.encode())

@@ -1,14 +1,18 @@
 """Fit a conversation into its share of the model's window. A cut never separates a result from its call.
 
-Running sums over the transcript limit a turn's cost to its new messages and its request, for threads of any length.
-When messages must be left out, a quarter of the room is freed at once: the beginning of the request then stays the same
-for many turns, and providers' caches hit. Steps, in order:
+Running sums over the transcript keep the cost of a turn proportional to its new messages and its request, in threads of
+any length. When messages must be omitted, a quarter of the room is freed in one step. The beginning of the request then
+stays the same for many turns, and providers' caches hit. The steps, in order:
 
-1. everything fits: everything is sent
-2. too much conversation: leave out whole turns, the oldest first; a summary at the head stays
-3. the newest turn alone is too much: its request and the newest message of a person stay, its oldest steps leave
-4. excerpts of stored results take more than their share: the oldest become a line that names the artifact
-5. still too much (one vast message): the longest texts of people and tools are cut in the middle
+1. Everything fits: send everything.
+
+2. The conversation is too long: omit whole turns, oldest first, but keep a summary at the beginning.
+
+3. The newest turn alone is too long: omit its oldest steps, but keep its request and the newest message of a person.
+
+4. Excerpts of stored results exceed their share: replace the oldest with a line that names the artifact.
+
+5. A single message is too long: cut the middle of the longest texts of people and tools.
 """
 
 from bisect import bisect_left
@@ -24,15 +28,15 @@ from shoal.turn.text_files import cut_middle
 from shoal.turn.tokens import MESSAGE_UNITS, Count, Meter
 
 WINDOW_TOKENS_DEFAULT = 128_000
-"""Assumed for a model whose window is unknown, until its provider refuses a request."""
+"""Assumed window of an unknown model, until its provider refuses a request."""
 WINDOW_TOKENS_MIN = 1024
-"""Smaller windows are not believed."""
+"""Minimum plausible window. Smaller values are ignored."""
 ROOM_UNITS_MIN = 256
-"""Least room for the conversation in addition to the instructions. With less, no request is made."""
+"""Minimum room for the conversation. With less, no request is made."""
 
 
 class TokenRoom(msgspec.Struct, frozen=True):
-    """A request's room in units: for all input, for the text before the conversation, and for its two parts."""
+    """A request's room in units: for all input, for the text before the conversation, and for events and artifacts."""
 
     total: int
     prefix: int
@@ -40,13 +44,13 @@ class TokenRoom(msgspec.Struct, frozen=True):
     artifacts: int
 
     def within(self, units: int) -> "TokenRoom":
-        """Return the same room with at most this much for its two parts together."""
+        """Return the same room with at most `units` for events and artifacts together."""
         share = min(1.0, units / (self.events + self.artifacts))
         return msgspec.structs.replace(self, events=int(self.events * share), artifacts=int(self.artifacts * share))
 
 
 class Fitted(msgspec.Struct, frozen=True, eq=False):
-    """The messages sent. `units` include the prefix. The other fields say what is missing."""
+    """The messages to send. `units` includes the prefix. The other fields count what was omitted or cut."""
 
     messages: tuple[ModelMessage, ...]
     units: int
@@ -63,7 +67,7 @@ def reserved(settings: ContextSettings, window_tokens: int, output_tokens: int) 
 def room_for(
     settings: ContextSettings, *, window_tokens: int, output_tokens: int, prefix_units: int, factor: float = 1.0
 ) -> TokenRoom:
-    """Share out a model's window: the tokens left after the reserve and the prefix, by the configured shares.
+    """Share out the rest of a model's window, after the reserve and the prefix, by the configured shares.
 
     The reserve is at most a quarter of a small window, or the longest answer. `factor` is tokens per unit. Raises
     InvalidInput if the prefix leaves no room.
@@ -81,8 +85,7 @@ def room_for(
 
 
 class Tally:
-    """Running sums over one transcript's entries. `update` counts only new entries, unless the window was
-    restarted."""
+    """Running sums over one transcript's entries."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -93,22 +96,21 @@ class Tally:
         self._entries = entries
         self._stubs: dict[int, ToolMessage] = {}
         self.head = int(isinstance(first, UserMessage) and first.text.startswith(SUMMARY_HEAD))
-        """How many entries at the beginning are a summary: 0 or 1."""
+        """Number of summary entries at the beginning: 0 or 1."""
         self.plain = [0]
-        """Units of the entries before each index, without the units of excerpts beyond a stub."""
+        """Units before each index. An entry with an excerpt counts as its stub."""
         self.excerpts = [0]
-        """Units of excerpts before each index, beyond a stub."""
+        """Units before each index that stubs would save."""
         self.turns: list[int] = []
         """Index of each turn's first message."""
         self.steps: list[int] = []
         """Indexes at which a cut separates no result from its call."""
         self.newest_step = 0
         self.newest_user = -1
-        """Index of the last message of a person or trigger, or -1."""
+        """Index of the last message from a person or trigger, or -1."""
 
     def update(self, entries: Sequence[TranscriptEntry]) -> None:
-        """Add new entries. `entries` is the transcript's own list, which is a different one after a clear or
-        compaction."""
+        """Add new entries, or start again if `entries` is a different list, as after a clear or a compaction."""
         known = len(self.plain) - 1
         if entries is not self._entries or len(entries) < known or not known:
             known = 0
@@ -136,14 +138,14 @@ class Tally:
                 self.turns.append(index)
 
     def units(self, start: int = 0, end: int | None = None) -> int:
-        """Return the units of the entries in [start, end), counting excerpts whole."""
+        """Return the units of the entries in [start, end), including whole excerpts."""
         last = -1 if end is None else end
         return self.plain[last] - self.plain[start] + self.excerpts[last] - self.excerpts[start]
 
     def cut(self, places: Sequence[int], needed: int, room: int) -> int | None:
-        """Return the first of `places` with at least `needed` plain units before it, rounded up to quarters of `room`.
+        """Return the first of `places` with at least `needed` units before it, rounded up to quarters of `room`.
 
-        Not rounded if that would leave less than half of the room. None if no place is late enough.
+        Rounding is skipped if it would keep less than half of the room. Returns None if no place is late enough.
         """
         quarter = max(1, room // 4)
         rounded = self._place(places, -(-needed // quarter) * quarter)
@@ -156,19 +158,19 @@ class Tally:
         return places[index] if index < len(places) else None
 
     def stub(self, index: int) -> ModelMessage:
-        """Return the entry's message with its excerpt left out: the same object every time."""
+        """Return the entry's message without its excerpt. Repeated calls return the same object."""
         return self._stubs.get(index) or self._entries[index].message
 
 
 def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fitted:
-    """Choose the messages of a request; see the head of this file. Never takes more than the room's two parts together.
+    """Choose the messages of a request by the steps in the module docstring, within the room for events and artifacts.
 
-    `entries` is the list of the thread's Transcript with every call answered, and `tally` the one that belongs to it.
+    Every call in `entries`, the list of the thread's Transcript, must have a result. `tally` must count the same list.
     """
     tally.update(entries)
     start, pins = _start(tally, room)
     stub_end, excess = start, tally.excerpts[-1] - tally.excerpts[start] - room.artifacts
-    if excess > 0:  # the newest step keeps its excerpts
+    if excess > 0:  # The newest step keeps its excerpts.
         quarter = max(1, room.artifacts // 4)
         target = tally.excerpts[start] + -(-excess // quarter) * quarter
         stub_end = bisect_left(tally.excerpts, target, lo=start, hi=len(entries))
@@ -187,7 +189,7 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
 
 
 def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
-    """Return the index from which entries are kept, and the entries before it that are kept too."""
+    """Return the index from which entries are kept, and the earlier entries that are kept too."""
     head = tuple(range(tally.head))
     needed = tally.plain[-1] - room.events
     if needed <= 0:
@@ -205,16 +207,16 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
 
 
 SHARE_UNITS_MIN = 16
-"""Messages are not cut below this. Instead, the step they belong to is left out."""
+"""Minimum units to which a message is cut. Below this, its step is omitted instead."""
 
 _NOTICE_CHARS = 70
 _IMAGE_LEFT_OUT = "[an image was left out here]"
 
 
 def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> tuple[ModelMessage, ...]:
-    """Reduce messages to `units_max`: cut texts of people and tools that exceed an equal share.
+    """Reduce messages to `units_max` by cutting texts of people and tools that exceed an equal share.
 
-    The model's own text is never cut. If that alone is too much, only people's messages stay.
+    The model's own text is never cut. If it is too long alone, only people's messages are kept.
     """
     share = _share(messages, units_max, meter)
     if share < SHARE_UNITS_MIN:
@@ -233,7 +235,7 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
 
 
 def cut_to(whole: str, units_max: int, count: Count) -> str:
-    """Cut a text to at most so many units: omit its middle, or return its end if hardly anything is left."""
+    """Shorten a text to at most `units_max` by omitting its middle, or its end if almost nothing can be kept."""
     text, chars = whole, len(whole)
     while (units := count(text)) > units_max and chars > 0:
         chars = min(chars - 1, int(chars * units_max / units))
@@ -242,14 +244,14 @@ def cut_to(whole: str, units_max: int, count: Count) -> str:
 
 
 def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> int:
-    """Return the most that each text may have to fit into the units that the model's own messages leave."""
+    """Return the maximum units per text, so that all fit next to the model's own messages."""
     left = units_max - sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
     sizes = [meter.message(message) for message in messages if not isinstance(message, AssistantMessage)]
     return level_of(sizes, left) if sizes else (SHARE_UNITS_MIN if left >= 0 else left)
 
 
 def level_of(sizes: Sequence[int], left: int) -> int:
-    """Return the largest size per item that keeps the total at most `left`."""
+    """Return the largest size per item that keeps the total within `left`."""
     ordered = sorted(sizes)
     for filled, size in enumerate(ordered):
         level = left // (len(ordered) - filled)

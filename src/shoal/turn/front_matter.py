@@ -1,10 +1,9 @@
 """Parse the YAML front matter of a Markdown file, including common mistakes.
 
-PyYAML parses valid YAML event by event: every scalar stays text, anchors and named tags are rejected, and nesting is
-bounded, so no file expands or recurses. The tag `!` alone asks for text and is dropped. If a file is not valid YAML,
-each top-level key is parsed on its own, and a value that is still invalid is kept as text. Published skills need that:
-an unquoted description with `: ` in it is the most common mistake (mattpocock/skills#908, BuilderIO/skills#38,
-n8n-skills#32).
+Scalars stay text, anchors and named tags are rejected, and nesting is limited, so no file can expand or recurse. The
+tag `!` is ignored. If the front matter is not valid YAML, each top-level key is parsed separately, and an invalid value
+is kept as text. Published skills need that: the most common mistake is an unquoted description that contains `: `
+(mattpocock/skills#908, BuilderIO/skills#38, n8n-skills#32).
 """
 
 import re
@@ -19,28 +18,28 @@ Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 
 DEPTH_MAX = 32
 EVENTS_MAX = 20_000
-"""Scalars, lists and tables together."""
+"""Maximum scalars, lists and tables in total."""
 _FENCE = "---"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _KEY = lazy_re.compile(r"[\w.-]+")
 _PLAIN = lazy_re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
-"""A value that YAML reads unchanged: it starts no other form and contains no character that could end it."""
+"""A value that needs no YAML parser: it starts no other form and contains no character that could end it."""
 _PLAIN_KEY = lazy_re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 
 class FrontMatterError(Exception):
-    """Raised for unreadable front matter; the text gives the reason."""
+    """Raised for unreadable front matter. The text gives the reason."""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A file's front matter by key, its raw text by key, and the text after it."""
+    """A Markdown file: its front matter by key, the raw text by key, and the body."""
 
     fields: dict[str, Value]
     written: dict[str, str]
     body: str
 
     def text(self, key: str) -> str:
-        """Return a key's text, or its raw text if YAML makes a list or table of it."""
+        """Return a key's text, or its raw text if YAML reads it as a list or table."""
         value = self.fields.get(key, "")
         return value.strip() if isinstance(value, str) else self.written.get(key, "")
 
@@ -86,7 +85,7 @@ def _spaced(line: str) -> str:
 
 
 def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
-    """Parse front matter of plain `key: text` lines without loading a YAML parser, or return None."""
+    """Parse front matter of plain `key: text` lines without a YAML parser. Returns None for anything more complex."""
     fields: dict[str, Value] = {}
     for line in lines:
         match = _PLAIN_KEY.fullmatch(line.rstrip())
@@ -97,7 +96,7 @@ def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
 
 
 def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: Mapping[str, str]) -> dict[str, Value]:
-    """Parse all fields as YAML. If that fails, parse each one separately, and keep its raw text if that fails too."""
+    """Parse all fields as YAML. If that fails, parse each separately and keep invalid ones as raw text."""
     import yaml
 
     def read(some: Sequence[str]) -> Value:
@@ -123,7 +122,7 @@ def _value(text: str) -> Value:
     """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, named tags and exceeded limits."""
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # without libyaml, the faster loader is missing
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # Use the slower loader if libyaml is missing.
     stack: list[list[Value]] = [[]]
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     for number, event in enumerate(events):

@@ -1,12 +1,12 @@
-"""Render addresses that the model made up after reading untrusted content as code, so nobody opens them.
+"""Replace links that the model made up after reading untrusted content with code, so that nobody opens them.
 
-An address can leak the model's knowledge in its query, its path or a label of its host, and the untrusted content may
-have asked for that. An address that appears word for word in people's messages or in read content leaks nothing. The
-model's own output does not count as either: the arguments of its calls, the output of commands, and files read after a
-command ran, which may have written them.
+A made-up address can leak data in its query, path or host name, because untrusted content may have asked the model to
+build it. An address that occurs verbatim in people's messages or in read content leaks nothing. The model's own output
+does not count as read content. That includes arguments of its calls, output of commands, and files read after a command
+ran, because the command may have written them.
 
-`with_known_links` changes an answer block by block, and `GrowingLinks` shows the same text while it is written: an
-address, link or block that is not finished is held back, so no reader of a stream sees what the answer will not have.
+`with_known_links` changes an answer block by block. `GrowingLinks` does the same for an answer that is being streamed.
+It holds back unfinished addresses, links and blocks, so the stream never shows text that the finished answer will lack.
 """
 
 import re
@@ -24,7 +24,7 @@ from shoal.markdown.pieces import MARKDOWN
 from shoal.markdown.render import render_tree
 
 ADDRESSES_MAX = 200
-"""Addresses checked per answer. Any further one is rendered as code."""
+"""Maximum addresses checked per answer. Further ones are rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = lazy_re.compile(r"[^\s<>()\[\]{}|\"`]+")
 _ADDRESS = lazy_re.compile(r"[^\s<>`]+")
@@ -38,19 +38,19 @@ _ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
 _TAG = lazy_re.compile("<[A-Za-z]")
 _FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
 _MARKUP = frozenset("[]<>&\\|`*_~")
-"""What can hide, divide or end an address."""
+"""Characters that can hide, divide or end an address."""
 PARSED_AGAIN_CHARS = 2_000
-"""An open block longer than this is parsed again only after it grew by a quarter."""
+"""An open block longer than this many characters is parsed again only after it grew by a quarter."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})
 
 Knows = Callable[[str], bool]
 
 
 def is_address(word: str) -> bool:
-    """Whether a chat may make a link of this word.
+    """Return whether a chat may turn this word into a link.
 
-    That is a word with a scheme, `www.`, an e-mail address, a host with a path or the like, or a host of three labels
-    or more.
+    True for a word with a scheme, `www.`, an e-mail address, a host followed by a path or port, or a host of three
+    labels or more.
     """
     if _SCHEME.search(word) or _NETWORK_PATH.search(word) or word.lower().startswith("www."):
         return True
@@ -65,7 +65,7 @@ def is_address(word: str) -> bool:
 
 
 def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
-    """Return a function that tells whether an address appears word for word in people's messages or in read content."""
+    """Return a predicate for addresses that occur verbatim in people's messages or in read content."""
     spoken = [
         message.text
         for message in messages
@@ -99,15 +99,14 @@ def with_known_links(markdown: str, knows: Knows) -> str:
     """Render every unknown address in a text as code, and HTML tags as text. Blocks without any stay unchanged."""
     is_safe = _remembered(knows)
     written = "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
-    return _block_with_known_links(written, is_safe)  # a link's address may be in another block
+    return _block_with_known_links(written, is_safe)  # A link's address may be in another block.
 
 
 class GrowingLinks:
-    """The text that `with_known_links` makes of an answer, while the answer is written.
+    """Applies `with_known_links` to an answer that is being streamed.
 
-    `take` returns what can be shown in addition. A word is held back until it ends, and a block from its first unknown
-    address or tag on until the block ends. If the changed block no longer begins with what was shown of it, nothing
-    more is shown: the finished answer has the rest.
+    Words are held back until they end. From its first unknown address or tag, a block is held back until it ends. If
+    the text already shown no longer matches the changed block, nothing more is shown until the answer is finished.
     """
 
     def __init__(self, knows: Knows) -> None:
@@ -117,7 +116,7 @@ class GrowingLinks:
         self._is_over = False
 
     def take(self, text: str) -> str:
-        """Add text that arrived, and return what can be shown of the answer now."""
+        """Add new text, and return the text that can now be shown."""
         is_held, before = self._shown < self._ended, len(self._open)
         self._open += text
         last = max(text.rfind(" "), text.rfind("\n"))
@@ -141,7 +140,7 @@ class GrowingLinks:
         return shown
 
     def _show_blocks(self) -> str:
-        """Show the blocks that have ended, as the finished answer has them."""
+        """Return the text of finished blocks that is not shown yet, as the final answer will have it."""
         *ended, last = _blocks(self._open)
         written = "".join(_block_with_known_links(block, self._is_safe) for block in ended)
         done = len(self._open) - len(last)
@@ -154,7 +153,7 @@ class GrowingLinks:
         return shown
 
     def _show_open(self) -> str:
-        """Show as much of the open block as stays, whatever follows."""
+        """Return the part of the open block that later text cannot change."""
         end = self._ended
         if not _FENCE.match(self._open[:end]):
             end = _links_end(self._open, end)
@@ -165,7 +164,7 @@ class GrowingLinks:
 
 
 def _links_end(text: str, end: int) -> int:
-    """Return where the text before `end` stops without its last link, if that is not finished."""
+    """Return the end of the text without an unfinished last link."""
     opened = text.rfind("[", 0, end)
     closed = text.find("]", opened, end)
     is_open = closed < 0 or (text.startswith("(", closed + 1) and text.find(")", closed, end) < 0)
@@ -178,7 +177,7 @@ def _is_plain(word: str) -> bool:
 
 
 def _blocks(markdown: str) -> list[str]:
-    """Divide a text into its blocks, each with the empty lines after it."""
+    """Divide a text into blocks, each with the empty lines after it."""
     starts = block_starts(markdown)
     ends = [*starts[1:], len(markdown)]
     return [markdown[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)] or [markdown]
@@ -205,7 +204,7 @@ def _block_with_known_links(markdown: str, is_safe: Knows) -> str:
 
 
 def _body(address: str) -> str:
-    """Return an address without its scheme and trailing slash, which people and models write differently."""
+    """Return an address without its scheme and trailing slash, which people and models write in different ways."""
     match = _SCHEME.match(address)
     return address[match.end() if match else 0 :].removeprefix("//").rstrip("/")
 
@@ -239,7 +238,7 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _words_in(text: str) -> Iterable[tuple[int, str]]:
-    """Yield where each word begins, and the word. An address continues past brackets, as chats may read it."""
+    """Yield each word with its start. An address continues past brackets, because chats may read it that way."""
     at = 0
     while match := _WORDS.search(text, at):
         word = _bare(match[0])
@@ -250,7 +249,7 @@ def _words_in(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
-    """Whether a word is an unknown address, as written or with its escapes and entities decoded."""
+    """Return whether a word is an unknown address, as written or after decoding escapes and entities."""
     from html import unescape
 
     return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
@@ -273,13 +272,12 @@ def _block(node: Node, is_safe: Knows) -> Node:
 
 
 def _visible(nodes: Iterable[Node]) -> str:
-    """Return the text of spans, with a blank for code."""
+    """Return the text of inline nodes, with a space for code."""
     return "".join(" " if node.kind == "code" else node.text or _visible(node.children) for node in nodes)
 
 
 def _unstyled(nodes: Iterable[Node]) -> list[Node]:
-    """Return the spans without styles and links, so that an address split by these becomes one word, as chats read
-    it."""
+    """Remove styles and links, so that an address split by them becomes one word, as chats read it."""
     flat: list[Node] = []
     for node in nodes:
         leaves = [node] if node.kind in ("code", "break") or not node.children else _unstyled(node.children)
@@ -300,7 +298,7 @@ def _spans(nodes: Iterable[Node], is_safe: Knows) -> Iterable[Node]:
         match node.kind:
             case "token" if _unknown(node.text, is_safe):
                 yield Node("code", text=node.text)
-            case "text" if _TAG.search(node.text):  # written again, it is escaped
+            case "text" if _TAG.search(node.text):  # Rendering the text again escapes the tag.
                 yield from _words(node.text, is_safe)
             case "text" if _unknown(node.text, is_safe):
                 yield from _words(node.text, is_safe)

@@ -1,35 +1,35 @@
 """The turn loop: model ⇄ tools until there is an answer. Each step is an event in the journal before the next begins.
 
-The next move is never stored but computed: `next_move(state, limits)` reads the fold of the turn's events (see
-kernel/turnstate.py for its table). So a turn that was interrupted by a crash, a restart or a wait for a person is
-simply run again: it continues at the first step that is missing in the journal.
+The next move is computed, never stored: `next_move(state, limits)` reads the turn's state, which is folded from its
+events (see the table in kernel/turnstate.py). To resume a turn after a crash, a restart or a wait for a person, run it
+again: it continues at the first step that is missing in the journal.
 
-    returns "finished"     turn_finished is in the journal, and the reply in the outbox, in one transaction
-    returns "parked"       a person must decide, or no model answers for now; the decision or time wakes the thread
-    raises StaleEpoch      another worker took over; drop everything here
-    is cancelled           nothing is lost: the actor journals an abort, or the next start goes on
+    returns "finished"     turn_finished is in the journal and the reply in the outbox, in one transaction
+    returns "parked"       a person must decide, or no model is available; the decision or a timer wakes the thread
+    raises StaleEpoch      another worker took over; discard all local state
+    is cancelled           nothing is lost: the actor journals an abort, or the next start continues the turn
 
 The model step asks the agent's models in order and journals the message, a retry, or the end of the turn. The tool step
-takes the calls in their order, each admitted, journaled as started, run, and journaled with its result:
+takes the calls in order. Each call is admitted, journaled as started, run, and journaled with its result:
 
     a call's journal when the loop reaches it    what happens
     ------------------------------------------   --------------------------------------------------------------------
-    nothing                                      admit it: refuse, ask, or start
-    approval requested, not decided              park: the turn ends its work until the decision wakes it
-    approval decided                             allow: admit with it; else its result says why not
-    it needs a person and can be staged          its result says so (turn/staging.py), and the turn goes on
-    allowed, and what it runs has changed        ask anew: the new request takes the place of the old one, and park
+    nothing                                      admit it: refuse, request approval, or start
+    approval requested, not decided              park: the turn stops working until the decision wakes it
+    approval decided                             if allowed, admit it; otherwise its result gives the reason
+    it needs approval and can be staged          its result says so (turn/staging.py), and the turn continues
+    allowed, and what it runs has changed        request approval again, which replaces the old request, and park
     allowed, and calls before it changed it      the same
-    started, no result (a crash)                 run again if the tool is idempotent, else say so to the model
-    started, its result is not there yet         park: whoever brings it wakes the turn, which runs the call again
-    a message for the turn came (steer = skip)   this and the rest are skipped, each with a result
-    the assistant's message was cut off          this and the rest fail with the reason
+    started, no result (a crash)                 run it again if the tool is idempotent; otherwise tell the model
+    started, its result has not arrived          park: the result wakes the turn, which runs the call again
+    a message for the turn came (steer = skip)   this call and the rest are skipped, each with a result
+    the assistant's message was cut off          this call and the rest fail with the reason
 
-If a call needs a person, the later calls that need one too are requested with it, on one card. They still run in their
-order, each after all before it have results.
+If a call needs approval, one card requests it for this call and for all later calls that need it. They still run in
+order, each after all earlier calls have results.
 
-Calls of a message that may run at once start in the message's own transaction: they are admitted just before it. If the
-thread has changed in the meantime, only the message is journaled, and its calls start as usual.
+Calls that may run immediately start in the transaction of their message: they are admitted just before it. If the
+thread changed in between, only the message is journaled, and its calls start as usual.
 """
 
 import asyncio
@@ -91,15 +91,15 @@ SKIPPED = "Skipped: a new message arrived."
 TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
 
 FRIENDLY: dict[FailureKind, str] = {
-    "rate_limited": "The model is busy: its rate limit is reached. Please try again in a minute.",
+    "rate_limited": "The model's rate limit is reached. Please try again in a minute.",
     "overloaded": "The model is overloaded right now. Please try again in a minute.",
     "server_error": "The model's server reported an error. Please try again in a minute.",
     "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
     "dropped": "The connection to the model broke several times. Please try again.",
     "timeout": "The model did not answer in time. Please try again.",
     "quota": "The model's quota is used up. The person who runs this agent must raise it or name another model.",
-    "auth": "The model refused the API key. The person who runs this agent can check it with `shoal doctor`.",
-    "invalid_request": "The model did not accept the request. The details are in the console.",
+    "auth": "The provider rejected the API key. The person who runs this agent can check it with `shoal doctor`.",
+    "invalid_request": "The model rejected the request. The details are in the console.",
     "too_large": "The model's answer was too long, so I dropped it. Ask for less at once.",
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
@@ -124,16 +124,14 @@ WHY: dict[FailureKind, str] = {
     "dropped": "keeps breaking the connection",
     "timeout": "does not answer in time",
     "quota": "has used up its quota",
-    "auth": "refused the API key",
-    "invalid_request": "did not accept the request",
-    "too_large": "sent too long an answer",
+    "auth": "rejected the API key",
+    "invalid_request": "rejected the request",
+    "too_large": "sent an answer that was too long",
 }
 INSTEAD = "{model} answered, because {first} {why}."
 CHOICES_MAX = 2
-"""Most other models offered to a person while a turn waits."""
-NO_SUCH_MODEL = (
-    "No provider has the model I should use. The person who runs this agent can check it with `shoal doctor`."
-)
+"""Maximum number of other models offered to a person while a turn waits."""
+NO_SUCH_MODEL = "No configured provider has my model. The person who runs this agent can check it with `shoal doctor`."
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
 )
@@ -143,9 +141,9 @@ REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter
 OUTAGE_BASE_SECONDS = 5.0
 """First pause of a turn that waits for a model. It doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
-"""Longest wait that a provider can request. Many request a day and work again within a minute."""
+"""Maximum wait that a provider can request. Many request a day but work again within a minute."""
 CONFIRMED_SECONDS = 0.5
-"""Maximum age of a lease check. A process that was suspended checks again."""
+"""Maximum age of a lease check in seconds. A process that was suspended longer checks again."""
 
 TurnOutcome = Literal["finished", "parked"]
 
@@ -153,8 +151,8 @@ TurnOutcome = Literal["finished", "parked"]
 class ModelStep(msgspec.Struct, frozen=True):
     """The result of asking the models.
 
-    `instead` explains why a fallback model answered. `notes` list content that this model did not receive. `broke_off`
-    is a notice to add to an answer that was never completed.
+    `instead` explains why a fallback model answered. `notes` list content that the model did not receive. `broke_off`
+    is a notice for an incomplete answer.
     """
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
@@ -168,14 +166,15 @@ class ModelStep(msgspec.Struct, frozen=True):
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     """Runs open turns.
 
-    `confirm` is awaited before each model request and raises StaleEpoch if another worker has the thread now, so that a
-    suspended process does not ask again for what another has finished. `push` sends the changes of a call to other
-    machines before its result is journaled, so that any machine can continue the turn. Before the first call that may
-    change files, `checkpoints` store the state of the workspace.
+    `confirm` is awaited before each model request. It raises StaleEpoch if another worker now has the thread, so that a
+    process that was suspended does not repeat finished work. `push` sends the changes of a call to other machines
+    before its result is journaled, so that any machine can continue the turn. `checkpoints` store the state of the
+    workspace before the first call that may change files.
 
-    Each of the `stoppers` stops what calls of a thread have begun elsewhere, and returns how much. `known_models` names
-    every model. `tell_unknown_window` is called for each model in use whose window is unknown. A turn waits for a model
-    that is down for `outage_seconds`, unless features specify another time for the origin of its message.
+    Each of the `stoppers` stops background work that a thread's calls started, and returns how much it stopped.
+    `known_models` returns the names of all models. `tell_unknown_window` is called for each model in use whose window
+    is unknown. A turn waits at most `outage_seconds` for a model, or the number of seconds that a feature sets for the
+    origin of its message.
     """
 
     models: Models
@@ -195,7 +194,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     stoppers: list[Callable[[ThreadId], Awaitable[int]]] = []
 
     async def stop_begun(self, thread: ThreadId) -> int:
-        """Stop what calls of a thread have begun elsewhere. Returns how much was at work."""
+        """Stop background work that the thread's calls started. Returns how much was stopped."""
         return sum([await stop(thread) for stop in self.stoppers])
 
     async def run(self, run: TurnRun) -> TurnOutcome:
@@ -239,7 +238,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         spend: Spend | None = None,
         steps: tuple[Step, ...] = (),
     ) -> None:
-        """Close the turn and pass its reply to delivery, unless it gets another message first."""
+        """Close the turn and enqueue its reply, unless it gets another message first."""
         view, state = run.view, run.view.open
         reply = move.reply
         if not reply.strip() and move.outcome != "aborted":
@@ -254,7 +253,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         await self._end(run, Commit(view.turn, events, posts, spend=spend, steps=steps), finished)
 
     async def _end(self, run: TurnRun, commit: Commit, finished: TurnFinished) -> None:
-        """Close the turn, and ask about its staged calls, unless it gets another message first."""
+        """Close the turn and request approval of its staged calls, unless it gets another message first."""
         card, state = EndCard(), run.view.open
         if state.staged and finished.outcome in ("done", "limit"):
             card = await end_card(run, self.executor, self.context, self.checkpoints, self.clock)
@@ -288,7 +287,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
         if notes := await view.new_notes(step.notes):
             await view.commit(*(Failed(LEFT_OUT, note, fatal=False) for note in notes))
-        if isinstance(outcome, LimitReached):  # the turn ends without another model request
+        if isinstance(outcome, LimitReached):  # The turn ends without another model request.
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
             posts = view.answer(outcome.detail, finished.outcome)
             await self._end(run, Commit(view.turn, (outcome,), posts), finished)
@@ -306,9 +305,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await self._finish(run, answer, outcome, spend=step.spend, steps=steps)
 
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
-        """Ask the agent's models in order for the next message. Otherwise, return what ends the turn or lets it wait.
+        """Ask the agent's models in order until one answers.
 
-        Journals only a summary.
+        Returns its message, or a failure, limit or scheduled retry. Journals only a summary of older messages.
         """
         agent, began = run.scope.agent, self.clock.now()
         names = (agent.model, *agent.fallback)
@@ -325,7 +324,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             except InvalidInput as error:
                 failures.append(ModelFailed("invalid_request", str(error)))
                 apology = NO_SUCH_MODEL
-                log.warning("model %s cannot be used: %s", name, error)
+                log.warning("model skipped", extra={"model": name, "why": str(error)})
                 continue
             if not route.context_tokens and not self.context.knows_window(route):
                 await self.tell_unknown_window(name)
@@ -340,11 +339,11 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 spend = self.spending.spend(charge, outcome.usage, self.models.usd(route, outcome.usage))
                 instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
                 known, calls = set(run.view.open.call_ids), list[ToolCall]()
-                for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
+                for call in outcome.message.tool_calls if tools else ():  # Call ids must be unique within the turn.
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     written = ToolCall(call_id, call.name, call.arguments)
-                    is_whole = outcome.stop != "max_tokens"  # a truncated call is refused
+                    is_whole = outcome.stop != "max_tokens"  # A truncated call is refused.
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 message = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
@@ -367,7 +366,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 break
         await self.spending.release(charge_of(run, agent.model))
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
-        if partial.partial.strip():  # keep text that has arrived and been paid for
+        if partial.partial.strip():  # Keep text that arrived and was paid for.
             text = run.view.with_known_links(partial.partial)
             message = AssistantSaid(text, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
@@ -379,9 +378,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _try_model(
         self, run: TurnRun, route: Route, charge: Charge, *, tools: bool, is_last: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model, and retry with less of the conversation or after a wait if that can help.
+        """Ask one model. Retry after a wait or with less of the conversation if that can help.
 
-        If the last model refuses the conversation, summarize it. Raises InvalidInput if nothing can fit.
+        If the last model rejects the conversation, replace the older part with a summary. Raises InvalidInput if
+        nothing fits.
         """
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
@@ -398,10 +398,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 usage, is_guess = outcome.usage, False
-                if usage.estimated:  # the input, or only the output, is estimated
+                if usage.estimated:  # True if the input or the output is estimated.
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
-                if run.unsummarised:  # no model was available for a summary, and the answer was given without one
+                if run.unsummarised:  # No model was available for a summary, and the answer was given without one.
                     await self.compactor.note_failure(run, run.unsummarised)
                     run.unsummarised = ""
                 return outcome
@@ -429,8 +429,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
-        """Return when to ask again: after the shortest wait that a provider requests, at the latest when the turn gives
-        up. A person is offered a model of each of the first providers that were not asked."""
+        """Return when to ask again, with other models that a person can choose, or None if waiting is over or cannot
+        help.
+
+        The wait is the shortest that a provider requests, within the time that the turn has left. The choices are one
+        model from each of the first providers that were not asked.
+        """
         passing = [failure for failure in failures if failure.kind in RETRYABLE]
         state, agent, now = run.view.open, run.scope.agent, self.clock.now()
         until, before = self._gives_up_at(state), state.retry
@@ -462,12 +466,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _begin_calls(
         self, run: TurnRun, message: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]
     ) -> None:
-        """Journal a message with the start of those of its calls that may run at once, and run them."""
+        """Journal a message together with the start of its calls that may run now, and run them."""
         view = run.view
         admitted, last_seq, begun = list[Admitted](), view.transcript.last_seq, tuple[Checkpointed | ToolStarted, ...]()
         try:
             context = self.context.calls(run)
-            # A message that changes the taint changes what its own calls may do. One that waits starts as usual.
+            # A message that changes the taint changes what its own calls may do. Calls that wait start as usual.
             if message.tainted_by == view.tainted_by and not self._comes_later(message.tool_calls[0]):
                 for call in self._together(view.open, message.tool_calls):
                     admission = await self.executor.admit(call, context, None)
@@ -476,14 +480,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         break
                     admitted.append(admission)
                 begun = (*await self._checkpoint(run, admitted), *(call.started for call in admitted))
-        finally:  # text that was paid for is kept, even if the turn was stopped meanwhile
+        finally:  # Keep the text that was paid for, even if the turn was stopped in between.
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (message,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
 
     async def _run_calls(self, run: TurnRun, calls: tuple[ToolCall, ...], *, truncated: bool) -> TurnOutcome | None:
-        """Give each call its result. Returns `parked` if one waits for a person or for a child."""
+        """Produce a result for each call. Returns `parked` if one waits for a person or for a child."""
         view = run.view
         if truncated:
             await self._fail_calls(run, calls, TRUNCATED)
@@ -512,9 +516,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     started = tuple(call.started for call in admitted)
                     await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
                     await self._run_started(run, admitted, context)
-                if asks is not None:  # none after it runs before the decision
+                if asks is not None:  # No later call runs before the decision.
                     return await self._ask_person(run, *asks)
-            else:  # calls that wait for others all start, and take the results that have arrived
+            else:  # Calls that wait all start, and take the results that have arrived.
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
                     return "parked"
@@ -522,8 +526,11 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Return the first calls that may run at once: read-only ones that have not started, or calls that wait for
-        others. Otherwise, return only the first."""
+        """Return the first calls that may run together: read-only ones that have not started, or calls that wait for
+        others.
+
+        If there is no such group, return only the first call.
+        """
         if self._comes_later(calls[0]):
             return tuple(takewhile(self._comes_later, calls))
         touched = state.started | state.approvals.keys()
@@ -563,7 +570,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
-        """Continue a call from its state in the journal; see the table at the head of this file."""
+        """Continue a call from its state in the journal. See the table in the module docstring."""
         view, state = run.view, run.view.open
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
@@ -596,15 +603,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     async def _checkpoint(self, run: TurnRun, admitted: Sequence[Admitted]) -> tuple[Checkpointed, ...]:
-        """Take the turn's checkpoint, if it has none and one of these calls may change files."""
+        """Take the turn's checkpoint if it has none and one of these calls may change files."""
         state = run.view.open
         if state.checkpoint is not None:
             return ()
         return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
 
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome | None:
-        """Ask a person, or ask again, together with the later calls that need one too. A call that can wait for the end
-        of the turn is staged instead."""
+        """Request approval of a call, and of later calls that need it too. A call that can wait is staged instead."""
         view, outcomes = run.view, _outcome(run.view.open, call.id, "asked_anew")
         commit = await ask_or_stage(run, call, asks, self.executor, self.context, self.clock)
         await view.write(msgspec.structs.replace(commit, outcomes=outcomes))
@@ -629,6 +635,6 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
 
 
 def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:
-    """Describe the outcome of a call that a person allowed."""
+    """Return the approval's id with the outcome of its call, or nothing if the call needed no approval."""
     request = state.approvals.get(call)
     return ((request.approval_id, outcome),) if request is not None else ()

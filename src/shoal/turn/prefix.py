@@ -1,8 +1,7 @@
 """Fit instructions and tools, which precede the conversation, into a small window.
 
-Tools that do not fit are found with `more_tools`; the least needed are left out first. The longest sections of the text
-lose their middles. The same instructions, tools and room give the same result, so requests still begin with the same
-bytes.
+The least needed tools are left out first; the model can find them with `more_tools`. The longest sections of the text
+lose their middles. The same input gives the same result, so requests keep the same beginning.
 """
 
 from collections.abc import Sequence
@@ -16,13 +15,15 @@ from shoal.turn.prompt import SystemPrompt
 from shoal.turn.tokens import CALL_UNITS, MESSAGE_UNITS, Meter
 
 TOOLS_SHARE = 0.4
-"""Least share of the room for tools, if they need it."""
+"""Minimum share of the room for tools, if they need it."""
 _FIRST = frozenset({"identity", "rules"})
 
 
 class Prefix(NamedTuple):
-    """The text before the conversation, and the tools that can be found. `sections`: the text sent of each section,
-    after the part that it belongs to, if not all of it."""
+    """The text before the conversation, its tools, and further tools that the model can find.
+
+    `sections` is filled if the text was shortened: the part of each section, and the text sent of it.
+    """
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -35,7 +36,7 @@ def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int,
     """Reduce instructions and tools to `units_max`."""
     tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
     offered, names = tools, set[str]()
-    if _units(tools.listed, meter) > tools_max:  # as many as fit, by their rank
+    if _units(tools.listed, meter) > tools_max:  # List as many tools as fit, by rank.
         offered = offer((), tools.all, may_find=tools.may_find)
         listed = [tool.name for tool in tools.all if tool not in tools.deferred]
         for name in sorted(listed, key=lambda name: (traits.of(name).rank, name)):

@@ -1,18 +1,18 @@
 """Rebuild the requests of a thread's model calls from its journal with the current code and settings, and compare them.
 
-No model is asked and no tool runs: answers, tool results and the chosen model are in the journal. Each call is compared
-with its `RequestMark`. A difference has one of five kinds:
+Replay needs no model and runs no tools: answers, tool results and the chosen model are in the journal. Each call is
+compared with its `RequestMark`. A difference has one of five kinds:
 
     kind            difference
     ------------    --------------------------------------------------------------------------------------------
     system          the text assembled from the stored instructions
-    messages        a message, or how many there are
-    tools           the definition of a tool that was offered, or the tool is gone
+    messages        a message, or the number of messages
+    tools           the definition of a tool that was offered, or a tool that no longer exists
     options         the longest answer, the temperature, whether tools may be called
-    instructions    the agent's files and the rules as of today, except sections whose changes are reported to turns:
-                    memory, notes, skills, USER.md and SYSTEM.md, the runtime; and where the agent works
+    instructions    the agent's current files and rules, except the channel, the workspace, and sections whose changes
+                    are reported to turns: memory, notes, skills, USER.md, SYSTEM.md and the runtime
 
-The last two, and tools, are compared with `Today`, if that is known.
+Tools, options and instructions are compared with `Today`, if given.
 """
 
 import asyncio
@@ -51,10 +51,10 @@ from shoal.turn.tokens import Meter
 
 
 class RecordedStep(NamedTuple):
-    """A model call: number `number` of its turn, answered by event `seq`. `asked` is the text of the turn's message.
+    """A model call in the journal.
 
-    `entries` are the messages it had, valid until the next step is read. `system` and `tools` are the digests of the
-    text before them.
+    `number` counts the calls of its turn, `seq` is the event with its answer, and `asked` is the text of the turn's
+    message. `entries` are the messages sent, valid until the next step is read. `system` and `tools` are digests.
     """
 
     turn: TurnId
@@ -70,7 +70,7 @@ class RecordedStep(NamedTuple):
 
 
 def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
-    """Yield the calls of one branch from its first event on, oldest first, without those that were cut off."""
+    """Yield the completed calls of one branch, given from its first event on, oldest first."""
     answers: dict[int, tuple[Event, AssistantSaid, RequestMark]] = {}
     for event in events:
         data = event.data
@@ -115,11 +115,11 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
 SHOWN_CHARS = 300
-"""Most characters shown of a message that differs."""
+"""Maximum characters shown of a message that differs."""
 TOOL_CHARS = 60
 READ_AT_ONCE = 2_000
 PLACE = "identity"
-"""The section about the place where an agent works and speaks."""
+"""The section that describes the channel and the workspace. It may differ."""
 
 DifferenceKind: TypeAlias = Literal["system", "messages", "tools", "options", "instructions"]
 
@@ -127,7 +127,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first difference between a rebuilt request and the one sent, for the call that event `seq` answers."""
+    """The first difference between a rebuilt request and the original, for the call that event `seq` answers."""
 
     turn: TurnId
     seq: int
@@ -136,8 +136,11 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """The circumstances of a call: its turn's agent and model, system text and tools by their digests, the options, the
-    assumed window of the model (0: the known one), and whether its turn had met a limit."""
+    """The conditions under which a call was made.
+
+    `system` and `tools` are digests. `window_tokens` is the assumed window, or 0 for the known one. `is_limited` is set
+    if the turn had met a limit.
+    """
 
     agent: str
     model: str
@@ -149,8 +152,10 @@ class Sent(NamedTuple):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """How many model calls a journal has, and where they differ. `alike` contains the turns and numbers of the others,
-    with their circumstances."""
+    """The number of model calls in a journal, and the differences found.
+
+    `alike` contains turn, number and conditions of the calls that do not differ.
+    """
 
     calls: int = 0
     differences: tuple[Difference, ...] = ()
@@ -158,14 +163,13 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
     @property
     def identical(self) -> int:
-        """Return how many requests are identical to those sent."""
         return self.calls - len(self.differences)
 
 
 def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
-    """Rebuild the requests of a whole journal, on each of its branches, or those of one turn.
+    """Rebuild all requests in a journal, on each of its branches, or only those of one turn.
 
-    `prompts` are the named prompts by digest. `meter` counts as the turns did.
+    `prompts` contains the recorded prompts by digest. `meter` must count as it did during the turns.
     """
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     ends = [seq - 1 for seq, _ in branchings] + [len(events)]
@@ -212,7 +216,7 @@ def _rebuilt(
         answer, mark = marks[event.seq]
         transcript.settle()
         if texts.get(started.system) != (mark.system or system):
-            detail = "the system text is assembled differently"
+            detail = "the code now assembles a different system text"
             yield Difference(answer.turn, answer.seq, "system", detail)
             continue
         if started.history:
@@ -247,8 +251,9 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
 
 
 class Today(NamedTuple):
-    """The inputs of requests made now. `tools` are all tools. `spec_of` returns an agent, or None if it no longer
-    exists."""
+    """The inputs for requests made now. `tools` are all tools. `spec_of` returns None for an agent that no longer
+    exists.
+    """
 
     context: ContextBuilder
     models: Models
@@ -258,7 +263,7 @@ class Today(NamedTuple):
     async def difference(
         self, thread: ThreadId, sent: Sent, prompt: SystemPrompt, described: bytes | None
     ) -> tuple[DifferenceKind, str] | None:
-        """Return the first difference in a call's circumstances. `described` are its tools as stored.
+        """Return the first difference in a call's conditions. `described` are its tools as stored.
 
         Raises InvalidInput for an agent whose file is broken.
         """
@@ -270,10 +275,10 @@ class Today(NamedTuple):
             return "instructions", f"the agent {sent.agent} no longer exists"
         routes: list[Route] = []
         for name in (sent.model, *agent.fallback):
-            with suppress(InvalidInput):  # its provider is no longer configured
+            with suppress(InvalidInput):  # Its provider is no longer configured.
                 routes.append(self.models.route(name))
         if not routes:
-            return "options", f"no provider has the model {sent.model} now"
+            return "options", f"no provider offers the model {sent.model} any longer"
         asked = sent.options.partition(", ")[0]
         route = next((route for route in routes if route.model == asked), routes[0])
         options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)
@@ -281,10 +286,10 @@ class Today(NamedTuple):
             was, now = sent.options.split(", "), options.split(", ")
             before = ", ".join(wa for wa in was if wa not in now) or "no temperature"
             after = ", ".join(name for name in now if name not in was) or "no temperature"
-            return "options", f"it was asked with {before}, and would now be asked with {after}"
+            return "options", f"the request had {before}, and would now have {after}"
         now = await self.context.instructions(thread, agent, offer(specs, ()))
         names = changed_sections(prompt, now) if described is not None else ()
-        return ("instructions", f"the instructions have changed since: {', '.join(names)}") if names else None
+        return ("instructions", f"the instructions have changed since then: {', '.join(names)}") if names else None
 
 
 def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
@@ -302,7 +307,7 @@ def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
 
 
 def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
-    """Return the names of changed sections that are not live, except the place where an agent works."""
+    """Return the names of changed sections, except live ones and `PLACE`."""
     texts = [{section.name: section.text for section in prompt.sections if not section.live} for prompt in (was, now)]
     names = dict.fromkeys(name for of in texts for name in of if name != PLACE)
     return tuple(name for name in names if texts[0].get(name, "") != texts[1].get(name, ""))
@@ -311,7 +316,7 @@ def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
 async def replay_thread(
     journal: Journal, thread: ThreadId, meter: Meter, today: Today | None, turn: str = ""
 ) -> ReplayReport:
-    """Read a thread's journal and what it names, and replay it. Compares with `today` if given.
+    """Load a thread's journal and its prompts, and replay them. Compares with `today` if given.
 
     Raises StoreNewer, StoreCorrupt, and InvalidInput for an agent whose file is broken.
     """

@@ -27,9 +27,9 @@ from shoal.turn.thread import ThreadView
 class TurnScope(msgspec.Struct, frozen=True):
     """The identity and limits of a turn.
 
-    `caller` is the call that started it. `speaks_in` is the thread to post to if nobody reads its answer; empty means
-    its own. `timezone` is the asker's. `visible_threads` is the id prefix of threads that the turn may see; empty means
-    all.
+    `caller` is the call that started it. `speaks_in` is the thread to post to if nobody reads the turn's answer; empty
+    means its own thread. `timezone` is the asker's. `visible_threads` is the id prefix of threads that the turn may
+    see; empty means all.
     """
 
     agent: AgentSpec
@@ -44,11 +44,11 @@ class TurnScope(msgspec.Struct, frozen=True):
 class TurnRun(msgspec.Struct, eq=False):
     """One turn while it runs.
 
-    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which an
-    abort keeps, and `asked` marks its request. After an overflow, `squeezed_to` limits the conversation's units, and
-    `window_tokens` is the assumed window of the model. `compacted` is set once an inline summary was tried, and
-    `unsummarised` is the reason why no model could write it. `left_behind` is set once the turn was tried without the
-    earlier conversation, because the provider refused that.
+    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which is kept
+    on abort, and `asked` the mark of its request. After an overflow, `squeezed_to` limits the conversation's units, and
+    `window_tokens` is the assumed window of the model. `compacted` is set after an attempt to summarise, and
+    `unsummarised` is the reason if no model could do it. `left_behind` is set after an attempt to continue without the
+    earlier conversation, which the provider rejected.
     """
 
     turn: TurnId

@@ -1,9 +1,9 @@
 """Load skills from SKILL.md files in five scopes.
 
-The narrower scope wins by name. A broken skill is reported and never fatal.
+If several scopes have a skill of the same name, the narrowest wins. A broken skill is reported and never fatal.
 
-The format is the open Agent Skills one, with `inline` added. It is read as leniently as in other products: the name may
-be missing or differ from the folder's, a missing description is replaced by the first paragraph, and unknown keys are
+The format is Agent Skills with the addition of `inline`. Parsing is as lenient as in other products: the name may be
+missing or differ from the folder's name, a missing description is replaced by the first paragraph, and unknown keys are
 ignored.
 """
 
@@ -24,15 +24,15 @@ from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]
 
 BUILTIN_SKILLS = Path(__file__).parent / "builtin_skills"
-"""The skills that come with Shoal; the broadest scope, so that anyone's own skill of the same name wins."""
+"""The skills that come with Shoal. They are the broadest scope, so any other skill of the same name replaces them."""
 
 SKILL_FILE = "SKILL.md"
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 SKILL_BYTES_MAX = 65_536
-"""Longest SKILL.md that is read. The format recommends less than about 20,000 bytes, with companion files."""
+"""Maximum bytes read of a SKILL.md. The format recommends less than about 20,000, with companion files."""
 SKILLS_MAX = 100
-"""Most skills in one scope. Further ones are reported as a problem."""
+"""Maximum skills in one scope. Further ones are reported as a problem."""
 
 _NOT_IN_NAME = lazy_re.compile(r"[\W_]+")
 _TOOL = lazy_re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
@@ -45,10 +45,10 @@ class SkillRoot(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. `path` is its SKILL.md on this machine; `body` is its text without the front matter.
+    """One skill. `path` is its SKILL.md on this machine, and `body` the text without front matter.
 
     `name` has lower-case letters, digits and hyphens, and may differ from the folder's name. `inline` puts the body
-    into the prompt; `hidden` (`disable-model-invocation`) keeps the skill out of it.
+    into the prompt. `hidden` (`disable-model-invocation`) keeps the skill out of the prompt.
     """
 
     name: str
@@ -64,14 +64,16 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class SkillProblem(msgspec.Struct, frozen=True):
-    """A problem of a skill, in one full sentence for `shoal doctor` and `shoal skills check`."""
+    """A problem with a skill, as one full sentence for `shoal doctor` and `shoal skills check`."""
 
     path: Path
     text: str
 
 
 class Skills(msgspec.Struct, frozen=True):
-    """The skills of a place, by name, and problems of others. `shadowed` ones lost to a narrower scope."""
+    """The skills that were found, by name, and the problems of broken ones. A narrower scope replaces the `shadowed`
+    skills.
+    """
 
     found: tuple[Skill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -79,7 +81,7 @@ class Skills(msgspec.Struct, frozen=True):
 
 
 def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | None = None) -> tuple[SkillRoot, ...]:
-    """Return the folders of skills, broadest scope first: built in, global, platform, channel, agent."""
+    """Return the skill folders, broadest scope first: built-in, global, platform, channel, agent."""
     roots = [SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("global", home.data / "skills")]
     if thread is not None:
         roots.append(SkillRoot("platform", home.platform(thread) / "skills"))
@@ -90,18 +92,20 @@ def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | N
 
 
 def skill_places(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Return the path of each root in a sandbox, `/skills/SCOPE`, read-only, whether it exists or not."""
+    """Return each root with its read-only path in a sandbox, `/skills/SCOPE`, including roots that do not exist."""
     return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots)
 
 
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Return the existing roots, which can be mounted."""
+    """Return the mounts of the roots that exist."""
     return tuple(place for place in skill_places(roots) if place.host.is_dir())
 
 
 def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
-    """Merge scopes: the later (narrower) skill of a name wins. Sorted by name. A broken skill does not hide a broader
-    valid one."""
+    """Merge scopes, sorted by name. For equal names, the later (narrower) skill wins.
+
+    A broken skill does not hide a valid one from a broader scope.
+    """
     by_name, shadowed = dict[str, Skill](), list[Skill]()
     for item in items:
         if isinstance(item, Skill):
@@ -113,7 +117,7 @@ def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:
-    """Parse one SKILL.md. Without a name, the skill gets its folder's name."""
+    """Parse one SKILL.md. A skill without a name gets its folder's name."""
     try:
         document = parse_document(text)
         name = skill_name(document.text("name")) or skill_name(path.parent.name)
@@ -141,13 +145,12 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
 
 
 def skill_name(text: str) -> str:
-    """Convert a text to a skill name: lower-case letters and digits with single hyphens, or empty."""
+    """Convert a text to a skill name: lower-case letters and digits with single hyphens. May be empty."""
     plain = unicodedata.normalize("NFC", text).lower()
     return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether a file name is SKILL.md, in upper or lower case."""
     return name.upper() == SKILL_FILE.upper()
 
 

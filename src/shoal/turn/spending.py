@@ -5,9 +5,9 @@ the call                                  what is recorded and settled
 answered                                  the provider's report, in the transaction of the answer's event;
                                           estimates replace missing or impossible numbers
 failed before any output                  nothing; the reservation is released
-cut off: stopped, timed out, dropped      an estimate: the whole request, and the part of the answer that
-                                          arrived
-outside turns: a summary, a description   the same, separately
+cut off: stopped, timed out, dropped      an estimate of the whole request and of the part of the answer
+                                          that arrived
+outside turns: a summary, a description   the same, in a transaction of its own
 """
 
 import logging
@@ -46,27 +46,28 @@ log = logging.getLogger(__name__)
 
 NOTE_SHARE = 0.8
 STANDS_SECONDS = 7200.0
-"""How long a reservation lasts that is never settled (its worker died, the turn was stopped)."""
+"""Seconds until a reservation expires that is never settled, as when its worker died."""
 NOTED_MAX = 10_000
 
 STOPPED = (
     "I stopped: the budget does not allow another model call.{why} The owner can suspend it for today with `shoal "
     "usage lift`, or raise it under [budget] in the configuration."
 )
-UNPRICED_STOPPED = "I cannot answer: {why}"
+UNPRICED_STOPPED = "I cannot answer. {why}"
 OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the limit to continue."
 UNPRICED = (
-    "The price of {model} is unknown, so a limit in dollars cannot be enforced. Set providers.{provider}.price, in US "
-    'dollars per million tokens (0 if it is free), or budget.unpriced = "allow".'
+    "The price of {model} is unknown, so Shoal cannot enforce a limit in dollars. Set providers.{provider}.price, in "
+    'US dollars per million tokens (0 if it is free), or budget.unpriced = "allow".'
 )
-NOTE = "A note on the budget: {left} is left."
+NOTE = "The budget is running low: {left} is left."
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A model call and who pays for it. `turn` is empty outside of turns. Without an `asker` no user's limit applies.
+    """A model call and who pays for it.
 
-    `model` is the name in the ledger. `line` are the turns above a called one, the root first. `audience` may read how
-    much is left. A call outside of conversations has no thread, and may have a limit of its own.
+    `turn` is empty outside turns. Without an `asker`, no user limit applies. `model` is the name in the ledger. `line`
+    contains the calling turns of a child, the root first. `audience` determines who may read how much is left. A call
+    outside conversations has no thread and may have its own limit.
     """
 
     id: str
@@ -81,13 +82,11 @@ class Charge(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> ThreadId:
-        """Return the thread where people read the turn."""
         return self.line[0][0] if self.line else self.thread
 
 
 def charge_of(run: TurnRun, model: str, id: str = "") -> Charge:
-    """Return the charge of the open turn's next step, or with an id of its own, of a call outside the steps or after
-    the turn."""
+    """Return the charge of the open turn's next step. Pass an `id` for a call outside the steps or after the turn."""
     view, scope = run.view, run.scope
     turn = view.turn if view.state is not None else TurnId("")
     line = scope.caller.line if scope.caller is not None else ()
@@ -100,8 +99,11 @@ Bound = TypeVar("Bound", int, float)
 
 
 class Spending(msgspec.Struct, frozen=True, eq=False):
-    """Guards and records model calls. Without any limit nothing is reserved. `own` returns an agent's own budget.
-    `noted` are the limits already reported as nearly reached."""
+    """Guards and records model calls.
+
+    Without any limit nothing is reserved. `own` returns an agent's own budget. `noted` contains the limits already
+    reported as running low.
+    """
 
     store: Store
     models: Models
@@ -113,14 +115,14 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     noted: set[str] = msgspec.field(default_factory=set[str])
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
-        """Reserve the call's greatest cost. Returns why it may not be made, or an empty string."""
+        """Reserve the maximum cost of a call. Returns the reason if it is not allowed, or an empty string."""
         if not self._ceilings_of(charge):
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
         return await self.set_aside(charge, self.models.usd(route, usage), usage.input_tokens + usage.output_tokens)
 
     async def set_aside(self, charge: Charge, usd: float | None, tokens: int) -> str:
-        """Reserve the greatest cost of such a call. `usd` is None if the price is unknown."""
+        """Reserve the given cost of a call, as in `reserve`. `usd` is None if the price is unknown."""
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
@@ -129,7 +131,8 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         reserved = Reserved(())
-        with anyio.CancelScope(shield=True):  # not cancelled half-way: the following call is, and settles it
+        # Shielded: a cancellation takes effect in the call that follows, which settles the reservation.
+        with anyio.CancelScope(shield=True):
             reserved = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
             for standing in reserved.standings if reserved.blocked is None and charge.thread else ():
                 key = f"budget:{standing.scope}:{standing.day}"
@@ -145,7 +148,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             return ""
         if charge.ceiling is not None and charge.ceiling.scope == reserved.blocked.scope:
             return OWN_STOPPED.format(left=reserved.blocked.left)
-        log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": reserved.blocked.scope})
+        log.warning("budget used up", extra={"thread_id": charge.thread, "scope": reserved.blocked.scope})
         left = f" What is left: {reserved.blocked.left}." if may_know(charge.audience, reserved.blocked.scope) else ""
         return STOPPED.format(why=left)
 
@@ -156,7 +159,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
                 await self.store.budget.release(charge.id)
 
     async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
-        """Record a call outside a turn's steps, once by its id, and settle its reservation."""
+        """Record a call outside a turn's steps, once per id, and settle its reservation."""
         with anyio.CancelScope(shield=True):
             await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
@@ -177,15 +180,18 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         gauge: Gauge,
         see: Callable[[ModelEvent], None] = lambda event: None,
     ) -> tuple[ModelDone | ModelFailed, bool]:
-        """Make a reserved call and pass each event to `see`. Returns the last event, and whether the answer was cut off
-        and is recorded already. Cancelling records the part that has arrived."""
+        """Make a reserved call and pass each event to `see`.
+
+        Returns the last event, and whether the answer was cut off and is already recorded. If cancelled, records the
+        part that arrived.
+        """
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
         written, ended = list[str](), False
         try:
             async for event in route.provider.stream(request):
                 if isinstance(event, TextDelta | ThinkingDelta):
                     written.append(event.text)
-                elif isinstance(event, ModelDone):  # a server's count may be any number
+                elif isinstance(event, ModelDone):  # A server may report any number.
                     outcome = msgspec.structs.replace(event, usage=plausible_usage(event, request, gauge))
                 else:
                     outcome = event
@@ -204,7 +210,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def ask(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge = ROUGHLY
     ) -> ModelDone | ModelFailed:
-        """Make a call outside the turn's steps, reserved and recorded like theirs. Fails if a limit is reached."""
+        """Make a call outside the turn's steps, with reservation and record. Fails if a limit is reached."""
         refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
@@ -213,7 +219,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def reserved(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge
     ) -> ModelDone | ModelFailed:
-        """Make such a call after reserving its cost."""
+        """Make a call whose cost is already reserved, and record it or release the reservation."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             await self.record(charge, outcome.usage, self.models.usd(route, outcome.usage))
@@ -222,7 +228,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
-        """Describe the remaining budget for the model. Empty if enough is left, or if others must not see it."""
+        """Describe the remaining budget for the model. Empty if enough is left, or if the audience must not know."""
         here = Charge("", "", thread, TurnId(""), agent, asker)
         bounds = [ceiling for ceiling in self._ceilings_of(here) if may_know(audience, ceiling.scope)]
         if not bounds:
@@ -232,9 +238,11 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return max(scarce, key=lambda standing: standing.share).left if scarce else ""
 
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
-        """Return the limits of the call: of the turn and each calling turn and thread above, the person, the agent, and
-        everything. An agent's own budget applies to its turns and days, whichever is stricter. A person's own limit
-        replaces the general one."""
+        """Return all limits that apply to the call: turns and threads up to the root, person, agent, day and total.
+
+        Between the agent's own budget and the shared limit, the stricter applies. A person's own limit replaces the
+        shared one.
+        """
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
@@ -265,16 +273,16 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
 
 
 def is_stranger(asker: Asker) -> bool:
-    """Whether only `*` admitted this person: no list names them, and they have no token."""
+    """Return whether only `*` admitted this person: no list names them, and they have no token."""
     return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 
 
 LOW_SHARE = 1 / 3
-"""Reports below this share of a quarter of the characters are implausible, because few texts have so few tokens."""
+"""Reports below this share of the estimate are implausible, because few texts have so few tokens."""
 LOW_TOKENS_MIN = 200
-"""Smaller estimates cannot show that a report is too low."""
+"""Smaller estimates are too inexact to show that a report is too low."""
 WINDOW_TOKENS_MAX = 10_000_000
-"""No model reads or writes more in one call."""
+"""Maximum plausible tokens of one call."""
 
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
@@ -282,7 +290,7 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
     usage, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-    if usage.reasoning_tokens > output_tokens:  # some services count thinking separately from the answer
+    if usage.reasoning_tokens > output_tokens:  # Some services count thinking separately from the answer.
         output_tokens += usage.reasoning_tokens
     cached, written, estimated = usage.cached_tokens, usage.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):
@@ -311,25 +319,27 @@ def _sent_chars(request: ModelRequest) -> int:
 
 
 def _chars(message: ModelMessage) -> int:
-    """Count the characters of a message that a model reads for certain, without images and stored thinking."""
+    """Count the characters of a message that the model certainly reads, without images and stored thinking."""
     if isinstance(message, AssistantMessage):
         return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
     return len(message.text)
 
 
 def may_know(audience: Audience, scope: str) -> bool:
-    """Whether this audience may know how full a limit is. Where strangers read, only the conversation's own spending,
-    since everything else reveals activity elsewhere."""
+    """Return whether this audience may know how full a limit is.
+
+    If strangers can read, only the conversation's own limits are shown, because other limits reveal activity elsewhere.
+    """
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 
 
 def _stricter(bound: Bound, other: Bound) -> Bound:
-    """Return the stricter of two limits, where 0 means none."""
+    """Return the stricter of two limits, where 0 means unlimited."""
     return min(bound, other) if bound and other else bound or other
 
 
 def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:
-    """Describe today's usage of all models and what is left under these limits, for people. Empty without any usage."""
+    """Describe today's usage of all models and the remaining budget, for people. Empty without any usage."""
     if not rows:
         return ""
     tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)

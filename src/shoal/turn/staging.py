@@ -1,29 +1,29 @@
-"""Staged calls: those whose result the model does not need wait for one card at the end of the turn.
+"""Staged calls: calls whose result the model does not need wait for one card at the end of the turn.
 
     state      left by                             what happens
     --------   ---------------------------------   ------------------------------------------------------------------
-    staged     the turn ends with an answer        one card asks for all of them, as they would run now
-               it is stopped, or fails             they are dropped; a sentence tells the person, and the model with
-                                                   the next message, what did not happen
-               a call cannot be made any more      it is left out of the card, and the model is told why
-    asked      "do" for some or all                these run in a turn of their own, in order; the rest is refused
-               "discard", or nobody answers        nothing ran; the model is told with the next message
-               answered twice, or too late         one sentence says so; the first answer counts
-               another message, another card       both go on: each card is decided by itself
-               the conversation is deleted         the card goes with it
-    accepted   its turn begins                     after the messages that wait before it; its author has access
-               its author has lost access          it is dropped, as every message of theirs; card and model say so
-               "/stop all", or it cannot begin     nothing ran; card and model say so
-    running    content, rules, tool or the right   that call does not run: it is refused, or asked about again with
-               of who accepted it have changed     what has changed
-               a crash                             a call without a start runs; one that had started runs again if it is
-                                                   idempotent, otherwise its outcome is unknown
-               "stop"                              what has not started does not run
+    staged     the turn ends with an answer        one card requests approval of all of them in their current form
+               the turn is stopped or fails        they are dropped; a sentence says what did not happen: to the
+                                                   person, and to the model with the next message
+               a call is no longer possible        the card omits it, and the model gets the reason
+    asked      "do" for some or all                these run in order in a turn of their own; the rest is refused
+               "discard", or no answer             nothing runs; the model is told with the next message
+               a second or late answer             a sentence says so; the first answer counts
+               another message, another card       both continue: each card is decided separately
+               the conversation is deleted         the card is deleted with it
+    accepted   its turn begins                     after earlier messages, if its author still has access
+               its author has lost access          it is dropped like all their messages; card and model say so
+               "/stop all", or it cannot begin     nothing runs; card and model say so
+    running    content, rules, tool or the rights  that call does not run: it is refused, or approval is requested
+               of the approver have changed        again with the changes
+               a crash                             calls that had not started run; one that had started runs again if
+                                                   it is idempotent, otherwise its outcome is unknown
+               "stop"                              calls that have not started do not run
     done       -                                   the card says how each call ended, and the model is told with the
                                                    next message
 
-`store/staged.py` has the transactions between these. A subagent's calls are asked about at once, because its caller
-waits for the result.
+The transactions between these states are in `store/staged.py`. A subagent's calls request approval immediately, because
+its caller waits for the result.
 """
 
 import msgspec
@@ -48,15 +48,15 @@ from shoal.turn.run import TurnRun
 
 WHAT_CHARS_MAX = 200
 STAGED = (
-    f"{STAGED_HEAD}{{what}}\nIt has not happened. The person decides when your turn ends. Continue without its "
+    f"{STAGED_HEAD}{{what}}\nIt has not happened. The person decides after your turn ends. Continue without its "
     "result, do not call it again, and say in your answer that it is waiting for their decision."
 )
 FILES_SHOWN_MAX, DIFF_CHARS_MAX = 8, 1_200
-"""Of the files that the turn changed, how many the card names and how much of their diffs it shows."""
+"""Number of changed files that the card names, and the maximum characters of diffs that it shows."""
 
 
 class EndCard(msgspec.Struct, frozen=True):
-    """What the commit that ends a turn carries for its staged calls."""
+    """The additions to the commit that ends a turn with staged calls."""
 
     events: tuple[ApprovalRequested | Failed, ...] = ()
     posts: tuple[NewPost, ...] = ()
@@ -68,9 +68,9 @@ class EndCard(msgspec.Struct, frozen=True):
 async def ask_or_stage(
     run: TurnRun, call: ToolCall, asks: MustAsk, executor: Executor, context: ContextBuilder, clock: Clock
 ) -> Commit:
-    """The commit that stages a call which can wait for the end of the turn, or that asks a person now.
+    """Build a commit that stages the call if it can wait for the end of the turn, or requests approval now.
 
-    The same call again is not staged twice.
+    An identical call is staged once.
     """
     state = run.view.open
     if not can_wait(state, call, asks):
@@ -84,7 +84,7 @@ async def ask_or_stage(
 async def end_card(
     run: TurnRun, executor: Executor, context: ContextBuilder, checkpoints: Checkpoints, clock: Clock
 ) -> EndCard:
-    """The card that asks for everything the turn has staged, as it would run now."""
+    """Build the card that requests approval of all staged calls. Each is checked again under the current rules."""
     view, scope, state = run.view, run.scope, run.view.open
     questions, left_out = list[tuple[ToolCall, MustAsk]](), list[Failed]()
     calls_context = context.calls(run)
@@ -140,7 +140,7 @@ async def end_card(
 
 
 async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBuilder) -> str:
-    """What the turn changed in files so far, as Markdown; empty when nothing."""
+    """Return the turn's file changes so far as Markdown, or an empty string."""
     before = run.view.open.checkpoint
     if before is None or not before.tree:
         return ""
@@ -157,4 +157,4 @@ async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBu
     try:
         return await in_thread(read)
     except OSError as error:
-        return f"The changed files could not be read ({system_words(error)})."
+        return f"Shoal could not read the changed files ({system_words(error)})."

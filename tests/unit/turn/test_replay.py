@@ -100,7 +100,7 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
         past.events,
         {digest: SystemPrompt(f"{one.text} ", digest, one.sections) for digest, one in past.prompts.items()},
     )
-    assert {one.detail for one in again.replay().differences} == {"the system text is assembled differently"}
+    assert {one.detail for one in again.replay().differences} == {"the code now assembles a different system text"}
     assert Past(past.events, {}).replay().identical == 0, "one that is gone cannot be compared"
 
 
@@ -142,10 +142,10 @@ async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
         await world.ada.sees("blue")
         assert await differences(world) == []
         file.write_text("temperature = 0.9\n")
-        told = "it was asked with 77 tokens, and would now be asked with 4096 tokens"
+        told = "the request had 77 tokens, and would now have 4096 tokens"
         assert await differences(world) == [(3, "options", told)]
         file.write_text("max_output_tokens = 77\n")
-        told = "it was asked with temperature 0.9, and would now be asked with no temperature"
+        told = "the request had temperature 0.9, and would now have no temperature"
         assert await differences(world) == [(3, "options", told)]
 
 
@@ -160,7 +160,7 @@ async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_cou
         models = world.app[Models]
         assert isinstance(models, FakeModels)
         models.context_tokens = 4000
-        told = "it was asked with 4096 tokens, and would now be asked with 1000 tokens"
+        told = "the request had 4096 tokens, and would now have 1000 tokens"
         assert [one[1:] for one in await differences(world)] == [("options", told)] * 2
 
 
@@ -175,7 +175,7 @@ async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_
         assert await differences(world) == []
         (home.agent("main") / "SOUL.md").write_text("Whisper.\n")
         (home.agent("main") / "docs" / "tides.md").write_text("Twice a day.\n")
-        told = "the instructions have changed since: main/SOUL.md, docs"
+        told = "the instructions have changed since then: main/SOUL.md, docs"
         assert await differences(world) == [(3, "instructions", told)]
 
 
