@@ -40,7 +40,7 @@ _NOTICE = re.compile(
     "is available again|Your message is saved|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
     "|^I stopped: the budget|The budget is running low|^This thread continues a copy of our conversation"
     "|^Our conversation could not be copied"
-    "|^I am waiting for an answer to the question above|^I have already answered this"
+    "|^I am waiting for a decision on the request above|^I have already answered this"
 )
 _UNDONE = re.compile(r"^Restored \d+ file|^This was already undone")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")

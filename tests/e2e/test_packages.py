@@ -212,7 +212,7 @@ async def test_on_a_real_server_a_stranger_is_let_in_a_card_is_decided_in_words_
         async with shoal(installed, home) as process:
             await ada.hears(":shoal!")
             ada.send("PRIVMSG shoal :When is the tide?")
-            code = re.search(r"shoal pair (\w+)", await ada.hears("give this code to my owner"))
+            code = re.search(r"shoal pair (\w+)", await ada.hears("send this code to my owner"))
             assert code is not None
             olga.send(f"PRIVMSG shoal :pair {code[1]}")
             await olga.hears("~ada@127.0.0.1 can now talk to me.")

@@ -227,7 +227,7 @@ class TestAgentCommands:
     def test_configure_is_config_and_show_tells_of_the_idle_timer(self, shoal: Running) -> None:
         shoal.command("web:lobby:idle", "/agent create rower")
         assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
-        assert "after 30 quiet minutes" in shoal.command("web:lobby:idle", "/agent show rower")
+        assert "after 30 minutes of silence" in shoal.command("web:lobby:idle", "/agent show rower")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/agent show main")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")
         assert "# idle_minutes" in (shoal.home / "template/agent.toml").read_text()

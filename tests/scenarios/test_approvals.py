@@ -141,7 +141,7 @@ async def test_who_writes_on_while_a_question_waits_is_told_once_that_it_comes_f
         approval = await world.ada.is_asked()
         for text in ("and the time", "quickly"):
             await world.ada.says(text)
-            await world.ada.sees("I am waiting for an answer to the question above.")
+            await world.ada.sees("I am waiting for a decision on the request above.")
             await world.rests()
         await world.ada.decides(approval.id, allow=False)
         await world.ada.sees("noon")

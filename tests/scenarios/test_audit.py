@@ -36,7 +36,7 @@ async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
             await world.ada.decides(approval.id, allow=True)
         found = await entries(world, "approval")
         assert [(one.decision, one.user, re.sub(r" [0-9a-f]{64}$", "", one.detail)) for one in found] == [
-            ("refused", "fake:eve", "not theirs to decide"),
+            ("refused", "fake:eve", "not an approver"),
             ("deny", "ada", "once"),
             ("refused", "fake:ada", "too late to allow"),
         ]

@@ -765,7 +765,7 @@ async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_
         await world.happens(world.ada.thread, "turn_finished")
         for text in ("when is high tide?", "when is high tide today?"):
             await changes(world, "m1", text)
-        hint = await world.ada.sees("`/retry` answers it now.")
+        hint = await world.ada.sees("`/retry` answers the edited version.")
         assert (hint.post.kind, hint.post.user, hint.post.reply_to) == ("ephemeral", "ada", "m1")
         await world.ada.says("thanks", message_id="m2")
         await world.happens(world.ada.thread, "turn_finished", 2)

@@ -30,8 +30,8 @@ TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 SURFACES = pytest.mark.parametrize("surface", ["words", "chat", "api"])
 DECIDED = "This was already decided: it was denied. To change that, ask the agent again."
 AWAY = (
-    "Nothing was allowed: fake is not connected, so nobody there would see what happens. "
-    "Connect the account again with `shoal setup`, or deny this."
+    "fake is not connected, so nobody there would see what happens. "
+    "Connect the account with `shoal setup`, or deny the request."
 )
 STANDARD = {"permissions": {"default_profile": "standard"}}
 CAREFUL = {"permissions": {"default_profile": "careful", "profiles": {"careful": {"ask": ["tool:.*"]}}}}

@@ -67,13 +67,13 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
         await scene.ada.sees("it ran")
         await scene.ada.sees("echo y > made")
         await scene.ada.says("but first tell me the time")
-        await scene.ada.sees("I am waiting for an answer to the question above.")
+        await scene.ada.sees("I am waiting for a decision on the request above.")
         await scene.ada.says("and the weather")
         await scene.comes(lambda: _waiting(scene, 2))
         await scene.ada.says("no")
         await scene.ada.sees("It stays as it is.")
         await scene.ada.sees("and now that")
-        assert sum("waiting for an answer" in text for text in told(stand)) == 1
+        assert sum("waiting for a decision" in text for text in told(stand)) == 1
     assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
     assert "but first tell me the time\nand the weather" in model.requests[-1].messages[-1].text
 

@@ -1,1 +1,1 @@
-"""Threads: a mailbox and an actor for each thread, and the orchestrator that wakes them."""
+"""A mailbox and an actor for each thread, and the orchestrator that wakes them."""

@@ -1,13 +1,14 @@
-"""The gate of a platform: every message and click of its people is checked here first.
+"""Check access for each message and click from a platform before it reaches the orchestrator.
 
     author              what happens
     ------------------  --------------------------------------------------------------------------------
-    the owner           admitted, trusted; `pair CODE` admits a stranger
-    listed or paired    admitted, trusted; `yes` or `no` answers the pending approval, `allow ID` and `deny ID` a given
-    one
-    admitted by `*`     admitted, not trusted (their messages taint)
+    the owner           admitted and trusted; `pair CODE` admits an unknown person
+    listed or paired    admitted and trusted; `yes` or `no` decides the pending approval, `allow ID` and
+                        `deny ID` a specific one
+    admitted by `*`     admitted but not trusted: their messages taint
     any of these        a slash command runs once, and its receipt has the answer
-    a stranger          dropped; in a direct message they get a pairing code, one at a time, a few per hour in total
+    an unknown person   dropped; in a direct message they get a pairing code: one at a time, and only a
+                        few codes per hour in total
 
 If the list of paired people is unreadable, only the owner and people in the configuration are admitted.
 """
@@ -63,17 +64,17 @@ CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
-"""Most recent events searched for a quoted answer of the agent."""
-TOO_MUCH = "That was a lot at once. Try again in a moment."
+"""Maximum recent events searched for a quoted answer of the agent."""
+TOO_MUCH = "You are sending messages too fast. Try again in a moment."
 
 ASK_FOR_CODE = (
-    "I do not know you yet. To get access, give this code to my owner, who can confirm it with `shoal pair {code}`. "
+    "You do not have access yet. To get it, send this code to my owner, who can confirm it with `shoal pair {code}`. "
     "It is valid for an hour."
 )
 
 
 class OpenInbox:
-    """Implements `InboxPort` for people who are already admitted: behind the gates, and for platforms without one."""
+    """Implements `InboxPort` for people who are already admitted: behind an AccessGate, or on platforms without one."""
 
     def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter", always: "AlwaysAllow") -> None:
         self.send = orchestrator.send
@@ -92,12 +93,12 @@ class OpenInbox:
         self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
-        """Admit everyone who gets this far."""
+        """Admit everyone, because the caller has already checked access."""
         return True
 
 
 class AccessGate:
-    """Implements `InboxPort` for the people of one platform, in front of the orchestrator."""
+    """Implements `InboxPort` for one platform: checks access, then calls the orchestrator."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class AccessGate:
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message of an admitted person, or run its command. All others are dropped."""
+        """Accept a message of an admitted person, or run its command. Messages of other people are dropped."""
         if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
             return await self._inner.send(message)
         address = thread_address(message.thread)
@@ -158,14 +159,16 @@ class AccessGate:
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)
-        if isinstance(message, Edit) and receipt.answer:  # nobody waits for the outcome of an edit
+        if isinstance(message, Edit) and receipt.answer:  # Nobody waits for the outcome of an edit.
             notice = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
             notice = msgspec.structs.replace(notice, reply_to=message.message_id, user=author.id)
             await self._post(notice)
         return receipt
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether the author may speak there. A stranger is rejected, with a pairing code if one is due."""
+        """Return whether the author may write in the thread. Rejects an unknown person, with a pairing code if one is
+        due.
+        """
         address = thread_address(message.thread)
         if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
             return True
@@ -173,35 +176,30 @@ class AccessGate:
         return False
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval for an admitted person. Raises the orchestrator's errors, and Forbidden."""
+        """Decide an approval for an admitted person. Raises Forbidden, and the errors of `Orchestrator.decide`."""
         return await self._inner.decide(approval, allow, await self._admitted(by), scope)
 
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Decide the calls of a card."""
         return await self._inner.decide_card(card, allow, await self._admitted(by), numbers, scope)
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show ticks on a card, for an admitted person."""
         return await self._inner.choose(card, ticked, await self._admitted(by))
 
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Allow calls and make their rules, for the owner."""
         return await self._inner.always(asked, await self._admitted(by), numbers, or_thread=or_thread)
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """Remove the rules of a card, for the owner."""
         return await self._inner.take_back(asked, await self._admitted(by), thread)
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Restore the files of a card's turn, for an admitted person."""
         return await self._inner.undo_files(card, await self._admitted(by))
 
     async def _admitted(self, by: Asker) -> Asker:
-        """Return a person with their trust here. Raises Forbidden for a stranger."""
+        """Return a person with their trust on this platform. Raises Forbidden for an unknown person."""
         admission = await self._admissions.of(
             by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel
         )
@@ -210,7 +208,7 @@ class AccessGate:
         return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
-        """Act on an emoji of an admitted person. Those of others are ignored. Raises StoreError."""
+        """Process an emoji of an admitted person. Others are ignored. Raises StoreError."""
         address = thread_address(reaction.thread)
         admission = await self._admissions.of(address.platform, reaction.author, address.channel)
         if not admission.allowed or not (admission.owner or self._may_go_on(reaction.author.id)):
@@ -219,7 +217,7 @@ class AccessGate:
         return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=admission.trust))
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a command that arrived without a message, for an admitted person, once per key. Raises StoreError."""
+        """Run a command that arrived without a message, once per key. Only for admitted people. Raises StoreError."""
         address = thread_address(asked.thread)
         admission = await self._admissions.of(address.platform, asked.author, address.channel)
         if not admission.allowed:
@@ -242,13 +240,16 @@ class AccessGate:
         try:
             is_new = await self._store.settings.swap(ONCE, once, None, at)
             return await self._inner.command(asked) if is_new else ""
-        except StoreError:  # the platform delivers it again
+        except StoreError:  # The platform delivers it again.
             await self._store.settings.drop(ONCE, once, at)
             raise
 
     async def _judged(self, thread: ThreadId, reference: Reference) -> Reference:
-        """Return the quoted content of a message, trusted as its author is. An answer of the agent is taken from the
-        journal: trusted if it was given without untrusted content, untrusted if not, and left out otherwise."""
+        """Return the quoted content of a message with the trust of its author.
+
+        An answer of the agent is looked up in the journal. It is trusted if no untrusted content influenced it, and
+        removed if it is not found.
+        """
         if not reference.own:
             return msgspec.structs.replace(reference, author=await self._admissions.judge(thread, reference.author))
         text, trusted = "", True
@@ -275,7 +276,7 @@ class AccessGate:
         return bucket.take(now)
 
     async def _turn_away(self, message: Inbound, platform: str) -> None:
-        log.info("a stranger was turned away", extra={"platform": platform})
+        log.info("message from an unknown person dropped", extra={"platform": platform})
         if not isinstance(message, Prompt) or not message.direct or message.author.is_bot or not message.author.id:
             return
         if self._codes.take(self._clock.monotonic()):
@@ -285,7 +286,7 @@ class AccessGate:
 
     async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
         """Process a decision or a pairing written as a message. Returns False if it is neither."""
-        if message.attachments:  # a message with files, which a turn must receive
+        if message.attachments:  # A turn must receive the files.
             return False
         address, author, words = thread_address(message.thread), message.author, message.text.split()
         if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
@@ -300,7 +301,7 @@ class AccessGate:
         if named := parse_take_back(message.text):
             try:
                 answer_text = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
-            except NotFound:  # these words mean something else
+            except NotFound:  # The words do not refer to a card.
                 return False
             except (Conflict, Forbidden, InvalidInput) as error:
                 answer_text = str(error)
@@ -311,16 +312,16 @@ class AccessGate:
             return False
         outbox, named = self._store.outbox, answer.approval
         if not named:
-            if await outbox.fate(_told(message)) is not None:  # it was delivered twice
+            if await outbox.fate(_told(message)) is not None:  # The message was delivered twice.
                 return True
             if message.reply_to:
                 named = approval_of(await outbox.post_of(message.thread, message.reply_to))
             if not named and any(
                 reference.kind in ("reply", "quote") and not reference.own for reference in message.refers_to
             ):
-                return False  # it answers another person
+                return False  # It answers another person.
         approvals, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
-        if not named:  # people talk on while a card at the end of a turn waits: "yes" may be for another person
+        if not named:  # While a staged card waits, people keep talking: a plain "yes" may be for another person.
             approvals = [approval for approval in approvals if approval.item.staged == answer.of_set]
         cards = {approval.item.card or approval.id for approval in approvals}
         if len(cards) != 1 or (answer.numbers and not approvals[0].item.card):
@@ -345,5 +346,5 @@ class AccessGate:
 
 
 def _told(message: Prompt) -> str:
-    """Return the id of the post that informs a message's author of the outcome."""
+    """Return the id of the post that tells the author the outcome."""
     return f"door:{message.thread}:{message.key}"

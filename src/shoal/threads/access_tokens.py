@@ -1,7 +1,7 @@
-"""Access tokens: create them for a person, recognize their bearer, and revoke them.
+"""Create, look up and revoke access tokens.
 
-A person's rights follow the access rules each time, as on their platform: a token of a person without access is
-useless. A token never grants more than the rules do.
+Each use of a token checks the access rules again, as for the person's messages on their platform. A token never grants
+more than the rules do, so the token of a person without access is useless.
 """
 
 import hashlib
@@ -23,12 +23,15 @@ from shoal.threads.pairing import Pairing
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
 OWNER = "web:owner"
-"""The owner's identity, for the home's own token."""
+"""The owner's identity, which the home's own token uses."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to create. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for
-    `admin`, otherwise `web:NAME`. `expires` is a duration (90d), a day or a time; empty is never."""
+    """A token to create.
+
+    `person` is PLATFORM:USER, a name of [access.people] or `owner`. If empty, it is the owner for `admin`, otherwise
+    `web:NAME`. `expires` is a duration (90d), a day or a time; empty means never.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
@@ -38,7 +41,9 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AccessTokens(msgspec.Struct, frozen=True, eq=False):
-    """The tokens of an installation, shared by any number of processes. `agents` lists the current agents."""
+    """The tokens of an installation, shared by any number of processes. `agents` returns the names of current
+    agents.
+    """
 
     store: Store
     clock: Clock
@@ -47,9 +52,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     agents: Callable[[], Collection[str]]
 
     async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
-        """Create a token. Returns it with its secret text, which is not stored.
+        """Create a token, and return it with its secret text, which is not stored.
 
-        `by` is the person who creates it, `via` the token they used. Raises InvalidInput, Conflict if the name is
+        `by` is the person who creates it, and `via` the token they used. Raises InvalidInput, Conflict if the name is
         taken, StoreError.
         """
         if not TOKEN_NAME.fullmatch(wanted.name):
@@ -80,13 +85,13 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return await self.store.tokens.all()
 
     async def revoke(self, name: str, by: str, via: str = "") -> None:
-        """Revoke a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
+        """Revoke a token. Its next call is refused, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
             raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows all tokens.")
         self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:
-        """Find a token by its secret text, expired or not. None for any other text. Raises StoreError."""
+        """Find a token by its secret text. Includes expired tokens. Raises StoreError."""
         if not text.startswith(PREFIX):
             return None
         digest = digest_of(text)
@@ -94,25 +99,25 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return row if row is not None and hmac.compare_digest(row.digest, digest) else None
 
     async def named(self, name: str) -> AccessToken | None:
-        """Return the token of this name, expired or not. Raises StoreError."""
+        """Find a token by name. Includes expired tokens. Raises StoreError."""
         return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
         return token.expires_at is not None and token.expires_at <= self.clock.now()
 
     async def note_use(self, token: AccessToken) -> None:
-        """Record that it was used today. Written once a day. Raises StoreError."""
+        """Record the token's use, at most one write per day. Raises StoreError."""
         today = self.clock.now().date().isoformat()
         if token.used_on != today:
             await self.store.tokens.note_use(token, today)
 
     async def stands(self, token: AccessToken) -> bool:
-        """Whether it has not been revoked, replaced or expired, and its person still has access."""
+        """Return whether the token is valid: not revoked, replaced or expired, and its person still has access."""
         row = await self.store.tokens.by_digest(token.digest)
         return row is not None and not self.has_expired(row) and await self.author(row) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
-        """Return the person as the author of messages, trusted as the access rules say. None if they have no access."""
+        """Return the person as an author, trusted as the access rules say, or None without access."""
         platform, _, user = token.person.partition(":")
         admission = await self.admission(token.person)
         if not admission.allowed:
@@ -148,8 +153,10 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return person
 
     async def admission(self, identity: str) -> Admission:
-        """Return a person's access by the rules of their own platform and of their other identities. A web:NAME
-        without a rule is admitted only by the token, and is not trusted."""
+        """Return a person's access by the rules of their own platform and of their other identities.
+
+        A web:NAME without a rule is admitted by its token alone, and is not trusted.
+        """
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)
         rules = self.links.rules.get(platform)
@@ -168,5 +175,5 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
 
 
 def digest_of(text: str) -> str:
-    """Return the stored digest of a token's text. It has 256 random bits, so one SHA-256 is enough."""
+    """Return the digest under which a token is stored. The text has 256 random bits, so one SHA-256 is enough."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

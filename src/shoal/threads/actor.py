@@ -1,24 +1,24 @@
-"""The actor of one thread: takes its prompts one by one, runs a turn for each, and survives any failure in one.
+"""The actor of one thread: takes its prompts in sequence and runs a turn for each. A failed turn does not stop it.
 
-    state      means                                         left by
+    state      meaning                                       left by
     --------   -------------------------------------------   ---------------------------------------------------
-    INACTIVE   no Actor object; the database has everything   a prompt, a decision or the next start wakes the thread
-    ACTIVE     transcript in memory, nothing runs             a wake (-> RUNNING), idle_seconds (-> INACTIVE)
-    RUNNING    a turn advances in the engine's task           finished and nothing queued, or parked (-> ACTIVE)
+    INACTIVE   no Actor object; the database has all state   a prompt, a decision or the next start wakes the thread
+    ACTIVE     transcript in memory, no turn runs            a wake (-> RUNNING), idle_seconds (-> INACTIVE)
+    RUNNING    a turn advances in the engine's task          turn finished and queue empty, or parked (-> ACTIVE)
 
     lease says            what advance() does
     -------------------   -----------------------------------------------------------------------------
     nothing to do         return
-    an open turn          continue it, in the same way after a crash, a restart or a decision
-    a waiting prompt      open a turn with it and its author's other waiting messages (kernel/messages.py), in one
-                          transaction that empties their places in the mailbox
+    an open turn          continue it: the same code path after a crash, a restart or a decision
+    a waiting prompt      open a turn with it and its author's other waiting messages (kernel/messages.py).
+                          The same transaction removes them from the mailbox.
 
-An actor keeps the lease of a finished turn. It needs no new one unless another worker has taken the thread over, which
-opening the next turn detects.
+An actor keeps the lease of a finished turn and can open the next turn under it. If another worker has taken the thread
+over, opening the turn fails.
 
 Abort: `signal("abort")` cancels the scope around the turn at its current await. Tools kill their processes while they
-unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
-A drain cancels the task itself instead, and journals nothing: the turn continues at the next start.
+unwind. Then the abort is journaled: the text streamed so far, a result for every call, and turn_finished. A drain
+cancels the task instead and journals nothing: the turn continues at the next start.
 """
 
 import logging
@@ -70,29 +70,29 @@ from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
-ANSWER_FIRST = "I am waiting for an answer to the question above. I will read your message after that."
+ANSWER_FIRST = "I am waiting for a decision on the request above. I will read your message after that."
 ABORTED_CALL = "Aborted: a person stopped the turn."
-ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
+ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. Its effects so far are unknown."
 FAILED_CALL = "Not run: the turn failed."
-FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
+FAILED_RUNNING = "The turn failed while this ran. Its effects so far are unknown."
 RESTORED = (
-    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. Send "
+    "I was restored from a backup, and this message may have been answered after it was made. Send "
     "it again if you still need it."
 )
-INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
+INTERNAL_ERROR = "Something went wrong on my side. Please try again. The details are in the log."
 TIMED_OUT = "I stopped because this took longer than the time limit for one message."
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """Services shared by all actors.
 
-    `wake` lets the engine advance another thread. `project` writes a finished turn into the thread's readable files.
-    Once `stopping`, no further turn is opened.
-    `end_departed` ends the work of people without access. `folders` synchronizes directories with other machines. A
-    turn waits until an author of several messages has paused for `mailbox.pause_seconds`; with 0 each message is a turn
-    of its own. `begun` counts the turns in which the process died.
+    `wake` makes the engine advance another thread. `project` writes a finished turn into the thread's readable files.
+    While `stopping` returns true, no turn is opened. `end_departed` ends the work of people without access. `folders`
+    synchronizes directories with other machines. `begun` counts turns during which the process died. A turn waits until
+    its author has paused for `mailbox.pause_seconds`; with 0, each message starts a turn of its own.
 
-    Work that was open when this home was backed up, at `restored_at`, is ended: it may have been done since.
+    If this home was restored from a backup made at `restored_at`, older open work fails, because it may have been done
+    since.
     """
 
     store: Store
@@ -120,7 +120,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Actor:
-    """Advances one thread in this process."""
+    """Advances one thread in this process. Only one worker at a time has the lease of a thread."""
 
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
@@ -137,23 +137,23 @@ class Actor:
     async def advance(self) -> None:
         """Run the thread's work until nothing is left or it waits for a person.
 
-        Raises StoreError if the database fails. Nothing is lost then, but the thread must be woken again.
+        Raises StoreError if the database fails. Nothing is lost, but the thread must be woken again.
         """
         services, journal = self._services, self._services.store.journal
         self.running = True
         try:
             lease = None
-            if self.view is not None and not self.view.lease.open_turn:  # the next turn can be opened under that lease
+            if self.view is not None and not self.view.lease.open_turn:  # The next turn can use this lease.
                 lease = await journal.held(self.view.lease)
             lease = lease or await journal.lease(self.thread)
             if lease is None:
                 return
             view = self.view
-            begun_anew = view is not None and view.lease.created_at != lease.created_at  # that thread was deleted
-            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or it continues elsewhere
+            begun_anew = view is not None and view.lease.created_at != lease.created_at  # The thread was deleted.
+            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # Or continues on a branch.
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
-                if services.begun.has_others:  # one of them may have died in the work that this one takes over
+                if services.begun.has_others:  # One of them may have died in the work that this process takes over.
                     await services.begun.learn()
                 view = self.view = ThreadView(
                     journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
@@ -219,7 +219,7 @@ class Actor:
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:
-        """Tell people who write while a question waits that it comes first, once per question."""
+        """Tell people who write while an approval is pending that it must be decided first. Posts once per request."""
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
@@ -228,7 +228,7 @@ class Actor:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
-        """React to a changed row of the running turn. Never waits. Signals for an earlier turn are ignored."""
+        """React to a change in the running turn. Never waits. Ignores signals for an earlier turn."""
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
@@ -237,13 +237,13 @@ class Actor:
             self.view.abort()
 
     def cancel_maintenance(self) -> None:
-        """A prompt is queued: cancel background compaction, or do not start it."""
+        """Cancel background compaction, or prevent it from starting, because a prompt is queued."""
         self._skip_maintenance = True
         if self._maintenance is not None:
             self._maintenance.cancel()
 
     async def _take_turn(self, view: ThreadView) -> TurnOutcome:
-        """Advance one turn. Any failure ends this turn only, and is journaled."""
+        """Advance one turn. Any failure is journaled and ends only this turn."""
         services = self._services
         try:
             if services.restored_at is not None and _since(view) <= services.restored_at:
@@ -261,10 +261,10 @@ class Actor:
                 assert view.waiting is not None, "no prompt waits"
                 async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
-            # Accepted calls run once and ask no model. A crash during a later call is another event.
+            # Accepted calls run once and ask no model. A crash during a later call counts separately.
             over = f" {len(view.open.results)}" if view.open.effects else ""
             async with services.begun.one_by_one(f"{self.thread} {view.turn}{over}"):
-                if run is None:  # opened before: continue after a crash, a restart or a wait
+                if run is None:  # The turn was opened before a crash, a restart or a wait.
                     run = await self._resumed(view, rights)
                 self._run = run
                 with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
@@ -291,14 +291,14 @@ class Actor:
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
                 await services.begun.set_aside(aside, services.clock)
-            if not view.lease.open_turn:  # it could not be opened, and is opened for this
+            if not view.lease.open_turn:  # The turn failed to open. Open it to record the failure.
                 assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
                 opening: tuple[EventData, ...] = (
                     TurnStarted(prompt.answered_by or view.lease.agent, ""),
                     _said(prompt),
                 )
-                if prompt.accepted is not None:  # none of these calls runs, and their card says so
+                if prompt.accepted is not None:  # None of these calls runs. Their card says so.
                     opening += (EffectsAccepted(**msgspec.structs.asdict(prompt.accepted)),)
                 await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), opening))
             message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
@@ -307,7 +307,7 @@ class Actor:
         return "finished"
 
     async def _resumed(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """Return the run of a turn that was opened before."""
+        """Return the run of a turn that is already open."""
         services = self._services
         scope = await services.scopes.open(view, view.open, rights)
         await services.folders.pull(self.thread, scope.agent)
@@ -317,26 +317,27 @@ class Actor:
         return TurnRun(view.turn, view, scope, system, tools)
 
     async def _open(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """Open the turn of the waiting messages. Raises QueueChanged if more may have arrived while their author
-        paused."""
+        """Open a turn for the waiting messages. Raises QueueChanged if more may have arrived while their author
+        paused.
+        """
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
         seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.mailbox.pause_seconds)
         if seconds:
             await services.clock.sleep(seconds)
-            raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
+            raise QueueChanged(f"Thread {self.thread}: its author was still writing.")
         if waiting.prompt.accepted is not None:
             return await self._open_accepted(view, waiting, waiting.prompt.accepted, rights)
         known = self._run.scope.audience if self._run is not None else Audience()
         scope = await services.scopes.open(view, waiting.prompt, rights)
         prompt, lines, author = waiting.prompt, list(waiting.lines), waiting.prompt.author
-        if prompt.caller is None and rights.of(author) != author:  # the journal has them in their present state
+        if prompt.caller is None and rights.of(author) != author:  # Store the authors' current roles and trust.
             lines = [msgspec.structs.replace(line, author=rights.of(author)) for line in lines]
             prompt = joined(lines)
         agent, audience = scope.agent, scope.audience
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
-        if prompt.refers_to:  # the text before it may have been read back just now
+        if prompt.refers_to:  # Backfill may just have added the earlier text.
             in_the_log = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
             lines = [
                 msgspec.structs.replace(
@@ -350,7 +351,7 @@ class Actor:
                 for line in lines
             ]
             prompt = joined(lines)
-        if prompt.attachments:  # with its files on this machine, and their folders on all others
+        if prompt.attachments:  # The files must be on this machine, and their folders on all others.
             inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
@@ -386,7 +387,9 @@ class Actor:
     async def _open_accepted(
         self, view: ThreadView, waiting: Waiting, accepted: AcceptedCalls, rights: Rights
     ) -> TurnRun:
-        """Open the turn that runs the accepted calls of a staged set. The model's knowledge stays unchanged."""
+        """Open the turn that runs the accepted calls of a staged set. No model is asked, so the prompt stays
+        unchanged.
+        """
         services, prompt = self._services, waiting.prompt
         if services.restored_at is not None and prompt.at <= services.restored_at:
             raise InvalidInput(RESTORED)

@@ -1,7 +1,7 @@
 """ "Always allow": the owner allows a call and adds the rule that its card proposes, or removes the rule.
 
-The rule is written first. If the decision then does not count, because someone else was faster or the time is up, the
-rule is removed again, so a rule never comes of a press that decided nothing.
+The rule is written first. If the decision then fails, because the card was already decided or has expired, the rule is
+removed again.
 """
 
 from collections.abc import Sequence
@@ -19,25 +19,27 @@ from shoal.store.store import Store
 from shoal.threads.orchestrator import GONE, Orchestrator
 
 ONLY_THE_OWNER = "Only the owner can add rules."
-NO_RULE_HERE = "No rule can be made from this, because it would allow more than is shown."
-UNWRITTEN = "Rules cannot be changed here."
+NO_RULE_HERE = "I cannot make a rule from this, because it would allow more than is shown."
+UNWRITTEN = "This installation cannot change rules."
 NOTHING_TO_TAKE_BACK = "No rule of this card is in force. `shoal permissions rules` lists all rules."
 
 
 class StandingRules(Protocol):
-    """The owner's rules, where they are written."""
+    """The store of the owner's rules."""
 
     async def add(self, rule: StandingRule, by: str) -> bool:
-        """Write a rule, in force from the next turn on; False when it is there. Raises InvalidInput where it cannot."""
+        """Add a rule, in force from the next turn. Returns False if it exists. Raises InvalidInput if it cannot be
+        added.
+        """
         ...
 
     async def remove(self, rule: StandingRule, by: str) -> bool:
-        """Remove a rule; False when it is not there. Raises InvalidInput where it cannot."""
+        """Remove a rule. Returns False if it does not exist. Raises InvalidInput if it cannot be removed."""
         ...
 
 
 class AlwaysAllow:
-    """Makes and takes back the rules of cards. `rules` is where they are written; None where nothing writes them."""
+    """Adds and removes the rules that cards propose. `rules` is None if no store of rules is installed."""
 
     def __init__(self, orchestrator: Orchestrator, store: Store) -> None:
         self._orchestrator = orchestrator
@@ -47,7 +49,6 @@ class AlwaysAllow:
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """See `InboxPort.always`."""
         calls = await self._calls(asked)
         verdicts = card_verdicts(calls, True, numbers)
         allowed = [call for call in calls if verdicts.get(call.id) == "allow"]
@@ -72,7 +73,6 @@ class AlwaysAllow:
         return f"Always allowed: {words}. To remove the rule, write `take back {named}`."
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """See `InboxPort.take_back`."""
         if reason := self._why_not(by):
             raise Forbidden(reason)
         decided = await self._approvals.search(pending=False)
@@ -94,7 +94,7 @@ class AlwaysAllow:
         return "The rule is removed. Shoal asks about this again from the next turn on."
 
     async def react(self, reaction: Reaction) -> str:
-        """See `InboxPort.react`; one emoji makes a card's rule."""
+        """Process an emoji. The "always" emoji adds the rule of its card."""
         if not means_always(reaction.emoji):
             return await self._orchestrator.react(reaction)
         asked = approval_of(await self._outbox.post_of(reaction.thread, reaction.message_id))
@@ -122,7 +122,7 @@ class AlwaysAllow:
         return [call]
 
     def _why_not(self, by: Asker) -> str:
-        """Why this person can make no rules; empty where they can."""
+        """Return why this person cannot add or remove rules, or an empty string."""
         if self._orchestrator.services.links.people.asker(by).trust != "owner":
             return ONLY_THE_OWNER
         return "" if self.rules is not None else UNWRITTEN

@@ -1,16 +1,17 @@
-"""Files attached to messages: downloaded in the background, identified by their bytes, stored below the thread.
+"""Files attached to messages: downloaded in the background, identified by their bytes, stored in the thread's folder.
 
 file                                what the model gets
 ---------------------------------   ------------------------------------------------------------------
 an image                            the image, reduced if it is too large, and its path
 an image that cannot be shown       its path and why it is not shown
 a text file                         its path and its beginning
-a recording                         its path, and its words if a feature recognizes speech
+a recording                         its path, and a transcript if a feature recognizes speech
 any other file                      its path
 too large, a program, unreachable   why it is missing; the turn continues
-slower than its turn can wait       the future path; if it fails, that file says why
+slower than its turn can wait       the future path; if the download fails, the file there says why
 
-A download starts when its message is accepted, while earlier turns still run. A turn waits `wait_seconds` for its own.
+A download starts when its message is accepted, even while an earlier turn runs. A turn waits at most
+`attachment_wait_seconds` for its files.
 """
 
 import asyncio
@@ -46,9 +47,9 @@ from shoal.tools.tainted_files import MarkedFiles
 log = logging.getLogger(__name__)
 
 DOWNLOADS_MAX = 4
-"""Threads whose files are downloaded at the same time. Files of one thread are downloaded in sequence."""
+"""Maximum threads that download at the same time. The files of one thread are downloaded in sequence."""
 WAITING_MAX = 1000
-"""Most downloads known at once. Beyond it the oldest are dropped."""
+"""Maximum downloads remembered. The oldest are dropped first."""
 FILES_MAX = 10
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
@@ -56,11 +57,11 @@ NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
 Hear: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
-"""Adds the words of a message's recordings. The agent by its name, and the asker, pay for that."""
+"""Transcribes a message's recordings, at the expense of the named agent and the asker."""
 
 
 class _Download:
-    """One download. `result` is set when it is `done`. `source` names the stranger who sent it, if any."""
+    """One download. `result` is set when it is `done`. `source` names its untrusted sender, if any."""
 
     def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
@@ -75,7 +76,7 @@ class _Download:
 
 
 class Attachments:
-    """Downloads and examines the files of prompts, which needs `run`. Files of strangers are marked.
+    """Downloads and examines the files of prompts while `run` is active. Files of untrusted people are marked.
 
     A feature that recognizes speech sets `hear`.
     """
@@ -91,7 +92,7 @@ class Attachments:
         self._clock = clock
         self._known: OrderedDict[Path, _Download] = OrderedDict()
         self._files: dict[Path, deque[_Download]] = {}
-        """Files to download, by the threads' folders. Each folder is in the queue once."""
+        """Files to download, by the thread's folder. The queue contains each folder once."""
         self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -108,10 +109,10 @@ class Attachments:
                     download.finish(taken)
                     if taken.error and not taken.path and not was_awaited:
                         note = f"This file {taken.error}.\n".encode()
-                        with contextlib.suppress(OSError):  # where a turn that did not wait expects it
+                        with contextlib.suppress(OSError):  # A turn that did not wait expects the file here.
                             await in_thread(partial(_store, download.path, note))
                     files.popleft()
-                finally:  # an interrupted one starts again
+                finally:  # An interrupted download starts again.
                     if files:
                         self._queue.put_nowait(folder)
                     else:
@@ -128,10 +129,10 @@ class Attachments:
             self._begin(prompt, number)
 
     async def take(self, prompt: Prompt, inside: Callable[[Path], str], agent: str, asker: Asker) -> Prompt:
-        """Return the prompt with its files in place, or with the reasons and future paths of missing ones, and with the
-        words of recordings. Never fails because of a file.
+        """Return the prompt with its files and the transcripts of recordings.
 
-        `inside` converts a host path to the path that the agent's tools and commands use.
+        A file that is missing has the reason or its future path instead. Never fails because of a file. `inside`
+        converts a host path to the path that the agent's tools and commands use.
         """
         if not prompt.attachments:
             return prompt
@@ -144,7 +145,7 @@ class Attachments:
             self._known.pop(download.path, None)
             attachment = download.result
             if attachment is None:
-                still = f"still being downloaded; it will be at {inside(download.path)}"
+                still = f"still downloading; it will be at {inside(download.path)}"
                 attachment = msgspec.structs.replace(download.attachment, error=still)
             taken.append(
                 msgspec.structs.replace(attachment, inside=inside(Path(attachment.path)) if attachment.path else "")
@@ -164,7 +165,7 @@ class Attachments:
             source = attachment.tainted_by if author.trusted else source
             download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
-                download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+                download.finish(_failed(attachment, f"not downloaded: a message can have at most {FILES_MAX} files"))
             elif attachment.error or not (attachment.path or attachment.url):
                 download.finish(attachment)
             else:
@@ -209,7 +210,7 @@ class Attachments:
         except OSError as error:
             return _failed(attachment, f"could not be stored: {system_words(error)}")
         except StoreError as error:
-            return _failed(attachment, f"could not be marked as a stranger's: {error}")
+            return _failed(attachment, f"could not be marked as untrusted: {error}")
 
     def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
@@ -246,7 +247,10 @@ class Attachments:
 
 
 def specific_media_type(claimed: str, detected: str) -> str:
-    """Use the sender's media type only within the family that the bytes show. A video container may hold sound."""
+    """Return the sender's media type if it is compatible with the detected one, otherwise the detected one.
+
+    A video container may contain only sound.
+    """
     family = claimed.partition("/")[0]
     if detected == "text/plain":
         fits = family == "text" or (family == "application" and claimed not in _BINARY)
@@ -260,7 +264,7 @@ def specific_media_type(claimed: str, detected: str) -> str:
 
 
 def _failed(attachment: Attachment, why: str) -> Attachment:
-    log.info("an attachment was rejected", extra={"why": why})
+    log.info("attachment rejected", extra={"why": why})
     return msgspec.structs.replace(attachment, error=why)
 
 

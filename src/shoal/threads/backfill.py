@@ -1,4 +1,4 @@
-"""Backfill: before a turn, read from the platform the messages that the thread missed."""
+"""Read messages that the thread missed from its platform, before a turn starts."""
 
 import asyncio
 import logging
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 BACKFILL_SECONDS_MAX = 10.0
 TEXT_CHARS_MAX = 20_000
-"""Longer messages are cut."""
-FAILED = "Messages that were missed while I was away could not be read."
+"""Maximum characters per message. Longer messages are cut."""
+FAILED = "I could not read the messages that I missed while I was away."
 
 
 class Backfill(msgspec.Struct, frozen=True, eq=False):
@@ -32,14 +32,14 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
     settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
-        """Journal messages before `prompt` that were not seen. A failure is noted there. Raises StaleEpoch."""
+        """Journal unseen messages that precede `prompt`. A failure is journaled too. Raises StaleEpoch."""
         thread, messages_max = view.thread, self.settings.backfill_messages_max
         adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:
             return
         if prompt.origin != "person" or not prompt.history:
             return
-        # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
+        # Skip messages older than the configured age, or from before the window was cleared or summarised.
         after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
         if began := view.lease.window_seq:
             after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
@@ -49,7 +49,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
                 messages = [message async for message in history]
         except (PlatformError, TimeoutError) as error:
             why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
-            log.warning("history could not be read", extra={"thread_id": thread, "why": why})
+            log.warning("history not read", extra={"thread_id": thread, "why": why})
             await view.note(Failed("backfill", FAILED, why, fatal=False))
             return
         missed: list[Prompt] = []
@@ -58,8 +58,8 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             is_said = text or message.attachments or message.refers_to
             if after < message.at < prompt.at and message.key != prompt.key and is_said:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
-        if missed := missed[-messages_max:]:  # the platform knows the author; only the rules say whether to trust them
-            judged: list[Prompt] = []  # the agent's own quoted text is left out
+        if missed := missed[-messages_max:]:  # The platform knows the author. The access rules decide the trust.
+            judged: list[Prompt] = []  # The agent's own quoted text is left out.
             for missed_message in missed:
                 author = await self.judge(thread, missed_message.author)
                 others = [other for other in bounded(missed_message.refers_to) if not other.own]

@@ -1,7 +1,7 @@
-"""Run chat commands: a person writes one on any platform and gets an answer.
+"""Run chat commands and return their answers.
 
-`CommandRouter` contains the commands of this process and answers the built-in ones, /agent and /settings with
-`AgentCommands`. kernel/commands.py describes the built-in ones. Features and packages add theirs with `add`.
+`CommandRouter` runs the commands of this process; `AgentCommands` contains /agent and /settings. The specifications of
+built-in commands are in kernel/commands.py. Features and packages register theirs with `add`.
 """
 
 import hashlib
@@ -53,13 +53,13 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
-"""Most lines of any other answer."""
+"""Maximum lines of any other answer."""
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
-"""Length of the digest that confirms the deletion of an agent."""
+"""Length of the code that confirms the deletion of an agent."""
 
 WELCOMES = (
-    "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
+    "Hello, I am {}. Write to me as you would to a person; you can also send files, pictures and voice messages.\n"
     "I ask before I do anything that my owner has not allowed: press a button, or answer `yes` or `no`.\n"
     "`/help` lists the commands; `/new` begins a new conversation."
 )
@@ -79,14 +79,14 @@ SETTINGS_USAGE = (
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` resets it"
 THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is from the list"
 NOT_SPOKEN = (
-    "You have not spoken with me in this channel yet, so I cannot tell which conversation you mean. "
+    "You have not spoken with me in this channel yet, so I do not know which conversation you mean. "
     "Write /{name} in its thread, or write to me here first."
 )
 STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
 _NUMBER = lazy_re.compile(r"#\d{1,6}")
 _DIGITS = lazy_re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
-"""Subcommands of /agent that anyone may use. All others are for managers."""
+"""Subcommands of /agent that anyone may use. The others are for managers."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {
     "init": "create",
@@ -102,7 +102,7 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
 class ContextWord(NamedTuple):
-    """A subcommand of `/context` and its syntax. If `is_of_channel`, it may be given outside of threads."""
+    """A subcommand of `/context` and its syntax. If `is_of_channel`, it also works outside threads."""
 
     usage: str
     answer: Answer
@@ -112,8 +112,8 @@ class ContextWord(NamedTuple):
 class CommandRouter:
     """Answers every slash command.
 
-    `links` resolves who sees other channels. `check_model` raises InvalidInput. `known_models` lists models.
-    `activities` list an agent's work outside its turns.
+    `links` resolves who may see other channels. `check_model` raises InvalidInput for an unknown model. `known_models`
+    returns model names. `activities` list an agent's work outside its turns.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class CommandRouter:
         self._known_models = known_models
         self._activities = activities
         self.table = CommandTable()
-        self.begin_anew: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # a feature may save it first
-        self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # set by the undo feature
+        self.begin_anew: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save it first.
+        self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # Set by the undo feature.
         self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
             "help": self.help,
@@ -180,16 +180,16 @@ class CommandRouter:
         }
 
     def add(self, command: ChatCommand) -> None:
-        """Add a command of a feature or a package. Raises ConfigError if its name or its number is taken."""
+        """Add a command of a feature or package. Raises ConfigError if its name or number is taken."""
         self.table.add(command.spec)
         self._answers[command.spec.name] = command.answer
         if command.answer_in_channel is not None:
             self._answers_in_channel[command.spec.name] = command.answer_in_channel
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Complete a model name in the argument with each known model that matches."""
+        """Return completions of a model name in the argument."""
         before, _, typed = asked.argument.rpartition(" ")
-        if typed == "model" and asked.name != "model":  # some clients send it without the space that follows
+        if typed == "model" and asked.name != "model":  # Some clients omit the trailing space.
             before, typed = asked.argument, ""
         match asked.name, before.split():
             case (
@@ -203,7 +203,9 @@ class CommandRouter:
                 return ()
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a command. A mistake in the request is the answer. Raises StoreError if the database fails."""
+        """Run a command. For a mistake in the request, the answer explains it. Raises StoreError if the database
+        fails.
+        """
         answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
         if answer is None:
             return f"There is no command /{asked.name}. /help lists all commands."
@@ -226,14 +228,13 @@ class CommandRouter:
             return f"That failed on this machine: {system_words(error)}."
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """See `InboxPort.undo_files`."""
         calls = await self._store.approvals.on_card(card)
         if not calls or self.restore_files is None:
             raise NotFound(GONE)
         return await self.restore_files(calls[0].thread, calls[0].turn, self._links.people.asker(by))
 
     async def _note_readers(self, asked: CommandRequest) -> None:
-        """Record the readers of a direct conversation, which also decide what a reminder's turn may say and store."""
+        """Record the readers of a direct conversation. They also limit what a reminder's turn may say and store."""
         if not asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS:
             return
         audience = self._links.audience(asked.asker, asked.author, asked.thread)
@@ -255,8 +256,11 @@ class CommandRouter:
     async def _in_channel(
         self, asked: CommandRequest, spec: CommandSpec, answer: Answer, latest: ThreadId | None
     ) -> str:
-        """Answer a command given in a channel outside of threads: for the channel if possible, otherwise for the thread
-        in which the person last spoke there."""
+        """Answer a command given in a channel outside threads.
+
+        Answers for the channel if the command supports that, otherwise for the thread in which the person last wrote
+        there.
+        """
         in_channel = self._answers_in_channel.get(asked.name)
         text = await in_channel(asked, latest) if in_channel is not None else None
         if text is not None:
@@ -296,14 +300,14 @@ class CommandRouter:
         return None if has_text and latest is not None else await self.model(asked)
 
     async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
-        """Describe the thread in which the person last spoke."""
+        """Describe the thread in which the person last wrote."""
         number = (await self._numbers.of(asked.thread, [latest]))[latest]
         info = await self._store.journal.thread(latest)
         title = f" {short_line(info.title)}" if info is not None and info.title else ""
-        return f"That is your last conversation here, `#{number}`{title} (`{latest}`)."
+        return f"This is your last conversation here: `#{number}`{title} (`{latest}`)."
 
     async def status(self, asked: CommandRequest) -> str:
-        """/status. Today's usage of models is shown only if this audience may know it."""
+        """Answer /status. Shows today's model usage only if the audience may know it."""
         thread = asked.thread
         info = await self._store.journal.thread(thread)
         if info is None:
@@ -318,7 +322,9 @@ class CommandRouter:
         return f"{line}\n{await self._spent(asked, info.agent, f'thread:{thread}')}".rstrip()
 
     async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """/status of a channel: its conversations, its running turns, and the thread where the person last spoke."""
+        """Answer /status in a channel: its conversations, its running turns, and the thread in which the person last
+        wrote.
+        """
         channel = channel_of(asked.thread)
         infos = [
             info
@@ -337,7 +343,7 @@ class CommandRouter:
         return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
 
     async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
-        """Describe today's usage of models, or what is left, as far as this audience may see it."""
+        """Describe today's model usage, or the remaining budget, as far as the audience may see it."""
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
@@ -351,18 +357,18 @@ class CommandRouter:
         return spent_today(usage, [standing for standing in standings if standing.scope in scopes])
 
     async def _working_in(self, asked: CommandRequest) -> list[Work]:
-        """Return the threads of a channel, without those of subagents, that have work."""
+        """Return the channel's threads that have work, without those of subagents."""
         channel = channel_of(asked.thread)
         works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
         return [work for work in works if work.turn] or works
 
     async def _work_lines(self, asked: CommandRequest, works: Sequence[Work]) -> list[tuple[int, str]]:
-        """Return the numbers of threads at work, and a line for each."""
+        """Return the numbers of busy threads, and a line for each."""
         numbers, now = await self._numbers.of(asked.thread, [work.thread for work in works]), self._clock.now()
         return [(numbers[work.thread], f"- `#{numbers[work.thread]}` {describe_work(work, now)}") for work in works]
 
     async def stop(self, asked: CommandRequest) -> str:
-        """/stop: the running turn of this thread, of the named one, or of the only one at work in a channel."""
+        """Answer /stop: stop the turn of this thread, of the named one, or the only running one in the channel."""
         words = asked.argument.lower().split()
         is_all = "all" in words
         named = [word for word in words if word != "all"]
@@ -381,12 +387,12 @@ class CommandRouter:
         return "Stopping." if delivered[0].turn else "Stopped before it began."
 
     async def steer(self, asked: CommandRequest) -> str:
-        """/steer: the running turn of this thread, of the named one, or of the only one at work in a channel."""
+        """Answer /steer: steer the turn of this thread, of the named one, or the only running one in the channel."""
         word, _, rest = asked.argument.partition(" ")
         is_named = bool(_NUMBER.fullmatch(word)) or word.count(":") == 2
         text = rest.strip() if is_named else asked.argument
         if not text:
-            return "Write what I should know after `/steer`."
+            return "Write your message after `/steer`."
         threads = [await self._named(asked, word)] if is_named else await self._running(asked)
         if len(threads) > 1:
             return await self._which(asked, "/steer {} TEXT")
@@ -394,10 +400,10 @@ class CommandRouter:
             receipt = await self._orchestrator.send(Steer(thread, asked.key, text, asked.author, asked.at))
             if receipt.status in ("delivered", "duplicate"):
                 return "Sent to the running turn."
-        return "Nothing is running here. Send it as a message."
+        return "Nothing is running here. Send it as a normal message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
-        """Return the thread to use if none is named, or all at work in a channel."""
+        """Return the threads that a command without a name applies to: this one, or all busy ones of the channel."""
         place = await whereabouts(asked, self._store.settings, self._store.journal)
         if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
             return [asked.thread]
@@ -411,14 +417,14 @@ class CommandRouter:
         return _listed(["Several turns are running in this channel. Choose one:", *lines], "")
 
     async def decide(self, asked: CommandRequest) -> str:
-        """/approve and /deny: the named approval, or the only one that waits here."""
+        """Answer /approve and /deny: decide the named approval, or the only one that waits here."""
         answer = _answer(asked)
         return await self._decide_among(asked, answer, await self._store.approvals.meant(asked.thread, answer.approval))
 
     async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, approvals: Sequence[Approval]) -> str:
         if not approvals:
             named = f" {asked.argument[:40]}" if asked.argument else ""
-            return f"No request{named} is waiting here. `shoal approvals list` shows those of all conversations."
+            return f"No request{named} is waiting here. `shoal approvals list` shows the requests of all conversations."
         if len({approval.item.card or approval.id for approval in approvals}) > 1:
             lines = [
                 f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
@@ -434,7 +440,7 @@ class CommandRouter:
         return "Allowed." if answer.allow else "Denied."
 
     async def context(self, asked: CommandRequest) -> str:
-        """/context."""
+        """Answer /context: show or clear what the model sees, or run a subcommand that a feature added."""
         word, _, rest = asked.argument.partition(" ")
         thread, rest = asked.thread, rest.strip()
         match word.lower():
@@ -463,7 +469,7 @@ class CommandRouter:
         return ""
 
     async def thread(self, asked: CommandRequest) -> str:
-        """/thread."""
+        """Answer /thread: list or stop threads, or show the steps of one."""
         match asked.argument.split():
             case [] | ["list"]:
                 spec = await agent_here(self._store, self._agents, asked.thread)
@@ -492,7 +498,7 @@ class CommandRouter:
                 return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
-        """/tasks: the work of this channel's agent on all machines, as far as the asker may see it."""
+        """Answer /tasks: the work of this channel's agent on all machines, as far as the asker may see it."""
         spec = await agent_here(self._store, self._agents, asked.thread)
         within, now = self._within(asked), self._clock.now()
         lines: list[str] = []
@@ -507,7 +513,7 @@ class CommandRouter:
         return _listed(lines, f"{spec.name} is idle.")
 
     async def model(self, asked: CommandRequest) -> str:
-        """/model: list models, or send one message to another model."""
+        """Answer /model: list models, or send one message to another model."""
         name, _, rest = asked.argument.partition(" ")
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
@@ -535,7 +541,7 @@ class CommandRouter:
         return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
-        """/retry: ask the model again that the turn waits for, or answer the last message again."""
+        """Answer /retry: retry a model call that the turn waits for now, or answer the last message again."""
         if asked.argument:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
@@ -545,7 +551,7 @@ class CommandRouter:
         return "Trying again."
 
     async def fork(self, asked: CommandRequest) -> str:
-        """/fork: in a new thread of the channel, or for the owner on the page."""
+        """Answer /fork: copy the conversation to a new thread of the channel, or for the owner to the page."""
         opens = self._orchestrator.opens_threads(asked.thread, direct=asked.direct)
         if opens and thread_address(asked.thread).platform not in OWN_PLATFORMS:
             await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
@@ -563,8 +569,11 @@ class CommandRouter:
         return "" if opens else f"The copy is on the page: `{thread}`."
 
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
-        """Return the target of a command, resolved once: if the database fails the command runs again, maybe after it
-        took effect, and must not have another target then. Raises the errors of `find`."""
+        """Return the target of a command, which is resolved once and stored.
+
+        After a database failure, the command runs again, perhaps after it took effect. It must not have a different
+        target then. Raises the errors of `find`.
+        """
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         stored = await self._store.settings.get(ONCE, once)
         if stored is None:
@@ -573,14 +582,16 @@ class CommandRouter:
         return stored.partition(" ")[2]
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """Return the listed numbers of these threads. In a group only its own threads have numbers: gaps would reveal
-        threads elsewhere."""
+        """Return the numbers of these threads.
+
+        A group numbers only its own threads, because gaps would reveal threads elsewhere.
+        """
         is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
         own = [thread for thread in threads if is_alone or place_of(thread) == place_of(asked.thread)]
         return await self._numbers.of(asked.thread, own)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
-        """Return a thread by its number in this channel's lists, its id, or the end of its id in this channel.
+        """Return a thread by its number in this channel, its id, or the end of its id in this channel.
 
         Raises Forbidden for a thread of another channel, whether it exists or not, NotFound, and InvalidInput if a
         number is also the end of another thread's id.
@@ -590,7 +601,7 @@ class CommandRouter:
             numbered = await self._numbers.thread(asked.thread, int(name.removeprefix("#")))
             if match or numbered is not None:
                 if not match and numbered != thread and await self._store.journal.thread(thread) is not None:
-                    two = f"{name} is the number of one thread and the end of another thread's id."
+                    two = f"{name} is ambiguous: it is the number of one thread and the end of another thread's id."
                     raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
                 if numbered is None:
                     raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
@@ -621,7 +632,7 @@ class CommandRouter:
         return "\n".join([f"{head}:", *lines])
 
     async def timezone(self, asked: CommandRequest) -> str:
-        """/timezone: the asker's time zone. Raises InvalidInput with the nearest names."""
+        """Answer /timezone: show or set the asker's time zone. Raises InvalidInput with the nearest names."""
         word = asked.argument.strip()
         if word.lower() == "help":
             return f"Usage: {TIMEZONE_USAGE}."
@@ -635,7 +646,7 @@ class CommandRouter:
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
-    """/agent and /settings: agents, bindings and choices.
+    """Answers /agent and /settings.
 
     `may_manage` resolves who may change agents and settings. `check_keys` checks the providers' keys and returns a line
     for each. `links` resolves who may know what agents do elsewhere.
@@ -650,7 +661,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     check_keys: Callable[[], Awaitable[Sequence[str]]]
 
     async def agent(self, asked: CommandRequest) -> str:
-        """/agent."""
+        """Answer /agent: show, create, change, bind or delete agents. Changes are for managers only."""
         word, _, rest = asked.argument.partition(" ")
         verb, rest = _AGENT_ALIASES.get(word.lower(), word.lower()), rest.strip()
         by = f"{asked.asker.platform}:{asked.asker.user}"
@@ -688,7 +699,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 if not name or settings or more:
                     raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
-                return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
+                return f"**{binding.agent}** answers {HEARD[listen]} in this channel, starting with the next message."
             case "unbind":
                 await self.lifecycle.unbind(asked.thread, by)
                 return "This channel is no longer bound to an agent."
@@ -714,7 +725,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 if codes != [code]:
                     return _asks_to_delete(doomed, keeps=keeps, code=code, is_stale=bool(codes))
                 kept_in = await self.lifecycle.destroy(name, by, keep=keeps)
-                return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
+                return f"Deleted the agent **{name}**. Its files are {f'in {kept_in}' if kept_in else 'deleted too'}."
             case _:  # undo
                 name = rest or await self._name_here(asked)
                 if not self.agents.exists(name):
@@ -722,7 +733,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 return await self.versions.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:
-        """/settings."""
+        """Answer /settings: show or change the model and the permissions of a channel, server or account."""
         words = asked.argument.split()
         is_here = bool(words) and words[0].lower() == "here"
         words = words[is_here:]
@@ -739,7 +750,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
                 return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
-            case ["model" | "permissions" as key, value]:  # of the channel, or of the server or account around it
+            case ["model" | "permissions" as key, value]:  # For the channel, or for the server or account around it.
                 self._check_may_manage(asked)
                 assert bindings is not None, "the app gives the agents their bindings"
                 value = "" if value == "default" else value
@@ -752,12 +763,14 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 return f"{key} is {shown} in {where} from the next turn on.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
-                return "\n".join(await self.check_keys()) or "No provider is set up."
+                return "\n".join(await self.check_keys()) or "No provider is configured."
             case _:
                 return f"Usage: {SETTINGS_USAGE}."
 
     async def _describe(self, asked: CommandRequest, name: str) -> str:
-        """Describe an agent's settings. Without a name, the one that answers here, with the channel's choices."""
+        """Describe an agent's settings. Without a name, describe the agent of this channel with the channel's
+        choices.
+        """
         here = await agent_here(self.store, self.agents, asked.thread)
         card = await self.lifecycle.card(name or here.name, within=self._within(asked))
         if card.spec is None:
@@ -776,7 +789,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         if budget:
             lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
         quiet = (
-            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only on request (`idle_minutes` 0)"
+            f"after {spec.idle_minutes:g} minutes of silence"
+            if spec.idle_minutes
+            else "only on request (`idle_minutes` 0)"
         )
         lines.append(f"- saves the conversation and starts fresh {quiet}")
         if card.at_work:
@@ -796,8 +811,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
-    """Return the agent that would answer the next message of a thread. Raises InvalidInput for a broken file,
-    StoreError."""
+    """Return the agent that would answer the next message of a thread. Raises StoreError, and InvalidInput for a broken
+    file.
+    """
     name = await agents.meant(thread, "")
     if not name:
         info = await store.journal.thread(thread)
@@ -806,7 +822,9 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 
 
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
-    """Return the question before an agent is deleted. Its code is valid for the shown facts and the asker."""
+    """Return the confirmation question before an agent is deleted. Its code is valid only for the shown facts and the
+    asker.
+    """
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
     fate = "move to `removed/`" if keeps else "are deleted permanently"
     lines = [
@@ -814,7 +832,7 @@ def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bo
         f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
     lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
-    lines += [f"- {counted(doomed.at_work, 'turn')} running will be stopped"] if doomed.at_work else []
+    lines += [f"- {counted(doomed.at_work, 'running turn')} will be stopped"] if doomed.at_work else []
     keep = " keep" if keeps else ""
     lines.append(f"To confirm, write `/agent delete {doomed.name}{keep} {code}`.")
     return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
@@ -822,8 +840,8 @@ def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bo
 
 def _idle_text(minutes: float) -> str:
     if minutes:
-        return f"After {minutes:g} quiet minutes I save a conversation and clear it (`/agent config idle_minutes`)."
-    return "`/agent config idle_minutes 30` saves and clears a conversation after 30 quiet minutes."
+        return f"I save and clear a conversation after {minutes:g} minutes of silence (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` makes me save and clear a conversation after 30 minutes of silence."
 
 
 def _choices_text(choices: ChannelChoices) -> str:
@@ -843,6 +861,6 @@ def moment_text(moment: datetime, timezone: str) -> str:
 
 
 def _answer(asked: CommandRequest) -> WrittenDecision:
-    """Return the answer to /approve or /deny."""
+    """Parse the argument of /approve or /deny."""
     word = "allow" if asked.name == "approve" else "deny"
     return parse_answer(f"{word} {asked.argument}") or WrittenDecision(asked.argument, asked.name == "approve")

@@ -1,16 +1,16 @@
-"""Ends the remaining work of people who lost access, so that nothing runs with rights that they no longer have.
+"""End the remaining work of people who lost access, so that nothing runs with rights that they no longer have.
 
     remaining work                                ends when
     --------------------------------------------  --------------------------------------------------------------
-    a queued message, a reminder that has come    its turn would begin, and with every sweep
-    a message for a turn that is running          with every sweep
-    a running turn, with the approvals it asked   it would go on after a wait, and with every sweep
-    a subagent at work for them                   with every sweep
-    a reminder or schedule, a process, a token    with every sweep
-    an approval that they gave                    the call would run by it; then a person is asked again
+    a queued message, a reminder that is due      its turn would begin, and in every sweep
+    a message for a turn that is running          in every sweep
+    a running turn and its pending approvals      it would continue after a wait, and in every sweep
+    a subagent that works for them                in every sweep
+    a reminder or schedule, a process, a token    in every sweep
+    an approval that they gave                    the call would run with it; Shoal then asks again
 
-A sweep runs after every removal, at every start and every ten minutes, for rules that changed in another way. The owner
-gets one notice of each sweep that ended something. Ended work is not restored when the person is admitted again.
+A sweep runs after every removal, at every start, and every ten minutes in case the rules changed in another way. After
+a sweep that ended something, the owner gets one notice. Ended work is not restored when the person regains access.
 """
 
 import asyncio
@@ -34,18 +34,20 @@ from shoal.turn.thread import chat_of
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 600.0
-BY = "shoal: no access any more"
+BY = "shoal: access lost"
 EVENTS_MAX = 2000
-"""Most recent events searched for the message of an open turn."""
+"""Maximum recent events searched for the message of an open turn."""
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Whether the author of content in a thread has lost access."""
+"""Returns whether the author of content in a thread has lost access."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
-"""Ends things of one kind whose authors have left, in the name of its second argument. Yields each author and thing."""
+"""Ends all work of one kind whose authors have left. The second argument is recorded as who ended it. Yields the author
+and a description of each item.
+"""
 
 
 class Departures(msgspec.Struct, eq=False):
-    """Finds the work of people without access, and ends it. Features add `enders` for what they store."""
+    """Finds and ends the work of people without access. Features add `enders` for the work that they store."""
 
     store: Store
     clock: Clock
@@ -62,7 +64,7 @@ class Departures(msgspec.Struct, eq=False):
     """Turns ended by the last sweep. If one is still open in the next sweep, it is not reported again."""
 
     def sweep_soon(self) -> None:
-        """Start the next sweep at once, after a person was removed."""
+        """Start the next sweep immediately, because a person was removed."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -82,7 +84,7 @@ class Departures(msgspec.Struct, eq=False):
             await self.tell_owner(_notice(ended))
 
     async def _end_all(self) -> dict[str, list[str]]:
-        """End the work, and return it by author."""
+        """End the work, and return descriptions of it by author."""
         ended: dict[str, list[str]] = {}
         aborted: set[str] = set()
 
@@ -110,12 +112,12 @@ class Departures(msgspec.Struct, eq=False):
                 aborted.add(turn)
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
                 if turn not in self._aborted:
-                    note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
+                    note(author, f"the answer to “{short_line(message.text, 60)}” and its approvals")
         self._aborted = aborted
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
-                await self.pairing.roster(platform)  # raises if it cannot be known
+                await self.pairing.roster(platform)  # Raises if the list is unreadable.
                 await self.tokens.revoke(token.name, BY)
                 note(Author(token.person, trusted=False), f"the token “{token.name}”")
         return ended

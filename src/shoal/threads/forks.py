@@ -1,4 +1,4 @@
-"""Copies of conversations: a new thread that begins as a copy of another one, with its files."""
+"""Copy conversations: a new thread begins as a copy of another one, with its files."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from shoal.tools.locks import FileLock
 from shoal.tools.prompt_files import PromptFiles
 
 COPYING = ".copying-"
-"""Prefix of the folder that holds a fork's files until its thread exists."""
+"""Prefix of the folder with a fork's files while its thread does not exist yet."""
 SINCE_FORK_MAX = 1_000
-"""Most events after a fork before its files are in place."""
+"""Maximum events that a fork's thread may have before its files are moved into place."""
 
 
 class Forks(msgspec.Struct, eq=False):
-    """Copies threads."""
+    """Copies threads with their files. Interrupted copies are completed or removed by `end_forks`."""
 
     store: Store
     publish: Callable[[Sequence[Event]], None]
@@ -32,12 +32,12 @@ class Forks(msgspec.Struct, eq=False):
     folders: Folders
 
     async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
-        """Make `thread` a copy of `source` up to event `after`, or of all of it, with whole results and the files that
-        these events name, and their taint. The same transaction completes the post `opened_by`, which has opened the
-        thread.
+        """Make `thread` a copy of `source` up to event `after`, or of all of it.
 
-        Grants of the source do not apply to the copy. Raises NotFound, Conflict if `thread` exists, InvalidInput for an
-        event that does not exist, StoreNewer, OSError, UnderWay while another process makes it.
+        The copy includes whole results, the files that these events name, and their taint, but no grants. The same
+        transaction completes the post `opened_by`, which opened the thread. Raises NotFound, Conflict if `thread`
+        exists, InvalidInput for an event that does not exist, StoreNewer, OSError, and UnderWay while another process
+        makes the copy.
         """
         if is_child(source):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
@@ -47,7 +47,7 @@ class Forks(msgspec.Struct, eq=False):
         home, upto, seq = self.files.home, after or info.last_seq, 0
         there, here = home.thread(source), home.thread(thread)
         if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
-            raise Conflict(f"The thread {thread} already exists, or files of it. Choose another id.")
+            raise Conflict(f"The thread {thread} or a folder for it already exists. Choose another id.")
         if upto > info.last_seq:
             raise InvalidInput(f"{source} has only {info.last_seq} events; event {upto} does not exist.")
         await self.folders.pull(source)
@@ -55,7 +55,7 @@ class Forks(msgspec.Struct, eq=False):
         theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
 
         def copied(path: str) -> str:
-            file = Path(path.partition(theirs)[2])  # from any home directory
+            file = Path(path.partition(theirs)[2])  # Works for any home directory.
             if not file.parts or ".." in file.parts:
                 return path
             files.add(file)
@@ -76,7 +76,7 @@ class Forks(msgspec.Struct, eq=False):
         folder = here.with_name(f"{COPYING}{here.name}")
         source_of = await self.files.marks.sources([home.attachments(source)])
         lock = FileLock(folder)
-        if folder.is_dir() and lock.take():  # the process that worked on it has ended
+        if folder.is_dir() and lock.take():  # The process that worked on it has ended.
             await self._end_fork(folder)
             lock.release()
         try:
@@ -100,23 +100,22 @@ class Forks(msgspec.Struct, eq=False):
             lock.release()
 
     async def end_forks(self) -> None:
-        """Complete the files of forks that were interrupted by the end of a process, and delete those of forks without
-        a thread."""
+        """Complete the files of interrupted forks. Delete the files of forks whose thread does not exist."""
         for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
             lock = FileLock(folder)
-            if lock.take():  # otherwise a process is working on it
+            if lock.take():  # Otherwise a process is working on it.
                 await self._end_fork(folder)
                 lock.release()
 
     async def _end_fork(self, folder: Path) -> None:
-        """Move a fork's files to its thread, also for other machines, or delete them if the thread does not exist."""
+        """Move a fork's files to its thread and synchronize them, or delete them if the thread does not exist."""
         here = folder.with_name(folder.name.removeprefix(COPYING))
         thread, journal = ThreadId(":".join(here.parts[-3:])), self.store.journal
         info = await journal.thread(thread) if folder.is_dir() else None
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
-            for part in folder.iterdir():  # whole folders: a file that is moved itself loses its mark
+            for part in folder.iterdir():  # Move whole folders: a file that is moved alone loses its mark.
                 part.rename(here / part.name)
             await self.folders.push(thread)
         with contextlib.suppress(OSError):
@@ -124,7 +123,7 @@ class Forks(msgspec.Struct, eq=False):
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copy a file. A missing one is skipped."""
+    """Copy a file if it exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(file, target, follow_symlinks=False)

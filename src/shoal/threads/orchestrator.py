@@ -1,7 +1,7 @@
-"""Entry point of every message of any origin, and owner of every thread's actor.
+"""Accept messages of any origin, and own the actors of all threads.
 
-`send` makes a message durable and returns without waiting for a turn. Callers do not know actors: they are created when
-the engine advances a thread, and dropped when it has been idle.
+`send` makes a message durable and returns without waiting for a turn. An actor is created when the engine advances its
+thread, and dropped when it has been idle.
 """
 
 import logging
@@ -60,37 +60,35 @@ log = logging.getLogger(__name__)
 COPIED = "This thread continues a copy of our conversation."
 NOT_COPIED = "Our conversation could not be copied. {why}"
 SPOKE_BEFORE = "Someone wrote in this thread before the copy was made. `/fork` makes another copy."
-CHANGED_AFTERWARDS = (
-    "I have already answered this. I will see the change with your next message. `/retry` answers it now."
-)
+CHANGED_AFTERWARDS = "I have already answered this message. `/retry` answers the edited version."
 GONE = "That card is gone. `shoal approvals list` shows pending requests."
 AWAY = (
-    "Nothing was allowed: {platform} is not connected, so nobody there would see what happens. "
-    "Connect the account again with `shoal setup`, or deny this."
+    "{platform} is not connected, so nobody there would see what happens. "
+    "Connect the account with `shoal setup`, or deny the request."
 )
 THEIRS = "Only the author of a message, or my owner, can retry it."
 TURN_EVENTS_MAX = 10_000
-"""Most events before an event that are searched for the beginning of its turn."""
+"""Maximum events searched for the beginning of a turn."""
 OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people who were given access by name can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
-"""Delay before a copy is retried while another process makes it."""
+"""Delay in seconds before a copy is retried while another process makes it."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
-"""Delay before a turn that should have asked its model again is woken once more."""
+"""Delay in seconds before a turn that should have retried its model is woken again."""
 ACTIVE_MAX = 256
-"""Most threads in memory. Beyond it the longest idle ones are dropped."""
+"""Maximum threads in memory. The longest idle are dropped first."""
 HELD_BYTES_MAX = 12_000_000
-"""Most bytes of these threads' conversations. Beyond it the longest idle ones are dropped too."""
+"""Maximum bytes of conversations in memory. The longest idle threads are dropped first."""
 
 
 class Orchestrator:
     """Routes messages to threads. Implements `ThreadHandler` for the engine.
 
-    `tell_unposted` reports a post that was given up. `configured` names the platforms of all accounts in use, which
-    other processes may connect. `opening_watchers` are awaited with the trigger's id of an opening
-    whose last attempt has failed.
+    `tell_unposted` reports a post that could not be delivered. `configured` returns the platforms of all configured
+    accounts, which other processes may connect. The `opening_watchers` are called with the trigger's id when the last
+    attempt of an opening has failed.
     """
 
     def __init__(
@@ -126,13 +124,13 @@ class Orchestrator:
         return len(self._actors)
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or return why not. Raises StoreError if it could not be stored."""
+        """Accept a message durably, or return why it was not accepted. Raises StoreError if it could not be stored."""
         inbox = self._store.inbox
         match message:
             case Prompt() as prompt:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-                if any(attachment.path for attachment in prompt.attachments):  # moved to the machine that will answer
+                if any(attachment.path for attachment in prompt.attachments):  # Moved to the machine that will answer.
                     notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
@@ -143,16 +141,16 @@ class Orchestrator:
                 is_plain = not (prompt.attachments or prompt.tainted_by) and all(
                     reference.own for reference in refers_to
                 )
-                if prompt.joins and is_plain:  # the running turn, if one runs
+                if prompt.joins and is_plain:  # Steer the running turn, if any.
                     steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
                 if prompt.attachments:
                     prompt = with_origins(prompt)
-                if refers_to or prompt.attachments:  # an untrusted person's words taint as if they had been fetched
+                if refers_to or prompt.attachments:  # They taint like fetched content if their author is untrusted.
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
-                    if prompt.tainted_by:  # the authors of these words and files are not known separately
+                    if prompt.tainted_by:  # The authors of these words and files are not known separately.
                         files = tuple(
                             msgspec.structs.replace(attachment, author=attachment.author or unknown)
                             for attachment in files
@@ -186,10 +184,10 @@ class Orchestrator:
                         await self._engine.woken(ThreadId(info.parent))
                 stopped = await self.services.loop.stop_begun(message.thread)
                 return Receipt("delivered") if stopped and not receipt.delivered else receipt
-            case Retry():  # a turn that waits for its model asks again now
+            case Retry():  # A turn that waits for its model asks again now.
                 if message.model and not message.author.trusted:
                     raise Forbidden(CHOOSES_NO_MODEL)
-                if message.model:  # an unknown one would end the turn
+                if message.model:  # An unknown model would end the turn.
                     self.services.loop.models.route(message.model)
                 request = RetryRequested(message.author.id, message.model)
                 events = await self._store.journal.retry(message.thread, TurnId(message.turn), request)
@@ -202,11 +200,11 @@ class Orchestrator:
     # ---- branches ----
 
     async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
-        """Answer the message of the turn of event `seq`, or of the last turn, again, replacing its answer, once for a
-        `key`.
+        """Answer a message again and replace its answer, once per `key`.
 
-        Its author and their trust of that time stay. Returns its event. Raises NotFound, Forbidden, Conflict while a
-        turn runs or a message waits, InvalidInput if no message was answered.
+        The message is that of the turn which contains event `seq`, or of the last turn. It keeps its author and their
+        trust at the time. Returns its event. Raises NotFound, Forbidden, Conflict while a turn runs or a message waits,
+        InvalidInput if no message was answered.
         """
         opening, data, message = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
@@ -235,7 +233,8 @@ class Orchestrator:
     async def say_instead(self, prompt: Prompt, seq: int) -> Event:
         """Replace the author's own message in the turn of event `seq`, keeping its files.
 
-        What followed is on another branch. Returns that event. Raises the errors of `try_again`.
+        The old message and everything after it stay on another branch. Returns the old message's event. Raises the
+        errors of `try_again`.
         """
         opening, data, message = await self._answered(prompt.thread, seq)
         if data.author.id != prompt.author.id or data.origin == "trigger":
@@ -245,7 +244,7 @@ class Orchestrator:
         return message
 
     async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
-        """Continue a conversation after event `after`. Raises the errors of `BranchStore.branch`."""
+        """Continue a conversation after event `after`, on a new branch. Raises the errors of `BranchStore.branch`."""
         self.services.hub.publish(await self._store.branches.branch(thread, after, by))
 
     async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
@@ -254,7 +253,7 @@ class Orchestrator:
         await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
-        """Whether a changed message is the one answered last, and nothing has run since."""
+        """Return whether the edited message is the last one answered, and nothing has run since."""
         info = await self._store.journal.thread(change.thread)
         if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
             return False
@@ -265,10 +264,10 @@ class Orchestrator:
         return change.data.message_id in (data.message_id, *data.joined)
 
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """Return the number of a turn's first event, the message that the turn answers in its present wording, and the
-        message's event.
+        """Return the first event's number of a turn, the message that the turn answers in its current wording, and its
+        event.
 
-        Raises InvalidInput if it does not exist, or its author has deleted it.
+        Raises InvalidInput if the message does not exist or its author has deleted it.
         """
         if is_child(thread):
             raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
@@ -281,7 +280,7 @@ class Orchestrator:
         tip = seq or info.last_seq
         events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
         turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
-        if seq:  # the event that opens a turn precedes its message
+        if seq:  # The event that opens a turn precedes its message.
             events += await journal.events(thread, tip, OPENING_EVENTS_MAX)
         of_turn = [event for event in events if turn and event.turn == turn]
         for event in of_turn:
@@ -299,14 +298,14 @@ class Orchestrator:
                 for change in revised.values():
                     if change.deleted and not data.joined:
                         raise InvalidInput("The author of that message has deleted it.")
-                    # it is not known which lines of joined messages they were
+                    # The revised lines within joined messages are unknown, so append the revision.
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
         raise InvalidInput("There is no answered message here.")
 
     async def react(self, reaction: Reaction) -> str:
-        """Decide an approval by an emoji on its card, once, or stop the running turn by a stop sign on its post.
+        """Process an emoji on a post: decide the approval on a card, or stop the turn by a stop sign on its preview.
 
         Returns why the emoji did not count, for the person who added it, or an empty string.
         """
@@ -333,7 +332,7 @@ class Orchestrator:
         return ""
 
     async def _begin(self, prompt: Prompt) -> None:
-        """A prompt is queued: download its files, and let it precede work that can wait."""
+        """Start work on an accepted prompt: download its files, cancel maintenance, and wake the thread."""
         self.services.attachments.expect(prompt)
         actor = self._actors.get(prompt.thread)
         if actor is not None:
@@ -348,9 +347,9 @@ class Orchestrator:
     async def send_to_channel(
         self, platform: str, channel: str, text: str, author: Author, agent: str = ""
     ) -> ThreadId:
-        """Post `text` to a channel, which opens a thread, and let the agent answer there.
+        """Post `text` to a channel, which opens a thread, and start a turn there.
 
-        Raises InvalidInput for a platform that is not connected, PlatformError if it refuses the post.
+        Raises InvalidInput for a platform that is not connected, PlatformError if it rejects the post.
         """
         thread = await self._connected(platform).open_thread(channel, text)
         clock = self.services.clock
@@ -360,12 +359,12 @@ class Orchestrator:
         return thread
 
     def opens_threads(self, thread: ThreadId, *, direct: bool) -> bool:
-        """Whether another thread can be opened next to this one."""
+        """Return whether another thread can be opened in the same channel."""
         platform = thread_address(thread).platform
         return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
 
     async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
-        """Open a thread next to another one as a copy of its present state, once for a key.
+        """Open a thread in the same channel as a copy of the thread's current state, once per key.
 
         Durable on return. Raises NotFound.
         """
@@ -383,9 +382,9 @@ class Orchestrator:
         return adapter
 
     async def open(self, opening: Opening) -> bool:
-        """Post a prompt to the channel of its `unopened` thread and begin a thread there, once for its key.
+        """Post a prompt to the channel of its `unopened` thread and begin a thread there, once per key.
 
-        Durable on return. Returns False if it had been posted already. Raises InvalidInput for a platform that is not
+        Durable on return. Returns False if it was already posted. Raises InvalidInput for a platform that is not
         connected.
         """
         prompt = opening.prompt
@@ -396,15 +395,15 @@ class Orchestrator:
         return fresh
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """Return the state of the post of `open`, or None if it does not exist."""
+        """Return the delivery state of a post by `open`, or None if it does not exist."""
         return await self._store.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Cancel the post of `open` if it waits. Returns what delayed it, or None if it does not wait."""
+        """Cancel a post by `open` that is still waiting. Returns what delayed it, or None if it does not wait."""
         return await self._store.outbox.withdraw(key)
 
     async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """Called by the sender: a post has opened this thread, and its prompt is accepted there, or it is a copy."""
+        """Begin the thread that a post has opened: accept its prompt there, or make it a copy. Called by the sender."""
         outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
         if copies is not None:
             try:
@@ -416,10 +415,10 @@ class Orchestrator:
                 await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
                 words = system_words(error) if isinstance(error, OSError) else ""
-                why = f"This machine's disk refused it: {words}." if words else str(error)
+                why = f"This machine could not write the files: {words}." if words else str(error)
                 if isinstance(error, Conflict):
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
-                        return  # another process has made it in the meantime
+                        return  # Another process made the copy in the meantime.
                     why = SPOKE_BEFORE
                 await self.services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)
@@ -436,7 +435,7 @@ class Orchestrator:
             await self._opening_failed(opening)
 
     async def gave_up(self, row: OutboxRow, error: str, refused: bool) -> None:
-        """Called by the sender: a post has failed permanently."""
+        """Record that a post failed permanently. Called by the sender."""
         post = row.post
         if post.copies is not None:
             await self.services.senders.post(
@@ -456,8 +455,8 @@ class Orchestrator:
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval, as the person who asked, an approver or the owner.
 
-        Raises NotFound, Forbidden, Conflict if it was decided, Gone if it has expired, and InvalidInput for the whole
-        thread if it does not cover all that may run.
+        Raises NotFound, Forbidden, Conflict if it was already decided, Gone if it has expired, and InvalidInput if an
+        approval for the whole thread would not cover everything that may run.
         """
         row = await self._store.approvals.get(approval)
         if row is None:
@@ -465,10 +464,10 @@ class Orchestrator:
         roles, by = by.roles, self.services.links.people.asker(by)
         if not may_decide(row, by, self._approvers, allow=allow):
             log.warning("approval rejected: not an approver", extra={"thread_id": row.thread})
-            await self._refused(row, by, "not theirs to decide")
+            await self._refused(row, by, "not an approver")
             if may_decide(row, by, self._approvers, allow=False):
-                raise Forbidden("Untrusted content led to this, so an approver or the owner must allow it.")
-            raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
+                raise Forbidden("Untrusted content led to this request, so an approver or the owner must allow it.")
+            raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
         if allow and row.state == "pending":
             self._check_is_reachable(row.asked_in)
         verdict = "allow" if allow else "deny"
@@ -485,7 +484,7 @@ class Orchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Decide the waiting calls of a card, all or none; see `card_verdicts`. Raises the errors of `decide`."""
+        """Decide the waiting calls of a card, all or none (see `card_verdicts`). Raises the errors of `decide`."""
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
@@ -494,11 +493,11 @@ class Orchestrator:
         for call in calls:
             verdict = verdicts.get(call.id)
             if verdict is not None and not may_decide(call, by, self._approvers, allow=verdict == "allow"):
-                await self._refused(call, by, "not theirs to decide")
+                await self._refused(call, by, "not an approver")
                 if may_decide(call, by, self._approvers, allow=False):
                     what = f"Untrusted content led to call {call.item.number}"
                     raise Forbidden(f"{what}, so an approver or the owner must allow it.")
-                raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
+                raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
         if allow:
             self._check_is_reachable(calls[0].asked_in)
         settlements = await self._store.approvals.settle_all(
@@ -517,7 +516,7 @@ class Orchestrator:
             raise InvalidInput(AWAY.format(platform=platform))
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show a tick on a card for each waiting call. If its platform cannot, explain the choice in words.
+        """Show a check box on a card for each waiting call. If the platform cannot, explain the choice in text.
 
         Raises NotFound, Forbidden, Conflict and Gone.
         """
@@ -526,7 +525,7 @@ class Orchestrator:
             raise NotFound(GONE)
         by = self.services.links.people.asker(by)
         if not all(may_decide(call, by, self._approvers, allow=False) for call in calls):
-            raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
+            raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
         place = calls[0].asked_in
         adapter, waiting = (
             self._adapters.get(thread_address(place).platform),
@@ -542,7 +541,7 @@ class Orchestrator:
         return CHOOSING
 
     async def _refused(self, approval: Approval, by: Asker, why: str) -> None:
-        """Record in the thread's audit chain a decision that does not count."""
+        """Record a rejected decision in the thread's audit chain."""
         action = f"{approval.tool} {approval.digest}"
         entry = AuditEntry(
             "approval", action, "refused", user=by.identity, turn=approval.turn, detail=why, token=by.token
@@ -559,14 +558,14 @@ class Orchestrator:
         await self._engine.woken(settlement.approval.thread)
 
     async def retry_due(self) -> datetime | None:
-        """Wake turns that must ask their model again now. Returns when the next one is due."""
+        """Wake turns whose model retry is due. Returns when the next retry is due."""
         journal = self._store.journal
         for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
             await self._engine.woken(thread)
         return await journal.next_retry_at()
 
     async def watch_retries(self) -> None:
-        """Let turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late, until cancelled."""
+        """Wake turns whose model retry is due, at most RETRY_CHECK_SECONDS late, until cancelled."""
         while True:
             next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
             if next_at is not None:
@@ -574,7 +573,7 @@ class Orchestrator:
             await self.services.clock.sleep(seconds)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
-        """Empty the model's window; the journal keeps everything. Raises NotFound for an unknown thread."""
+        """Empty the model's window. The journal keeps everything. Raises NotFound for an unknown thread."""
         self.services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -585,29 +584,27 @@ class Orchestrator:
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
-        """Wake every thread that has unfinished work. Returns how many."""
+        """Wake every thread that has unfinished work. Returns their number."""
         waiting = await self._store.inbox.waiting()
         for thread in waiting:
             await self._engine.wake(thread)
         return len(waiting)
 
     async def advance(self, thread: ThreadId) -> None:
-        """Called by the engine."""
+        """Advance a thread. Called by the engine."""
         actor = self._actors.get(thread)
         if actor is None:
             actor = self._actors[thread] = Actor(thread, self.services)
         before = actor.held_bytes
         try:
             await actor.advance()
-        except (StoreCorrupt, StoreNewer) as error:  # retries cannot help; the next start wakes it
-            log.error(
-                "the journal cannot be read; the thread is blocked", extra={"thread_id": thread, "why": str(error)}
-            )
+        except (StoreCorrupt, StoreNewer) as error:  # Retries cannot help. The next start wakes the thread.
+            log.error("journal unreadable; thread blocked", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
-            log.error("the database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
+            log.error("database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:  # make room for an eighth more if too much is held
+        finally:  # If a limit is exceeded, free an extra eighth.
             self._held_bytes += actor.held_bytes - before
             full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
             idle = [actor for actor in self._actors.values() if not actor.running] if full else []
@@ -616,13 +613,13 @@ class Orchestrator:
                     self._drop(actor)
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Called by the engine."""
+        """Pass a signal to the thread's actor. Called by the engine."""
         actor = self._actors.get(thread)
         if actor is not None:
             actor.signal(kind, turn)
 
     async def deactivate_idle(self) -> None:
-        """Drop threads that were idle for idle_seconds, until cancelled. Owned by the app."""
+        """Drop threads that were idle for idle_seconds, until cancelled."""
         while True:
             await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
             oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
@@ -635,11 +632,11 @@ class Orchestrator:
 
 
 MINE = "mine:"
-"""Beginning of a message whose files its sender wrote."""
+"""Prefix of a message whose attached files the sender wrote."""
 
 
 def with_origins(prompt: Prompt) -> Prompt:
-    """Return the prompt with an origin for each of its files, and without the word by which its sender claims them."""
+    """Return the prompt with an origin for each file, and without the prefix `MINE`."""
     text = prompt.text.lstrip()
     mine = text[: len(MINE)].lower() == MINE
     files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)

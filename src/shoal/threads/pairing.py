@@ -1,7 +1,7 @@
-"""Pairing: strangers who wait with a code, and the people admitted with one; a list for each platform.
+"""Pairing: people who wait for access with a code, and people admitted with one. Each platform has its own list.
 
-Each list is one value of the store's settings and every change a compare-and-swap, so that no process overwrites
-changes of another. Only a digest of each code is stored.
+A list is one value in the store's settings. Each change is a compare-and-swap, so processes do not overwrite each
+other. Only a digest of each code is stored.
 """
 
 import logging
@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
-"""Most strangers of one platform that wait at once. Others get no code until one is admitted or a code has expired."""
+"""Maximum unknown people of one platform who wait at the same time. Others get a code when a place becomes free."""
 PAIRED_MAX = 1000
-"""Most people of one platform admitted by code. For more, name a role in the platform's `allow`."""
+"""Maximum people of one platform admitted by code. For more, name a role in the platform's `allow`."""
 SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
 SCOPE = "access"
 CHAIN = "access"
-"""The audit chain of people admitted and removed."""
+"""The audit chain for admissions and removals."""
 
 
 class PairingRequest(msgspec.Struct, frozen=True):
-    """A stranger whose code is valid until `expires_at`."""
+    """A request by an unknown person. Its code is valid until `expires_at`."""
 
     user: str
     name: str
@@ -51,8 +51,6 @@ class PairingRequest(msgspec.Struct, frozen=True):
 
 
 class PairedPerson(msgspec.Struct, frozen=True):
-    """A person who was admitted, when, and by whom."""
-
     user: str
     name: str = ""
     by: str = ""
@@ -60,8 +58,6 @@ class PairedPerson(msgspec.Struct, frozen=True):
 
 
 class PairingList(msgspec.Struct, frozen=True):
-    """The people of a platform."""
-
     paired: tuple[PairedPerson, ...] = ()
     waiting: tuple[PairingRequest, ...] = ()
 
@@ -70,7 +66,7 @@ _rosters = msgspec.json.Decoder(PairingList)
 
 
 def _nobody_looks() -> None:
-    """Used where nothing runs that a removed person could have left."""
+    """The default for `removed`, where no other work needs an update."""
 
 
 class Pairing(msgspec.Struct, frozen=True, eq=False):
@@ -81,11 +77,11 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     removed: Callable[[], None] = _nobody_looks
 
     async def people(self, platform: str) -> tuple[str, ...]:
-        """Return the user ids that were paired; none if the list is unreadable."""
+        """Return the user ids of paired people. Empty if the list is unreadable."""
         try:
             return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
-            log.exception("the list of paired people cannot be read; access is closed", extra={"platform": platform})
+            log.exception("paired people unreadable; access closed", extra={"platform": platform})
             return ()
 
     async def roster(self, platform: str) -> PairingList:
@@ -93,7 +89,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         return (await self._read(platform))[1]
 
     async def ask(self, platform: str, author: Author) -> str:
-        """Create a code for a stranger. Empty if they have a valid one, or WAITING_MAX wait. Raises StoreError."""
+        """Create a code for an unknown person. Empty if they have a valid one, or WAITING_MAX people wait. Raises
+        StoreError.
+        """
         code = make_code(secrets.token_bytes(16))
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
@@ -109,13 +107,13 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ""
 
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
-        """Admit the person who got this code, once. Returns platform and user.
+        """Admit the person who received this code, once. Returns platform and user.
 
         Raises InvalidInput for a malformed code, NotFound for a wrong or expired one, Conflict if PAIRED_MAX people are
-        admitted or others keep changing the list, StoreError.
+        admitted or other changes keep interfering, StoreError.
         """
         if sum(char.isalnum() for char in code) != CODE_LENGTH:
-            raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
+            raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits. Copy it from the person's chat.")
         user = ""
 
         def let_in(roster: PairingList) -> PairingList | None:
@@ -151,8 +149,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         self.removed()
 
     async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
-        """Change the list, and retry while others change it too. Returns False if `change` leaves it unchanged. Raises
-        Conflict."""
+        """Change the list, and retry after conflicting changes. Returns False if `change` leaves it unchanged. Raises
+        Conflict.
+        """
         for _ in range(SWAPS_MAX):
             raw, roster = await self._read(platform)
             changed = change(roster)
@@ -164,7 +163,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise Conflict("The list of people keeps changing. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
-        """Return the stored value, and its decoded list."""
+        """Return the stored value, and the list decoded from it."""
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             roster = _rosters.decode(raw) if raw else PairingList()
@@ -173,7 +172,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
                 f"The list of paired people on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
-        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is from a clock that ran ahead
+        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # A later time comes from a clock that was ahead.
         return raw, PairingList(
             roster.paired, tuple(request for request in roster.waiting if now < request.expires_at <= latest)
         )

@@ -1,7 +1,7 @@
-"""Presence: whether a person who wrote or decided earlier still has access, and what they may do now.
+"""Check whether the author of an earlier message or decision still has access, and what they may do now.
 
-This is the only check that is repeated after a message was accepted. A turn makes it when it opens and when it
-continues. A sweep (threads/departures.py) makes it for all remaining work.
+Among the checks of a message, only this one is repeated after it was accepted: when a turn opens, when it continues,
+and for all remaining work in each sweep (threads/departures.py).
 """
 
 import logging
@@ -26,17 +26,17 @@ from shoal.threads.principals import Principal, bearer_of
 log = logging.getLogger(__name__)
 
 _OURS = frozenset({"", "owner", "shoal"})
-"""Ids of nobody, and of those who need no rule."""
+"""Author ids that need no rule: nobody, the owner, and Shoal itself."""
 
 
 class Rights(NamedTuple):
-    """The roles that a person has now, and the highest trust in them."""
+    """The roles that a person has now, and the highest trust that they can have."""
 
     roles: tuple[str, ...]
     trust_max: Trust
 
     def of(self, author: Author) -> Author:
-        """Return the author of a message with these roles, trusted no more than before."""
+        """Return the author with these roles, trusted no more than before."""
         trusted = author.trusted and self.trust_max != "untrusted"
         if (author.roles, author.trusted) == (self.roles, trusted):
             return author
@@ -62,30 +62,31 @@ class Presence:
         self._approvers = approvers
 
     async def rights(self, thread: ThreadId, asked: Prompt | TurnState) -> Rights | None:
-        """Return what the person who asked for a turn may do now, or None if it must not run. Raises StoreError.
+        """Return the current rights of the person who asked for a turn, or None if it must not run. Raises StoreError.
 
-        Work that one agent requests of another ends with the requesting turn: without access, it has no rights until
-        then.
+        Work that one agent requests from another ends with the requesting turn. If the person lost access, it has no
+        rights until then.
         """
         if asked.caller is None:
             return await self._rights_in(thread, asked.author)
         return await self._rights_in(asked.caller.root, asked.caller.author) or NO_RIGHTS
 
     async def has_left(self, thread: ThreadId, author: Author) -> bool:
-        """Whether the author of a message in a thread has no access there by the current rules. Raises StoreError.
+        """Return whether the author of a message has lost access to the thread by the current rules. Raises StoreError.
 
-        People on the page and the API are identified by their tokens, so they leave with the last one.
+        People on the page and the API are identified by their tokens, so they leave with their last token.
         """
         address = thread_address(thread)
         if author.roles and address.platform in self._admissions.gated:
             bare = replace(author, roles=())
             if (await self._admissions.of(address.platform, bare, address.channel)).allowed:
-                return False  # regardless of the roles on the platform
+                return False  # Roles on the platform do not matter.
         return await self._rights_in(thread, author) is None
 
     async def upholds(self, approval: Approval) -> bool:
-        """Whether the person who allowed this call could still allow it, with at least the trust of that time. Raises
-        StoreError."""
+        """Return whether the person who allowed this call could still allow it, with at least the same trust. Raises
+        StoreError.
+        """
         by, before = await self._decider(approval), approval.decided_trust
         if by is None or before is None:
             return False
@@ -93,7 +94,7 @@ class Presence:
         return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self._approvers)
 
     async def _decider(self, approval: Approval) -> Asker | None:
-        """Return the person who decided, by the current rules, or None if they have no access."""
+        """Return the person who decided, by the current rules, or None if they have lost access."""
         user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
         if platform in OWN_PLATFORMS:
             if user == PAGE_OWNER.author.id:
@@ -125,11 +126,13 @@ class Presence:
         admission = await self._admissions.of(address.platform, replace(author, roles=roles), address.channel)
         if admission.allowed:
             return Rights(roles, admission.trust)
-        await self._admissions.pairing.roster(address.platform)  # raises if it cannot be known
+        await self._admissions.pairing.roster(address.platform)  # Raises if the list is unreadable.
         return None
 
     async def _roles(self, thread: ThreadId, author: Author) -> tuple[str, ...]:
-        """Return the person's current roles on the platform, or those of their message if they are unknown."""
+        """Return the person's current roles on the platform, or those of their message if the platform does not
+        know.
+        """
         address = thread_address(thread)
         adapter = self._adapters.get(address.platform)
         if not author.roles or not isinstance(adapter, KnowsRoles):
@@ -137,11 +140,11 @@ class Presence:
         try:
             return await adapter.roles_of(address.channel, author.id)
         except PlatformError as error:
-            log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
+            log.info("roles unknown; using those of the message", extra={"person": author.id, "why": str(error)})
             return author.roles
 
     async def _bearers(self, person: str) -> list[Principal]:
-        """Return a person once for each of their valid tokens. Raises StoreError."""
+        """Return a principal for each of the person's valid tokens. Raises StoreError."""
         tokens = [
             token
             for token in await self._tokens.all()

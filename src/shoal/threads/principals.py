@@ -1,15 +1,15 @@
-"""Authenticated callers and their rights: compares scopes, own threads and agents.
+"""Authenticated callers and their rights, which depend on scopes, own threads and agents.
 
     token          may use
     ------------   --------------------------------------------------------------------------------------------
     the home's     every call and thread, as the owner
     admin          every call and thread, as its person
-    read, approve  calls that list its scope; every thread, with an agent only those of the agent
-    chat           calls that list its scope; threads of its person's own channel on the page and the API, and the
-                   subagents' that work for them; with an agent, only those of that agent
+    read, approve  calls that list its scope; every thread, or with an agent, only those of the agent
+    chat           calls that list its scope; threads in the channel of its person on the page and the API, and
+                   threads of subagents that work for them; with an agent, only those of that agent
 
-A `chat` token, and any with an agent, is confined: of the calls that name no thread it gets only those that narrow
-their answer to what it may see. A thread that the caller may not see is answered like one that does not exist.
+A `chat` token, and any token with an agent, is confined: it may use a call that names no thread only if that call
+limits its answer to visible threads. A thread that the caller may not see is treated as if it did not exist.
 """
 
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from shoal.threads.access_tokens import AccessTokens
 HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
 """The token in the home's file `token` or in web.token. It is not stored and cannot be revoked."""
 ANCESTORS_MAX = 32
-"""Most callers above a subagent's thread that are followed to the conversation that it works for."""
+"""Maximum callers followed from a subagent's thread up to its conversation."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -38,7 +38,6 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> str:
-        """Return PLATFORM:USER."""
         return self.token.person
 
     @property
@@ -56,33 +55,33 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def is_confined(self) -> bool:
-        """Whether threads exist that they may not read."""
+        """Whether some threads are hidden from this person."""
         return self.token.scope == "chat" or bool(self.token.agent)
 
     @property
     def channel(self) -> str:
-        """Return their own channel; empty for the owner, who needs none."""
+        """The person's own channel. Empty for the owner, who needs none."""
         return "" if self.author is OWNER.author else personal_channel(self.person)
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """Return the id prefixes of a chat token's threads; none for people who are not confined to a channel."""
+        """The id prefixes of a chat token's threads. Empty if the token is not limited to a channel."""
         if self.token.scope != "chat":
             return ()
         return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
 
     def owns(self, thread: ThreadId) -> bool:
-        """Whether the thread is one of their own conversations, or they are not confined to these."""
+        """Return whether the thread is one of the person's own, or the token is not limited to these."""
         return self.token.scope != "chat" or thread.startswith(self.channels)
 
 
 OWNER = Principal(HOME_TOKEN, Author("owner", trusted=True))
-"""The bearer of the home's token, which belongs to the owner."""
+"""The bearer of the home's token."""
 OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
 
 
 async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> bool:
-    """Whether this caller may use a thread, existing or not. Raises StoreError."""
+    """Return whether the caller may use a thread, which need not exist yet. Raises StoreError."""
     if not principal.is_confined:
         return True
     root = thread
@@ -114,6 +113,6 @@ async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | Non
     author = await tokens.author(token)
     if author is None:
         return None
-    if token.scope == "admin" and token.person == HOME_TOKEN.person:  # the owner, as with the home's own token
+    if token.scope == "admin" and token.person == HOME_TOKEN.person:  # The owner, as with the home's own token.
         author = OWNER.author
     return Principal(token, author)

@@ -1,4 +1,4 @@
-"""The readable files of threads, `log.jsonl` and `context.jsonl`: written after each turn, or rebuilt."""
+"""Write the readable files of threads, `log.jsonl` and `context.jsonl`, after each turn, or rebuild them."""
 
 import logging
 from collections.abc import Container, Iterable
@@ -18,7 +18,7 @@ from shoal.turn.prompt import decode_prompt
 log = logging.getLogger(__name__)
 
 SYSTEMS_MAX = 32
-"""Most system texts cached for the readable files; each is some 10 KB."""
+"""Maximum system texts cached for the readable files. Each has about 10 KB."""
 
 
 class ReadableFiles:
@@ -30,7 +30,9 @@ class ReadableFiles:
         self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn, and earlier ones that ran on other machines. The journal stays authoritative on failure."""
+        """Write a turn, and earlier ones that ran on other machines. If that fails, the journal still has
+        everything.
+        """
         try:
             systems = await self._systems_of(events)
             written = await in_thread(lambda: self._projections.append(thread, events, systems))
@@ -44,12 +46,12 @@ class ReadableFiles:
                 await in_thread(lambda: write(thread, missed, systems))
         except OSError as error:
             log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` recreates them",
+                "readable files not written; run `shoal threads rebuild`",
                 extra={"thread_id": thread, "why": str(error)},
             )
 
     async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """Like `system_texts`, with each text read once: most turns begin with the same."""
+        """Return the system texts of `system_texts`, cached because most turns begin with the same text."""
         known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
         self._systems = known = known | await system_texts(self._journal, events, known)
         return known

@@ -1,8 +1,8 @@
-"""The agent, asker and readers of a message: resolved when it is accepted, used when its turn opens.
+"""Resolve the agent, asker and readers of a message when it is accepted, for the turn that answers it.
 
-`PromptScope` (kernel/messages.py) says at which time each fact is taken. The readers of a direct conversation are
-stored when its person writes. A reminder, a process's hook or a subagent's report starts a turn in the same
-conversation, with the same readers. The asker decides how much that turn sees.
+`PromptScope` (kernel/messages.py) documents when each fact is taken. The readers of a direct conversation are stored
+when its person writes. A turn that a reminder, a process's hook or a subagent's report starts in the same conversation
+has the same readers. The asker determines how much that turn sees.
 """
 
 import msgspec
@@ -22,9 +22,9 @@ from shoal.turn.run import TurnScope
 from shoal.turn.thread import ThreadView
 
 AUDIENCE = "audience"
-"""The setting, for each channel, with the readers of a direct conversation."""
+"""Scope of the settings that store, for each channel, the readers of a direct conversation."""
 LAST_CHANNEL = "last_channel"
-"""The setting, for each agent, with the place where people last wrote to it, for posts of its own."""
+"""Scope of the settings that store, for each agent, where people last wrote to it. It posts its own messages there."""
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
 """Platforms where people see only a turn's answer and then leave."""
 
@@ -32,7 +32,7 @@ _audience = msgspec.json.Decoder(Audience)
 
 
 class Scopes(msgspec.Struct, frozen=True, eq=False):
-    """Resolves scopes."""
+    """Resolves who is asked, by whom, and who reads the answer."""
 
     links: Links
     agents: AgentRegistry
@@ -40,15 +40,17 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     timezones: TimeZones
 
     async def resolve(self, prompt: Prompt, trust: Trust | None = None) -> PromptScope:
-        """Resolve for whom a message is answered. `trust` is the gate's result for its author. Raises StoreError."""
+        """Resolve the agent, asker and readers of a message. `trust` is the gate's result for its author. Raises
+        StoreError.
+        """
         agent = await self.agents.meant(prompt.thread, prompt.agent)
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
-        """Return the scope of a turn that opens or continues, within the rights that its author has now.
+        """Return the scope of a turn that opens or continues, within the current rights of its author.
 
-        A turn without a conversation speaks in the owner's direct conversation. If there is none, it speaks where
-        people last wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
+        A turn without a conversation posts in the owner's direct conversation, or if there is none, where people last
+        wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
         """
         scope, caller = asked.scope, asked.caller
         chat = caller.root if caller is not None else view.thread
@@ -97,7 +99,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
 def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
     """Return the setting (scope, key, value) that records that a person wrote to the agent here.
 
-    Empty for personal channels of the page and for platforms that show a turn's answer only.
+    Empty for personal channels of the page and for platforms that show only a turn's answer.
     """
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()

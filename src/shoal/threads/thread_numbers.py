@@ -1,6 +1,6 @@
-"""Short numbers for threads, for people: `#2` in the lists and commands of a channel.
+"""Short numbers for threads, such as `#2`, in the lists and commands of a channel.
 
-A thread gets its number when it is first listed in a channel, and keeps it. Ids stay valid everywhere.
+A thread gets its number when a channel first lists it, and keeps it. Ids stay valid everywhere.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from shoal.kernel.untrusted import UNREADABLE
 
 SCOPE = "thread-numbers"
 NUMBERED_MAX = 500
-"""Most numbers of a channel. The lowest that are not in the list just shown are removed first."""
+"""Maximum numbers per channel. The lowest that are not in the latest list are removed first."""
 SWAPS_MAX = 10
 _numbers = msgspec.json.Decoder(dict[ThreadId, int])
 
 
 class ThreadNumbers(NamedTuple):
-    """The numbers of all channels, in the settings: a row for each channel in which threads were listed."""
+    """Assigns thread numbers and stores them in the settings, one row for each channel."""
 
     settings: Settings
 
     async def of(self, place: ThreadId, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """Return the numbers of these threads in a place's channel. New ones get the next numbers in order.
+        """Return the numbers of these threads in the channel of `place`. New threads get the next numbers in order.
 
-        Raises StoreError, and Conflict while others keep numbering.
+        Raises StoreError, and Conflict if other changes keep interfering.
         """
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(place)
@@ -45,7 +45,7 @@ class ThreadNumbers(NamedTuple):
         raise Conflict("The list of threads keeps changing. Try again.")
 
     async def thread(self, place: ThreadId, number: int) -> ThreadId | None:
-        """Return the thread of a number in a place's channel. Raises StoreError."""
+        """Return the thread with this number in the channel of `place`. Raises StoreError."""
         _, known = await self._read(place)
         return next((thread for thread, its in known.items() if its == number), None)
 

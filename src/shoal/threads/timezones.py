@@ -1,4 +1,4 @@
-"""The time zones that people have chosen for themselves, in a chat or on the page."""
+"""Store the time zones that people have chosen for themselves, in a chat or on the page."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ from shoal.permissions.access import People
 SCOPE = "timezone"
 """The scope of the stored choices. A key is the person's first identity, PLATFORM:USER."""
 READ_AGAIN_SECONDS = 30.0
-"""Delay after which another process's change takes effect here."""
+"""Seconds after which this process sees a change made by another."""
 PAGE_ROWS = 1000
 
 
 class TimeZones:
-    """The time zone of a person: their own choice, otherwise that of [access.people], otherwise the agent's."""
+    """Resolves a person's time zone: their own choice, then that of [access.people], then the agent's."""
 
     def __init__(self, settings: Settings, people: People, clock: Clock) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class TimeZones:
         return await self.chosen(asker) or agent.timezone
 
     async def chosen(self, asker: Asker) -> str:
-        """Return the person's choice, or nothing. Raises StoreError."""
+        """Return the person's own choice, or an empty string. Raises StoreError."""
         if not asker.user:
             return ""
         await self._read()

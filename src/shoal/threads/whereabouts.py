@@ -1,11 +1,11 @@
-"""Resolve the thread that a command means in a channel where conversations are threads.
+"""Resolve the thread of a command given in a channel where conversations are threads.
 
-the command is given in                       it means
+the command is given in                       thread
 -------------------------------------------   ---------------------------------------------------------------
-a direct conversation, or a known thread      that
-a channel that is one conversation            that
-any other place of a channel                  the thread in which the person last spoke there, if there is one;
-                                              a command that needs a `place` means that place
+a direct conversation, or a known thread      that one
+a channel that is one conversation            that one
+elsewhere in a channel                        the thread in which the person last wrote there, if any; for a
+                                              command that accepts a new thread, the thread at that point
 """
 
 from typing import NamedTuple
@@ -16,8 +16,9 @@ from shoal.kernel.ports import Settings
 from shoal.store.journal import Journal
 
 SCOPE = "latest"
-"""The scope of the settings that store each person's last thread of a channel. The key without a person says that the
-channel itself is a conversation: a person wrote there, and it was the whole channel's."""
+"""Scope of the settings that store each person's last thread in a channel. A key without a person means that the
+channel itself is a conversation, because a person wrote there outside threads.
+"""
 
 
 OWNER_IN = ("owner", "direct")
@@ -25,14 +26,14 @@ OWNER_IN = ("owner", "direct")
 
 
 class Whereabouts(NamedTuple):
-    """A command's thread: None if it was given outside of threads, by a person who has none there."""
+    """A command's thread. None if it was given outside threads by a person without a thread in the channel."""
 
     thread: ThreadId | None
     in_channel: bool
 
 
 async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
-    """Remember where a person last spoke in a channel. Raises StoreError."""
+    """Remember where a person last wrote in a channel. Raises StoreError."""
     keys = [f"{channel_of(thread)}{user}"] + [channel_of(thread)] * thread.endswith(f":{WHOLE_CHANNEL}")
     for key in keys:
         if await settings.get(SCOPE, key) != thread:
@@ -42,7 +43,7 @@ async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
 async def whereabouts(
     asked: CommandRequest, settings: Settings, journal: Journal, *, takes_place: bool = False
 ) -> Whereabouts:
-    """Return the thread that a command means. Raises StoreError."""
+    """Return the thread of a command. Raises StoreError."""
     thread = asked.thread
     if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
         return Whereabouts(thread, in_channel=False)

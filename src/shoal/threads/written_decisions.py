@@ -1,4 +1,4 @@
-"""Decisions about approvals, written as chat messages."""
+"""Parse decisions about approvals in chat messages."""
 
 import re
 from typing import Literal
@@ -35,8 +35,10 @@ _NUMBER = lazy_re.compile(r"[0-9]+")
 
 
 class WrittenDecision(msgspec.Struct, frozen=True):
-    """A decision as text: the choice, the id as written (or empty), and the numbers of a card's calls. `of_set`: in the
-    words for staged calls."""
+    """A decision as text: the choice, the written id (or empty), and the numbers of a card's calls.
+
+    `of_set` is true for the words used with staged calls (`do`, `discard`).
+    """
 
     approval: str
     allow: bool
@@ -46,10 +48,11 @@ class WrittenDecision(msgspec.Struct, frozen=True):
 
 
 def parse_answer(text: str) -> WrittenDecision | None:
-    """Parse a decision in a message: `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID`, `allow 1 3`, in a
-    few languages, and `do all`, `do ID 1 3`, `discard`. Otherwise None.
+    """Parse a message that decides an approval, or return None.
 
-    The whole message must match, so that a sentence that mentions a decision has no effect.
+    Accepts `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID` and `allow 1 3` in several languages, and
+    `do all`, `do ID 1 3` and `discard`. The whole message must match, so a sentence that merely
+    mentions a decision has no effect.
     """
     if len(text) > ANSWER_CHARS_MAX:
         return None
@@ -70,6 +73,6 @@ def parse_answer(text: str) -> WrittenDecision | None:
 
 
 def parse_take_back(text: str) -> str:
-    """Return the id in `take back ID`, which removes a card's rule; empty for any other message."""
+    """Return the id in `take back ID`, which removes a card's rule. Empty for any other message."""
     match = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
     return match[1] if match is not None else ""

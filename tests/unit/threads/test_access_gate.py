@@ -302,7 +302,7 @@ async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_ans
 
 async def test_a_strangers_command_is_a_strangers_message(place: Place) -> None:
     assert (await place.gate(OWNED).send(place.says("ada", "/new", direct=True))).status == "dropped"
-    assert "give this code to my owner" in place.inside.said[0]
+    assert "send this code to my owner" in place.inside.said[0]
     assert not place.inside.requests
 
 
