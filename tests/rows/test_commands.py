@@ -243,7 +243,7 @@ class TestAgentCommands:
         code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
         assert "is invalid or has expired" in shoal.command("web:lobby:del", f"/agent delete doomed keep {code}")
         assert folder.exists()
-        assert "is gone" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        assert "Deleted the agent" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
         assert not folder.exists()
         assert "default agent" in shoal.command("web:lobby:del", "/agent delete main")
 

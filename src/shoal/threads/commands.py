@@ -699,7 +699,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 if not name or settings or more:
                     raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
-                return f"**{binding.agent}** answers {HEARD[listen]} in this channel, starting with the next message."
+                return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
             case "unbind":
                 await self.lifecycle.unbind(asked.thread, by)
                 return "This channel is no longer bound to an agent."
