@@ -44,7 +44,7 @@ def loop_ms() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
+    parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES), help="run only these")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     options = parser.parse_args()
     rows: list[Row] = []
@@ -71,7 +71,7 @@ def main() -> None:
     print(table(rows))
     print(
         f"\n{machine['cpus']} CPUs, Python {machine['python']}, load {machine['load']}, {machine['seconds']} s. A "
-        f"fixed loop took {min(speeds):.0f} to {max(speeds):.0f} ms of CPU between the measures: that much is noise."
+        f"fixed loop took {min(speeds):.0f} to {max(speeds):.0f} ms of CPU between measurements (noise)."
     )
 
 

@@ -45,5 +45,5 @@ def measure() -> list[Row]:
             one.append(taken)
     return [
         Row(f"checkpoint of {FILES:,} unchanged files", "ms", middle(unchanged), bound=UNCHANGED_MS_MAX,
-            note=f"at first {first_ms:.0f} ms, with one changed {middle(one):.1f} ms"),
+            note=f"{first_ms:.0f} ms for the first one, {middle(one):.1f} ms with one changed file"),
     ]  # fmt: skip

@@ -223,16 +223,21 @@ def measure() -> list[Row]:
             name = f"PostgreSQL: turns of {STEPS} steps, {count} worker{'s' if count > 1 else ''}"
             rows.append(Row(name, "a second", turns, bound=TURNS_A_SECOND_MIN, at_least=True))
         kills = [asyncio.run(rescued_seconds(url)) for _ in range(KILLS)]
-        name = f"PostgreSQL: resumed after SIGKILL, the slowest of {KILLS}"
-        rows.append(Row(name, "s", max(kills), bound=RESCUE_SECONDS_MAX, note=f"{min(kills):.1f} the fastest"))
+        name = f"PostgreSQL: turn resumed after SIGKILL, slowest of {KILLS}"
+        rows.append(Row(name, "s", max(kills), bound=RESCUE_SECONDS_MAX, note=f"fastest {min(kills):.1f}"))
         empty = asyncio.run(idle_cpu(url))
         add_idle_threads(url)
         full = asyncio.run(idle_cpu(url))
         rows.append(
-            Row(f"idle worker, {IDLE_THREADS:,} idle threads", "ms CPU/s", full, note=f"{empty:.2f} without them")
+            Row(
+                f"idle worker, {IDLE_THREADS:,} idle threads",
+                "ms CPU/s",
+                full,
+                note=f"{empty:.2f} without idle threads",
+            )
         )
         delay = asyncio.run(delay_ms(url))
-        rows.append(Row("send to handler among them", "ms", delay, bound=DELAY_MS_MAX))
+        rows.append(Row("PostgreSQL: send to handler, with idle threads", "ms", delay, bound=DELAY_MS_MAX))
     return rows
 
 

@@ -41,9 +41,9 @@ async def _measure() -> list[Row]:
     request_ms, messages = await _request()
     pause_ms, kept = await _pause()
     return [
-        Row("request of a 5,000-event thread, tail changed", "ms CPU", request_ms, bound=REQUEST_MS_MAX,
+        Row("request in a 5,000-event thread, after new events", "ms CPU", request_ms, bound=REQUEST_MS_MAX,
             note=f"{messages} messages sent"),
-        Row("longest pause of others while 200,000 tokens compact", "ms", pause_ms, bound=PAUSE_MS_MAX,
+        Row("longest pause of other threads, compacting 200,000 tokens", "ms", pause_ms, bound=PAUSE_MS_MAX,
             note=f"{kept} entries left"),
     ]  # fmt: skip
 

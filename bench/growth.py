@@ -204,12 +204,12 @@ def measure() -> list[Row]:
     beside = f"{memory_floor:.1f} in an empty home"
     note = f"{events:,} events in {THREADS:,} threads, created in {built:.0f} s"
     return [
-        Row("long past: start", "ms", start, start_floor, note=note),
-        Row("long past: first turn after it, wall", "ms", first, first_floor, bound=FIRST_TURN_MAX),
-        Row("long past: plain turn, wall", "ms", plain, plain_floor),
-        *[Row(f"long past: {name}", "ms", value, bound=READ_MS_MAX) for name, value in found.items()],
-        Row("long past: resident, idle", "MiB", idle),
-        Row("long past: resident after the page's calls", "MiB", memory, bound=RESIDENT_MIB_MAX, note=beside),
-        Row("long past: `audit verify`", "s", verified.wall_seconds, note=f"{THREADS * TURNS:,} entries"),
-        Row("long past: database", "B an event", size / events),
+        Row("long history: start", "ms", start, start_floor, note=note),
+        Row("long history: first turn after start, wall", "ms", first, first_floor, bound=FIRST_TURN_MAX),
+        Row("long history: plain turn, wall", "ms", plain, plain_floor),
+        *[Row(f"long history: {name}", "ms", value, bound=READ_MS_MAX) for name, value in found.items()],
+        Row("long history: resident, idle", "MiB", idle),
+        Row("long history: resident after the page's calls", "MiB", memory, bound=RESIDENT_MIB_MAX, note=beside),
+        Row("long history: `audit verify`", "s", verified.wall_seconds, note=f"{THREADS * TURNS:,} entries"),
+        Row("long history: database", "B/event", size / events),
     ]

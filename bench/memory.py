@@ -84,5 +84,5 @@ def measure() -> list[Row]:
     note = f"{idle / 1024:.1f} idle, {warm / 1024:.1f} warm, {after / 1024:.1f} MiB after"
     return [
         Row("shoal run, idle, resident", "MiB", idle / 1024, bound=IDLE_MIB_MAX),
-        Row(f"an idle thread, of {THREADS:,}", "KiB", (after - warm) / THREADS, bound=THREAD_KIB_MAX, note=note),
+        Row(f"idle thread, average of {THREADS:,}", "KiB", (after - warm) / THREADS, bound=THREAD_KIB_MAX, note=note),
     ]
