@@ -1,4 +1,4 @@
-"""One running Shoal a module, and the table of rows at the end."""
+"""One running Shoal per module, and the table of rows at the end."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ ROW = re.compile(r"Test([A-Z]\d+)")
 
 @pytest.fixture(scope="module")
 def shoal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """`shoal run` with the module's SETTINGS, on its PLATFORMS."""
+    """`shoal run` with the module's SETTINGS on its PLATFORMS."""
     module = request.module
     with (
         Running(tmp_path_factory.mktemp("home"), module.SETTINGS, getattr(module, "PLATFORMS", ())) as made,
@@ -23,7 +23,7 @@ def shoal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have the report of a row's test say which row it is, and what that promises."""
+    """Attach the row and its requirement to the report of a row's test."""
     owner = getattr(item, "cls", None)
     if owner is not None and (found := ROW.fullmatch(owner.__name__)):
         promise = " ".join((owner.__doc__ or "").split())
@@ -38,7 +38,6 @@ class _Row(NamedTuple):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table."""
     rows: dict[str, _Row] = {}
     for state, reports in terminalreporter.stats.items():
         for report in reports:

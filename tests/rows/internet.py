@@ -1,6 +1,6 @@
 """A small internet in a network namespace: a page at a public address, and Brave's search under its own name.
 
-`python -m tests.rows.internet HOME TEXT…` asks `shoal` there, one turn a TEXT, and prints what it answers.
+`python -m tests.rows.internet HOME TEXT…` asks `shoal` there, one turn per TEXT, and prints the answers.
 """
 
 import datetime
@@ -33,14 +33,14 @@ PAGE = f"""<html><head><title>Tides</title><script>evil()</script></head>
 
 
 def can_be_made() -> bool:
-    """Whether this machine lets us have a network of our own."""
+    """Return whether this machine allows a separate network namespace."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
     return subprocess.run([*SPACES, "ip", "link", "set", "lo", "up"], check=False, capture_output=True).returncode == 0
 
 
 def asked(home: Path, *texts: str) -> list[str]:
-    """What each tool answered, in the order of the calls. Skips the test where no namespace can be made."""
+    """Return each tool's answer in call order. Skips the test if no namespace can be created."""
     if not can_be_made():
         pytest.skip("no network namespace can be made here")
     done = subprocess.run(
@@ -52,10 +52,9 @@ def asked(home: Path, *texts: str) -> list[str]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the page, and searches."""
+    """Serves the page and the search."""
 
     def do_GET(self) -> None:
-        """Answer."""
         url = urlsplit(self.path)
         if url.path == "/res/v1/web/search" and self.headers.get("X-Subscription-Token") == KEY:
             count = int(parse_qs(url.query)["count"][0])
@@ -79,8 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 def serve(port: int, certificate: Path | None = None) -> None:
@@ -94,7 +92,7 @@ def serve(port: int, certificate: Path | None = None) -> None:
 
 
 def make_certificate(path: Path) -> None:
-    """A certificate for Brave's name, with its key."""
+    """Create a certificate for Brave's name with its key."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, BRAVE)])
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -108,7 +106,7 @@ def make_certificate(path: Path) -> None:
 
 
 def main(home: Path, *texts: str) -> None:
-    """Build it and ask."""
+    """Build the network and ask."""
     run = partial(subprocess.run, check=True)
     run(["ip", "link", "set", "lo", "up"])
     run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"])
@@ -135,7 +133,7 @@ def main(home: Path, *texts: str) -> None:
 
 
 def _whole(home: Path, result: dict[str, str]) -> str:
-    """The whole of a tool's answer, from where it is stored if it is long."""
+    """Return a tool's whole answer, from its artifact if it is long."""
     name = result.get("artifact", "")
     return (home / "data" / "artifacts" / name[:2] / name).read_text() if name else result["text"]
 

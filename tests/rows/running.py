@@ -1,6 +1,6 @@
-"""A Shoal as its users have it: a process with a home, with platforms and a model beside it, seen from outside.
+"""A Shoal as its users have it: a process with a home, platforms and a model, seen from outside.
 
-The fakes live in an event loop of a thread of their own, so that a test may simply wait.
+The fakes live in an event loop of their own thread, which lets tests block.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 SECONDS_MAX = 60.0
 ADA = 7
-"""Telegram's user and direct chat of the owner, who is ada everywhere."""
+"""The owner's Telegram user and direct chat. The owner is ada on every platform."""
 SLACK_CHANNEL, TEAMS_DIRECT, SPACE = "C00000001", "a:1ada", "DmAda"
 _CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
 NO_SETTINGS: Mapping[str, str] = {}
@@ -66,7 +66,7 @@ _TABLES: Mapping[str, Callable[["Platforms"], Mapping[str, object]]] = {
 
 
 class Platforms:
-    """A fake of each platform, with a conversation of the owner's; only those that are asked for are started."""
+    """A fake of each requested platform, with a conversation of the owner."""
 
     def __init__(self) -> None:
         self.telegram = FakeTelegram()
@@ -84,13 +84,12 @@ class Platforms:
         self.room = self.matrix.add_room()
 
     def fake(self, name: str) -> FakePlatform:
-        """One by its name."""
         found = getattr(self, name)
         assert isinstance(found, FakePlatform)
         return found
 
     def are_connected(self, names: Sequence[str]) -> bool:
-        """Whether the bot listens everywhere."""
+        """Return whether the bot listens on all of these."""
         listens = {
             "telegram": any(name == "getUpdates" for name, _ in self.telegram.calls),
             "discord": bool(self.discord.world.commands),
@@ -103,7 +102,7 @@ class Platforms:
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -111,11 +110,11 @@ class Loop:
         self._thread.start()
 
     def do(self, work: Coroutine[object, object, T], seconds: float = SECONDS_MAX) -> T:
-        """Have it done there, and wait for it."""
+        """Run a coroutine on the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call it there, and wait for it."""
+        """Call a function on the loop and wait for its result."""
 
         async def called() -> T:
             return work()
@@ -123,20 +122,19 @@ class Loop:
         return self.do(called())
 
     def close(self) -> None:
-        """End it."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so. Raises AssertionError when it does not come."""
+    """Wait until the condition is true. Raises AssertionError after a timeout."""
     processes.until(holds, SECONDS_MAX)
 
 
 def said(seen: Seen) -> list[str]:
-    """The messages of people in a request, oldest first, without Shoal's additions. An adapter that merges consecutive
-    messages leaves the context of each between them."""
+    """Return the people's messages in a request, oldest first, without Shoal's additions. If an adapter merges
+    consecutive messages, their contexts stay between them."""
     found: list[str] = []
     for message in seen.messages:
         if message.role == "user":
@@ -146,7 +144,7 @@ def said(seen: Seen) -> list[str]:
 
 
 class Running:
-    """A model, platforms, and the Shoal between them; `process` is there while `run` is."""
+    """A model, platforms, and the Shoal between them. `process` exists while `run` does."""
 
     process: Process
 
@@ -180,7 +178,7 @@ class Running:
 
     @contextmanager
     def run(self, role: str = "run", **settings: str) -> Generator["Running"]:
-        """`shoal run` until the block ends."""
+        """Run `shoal run` until the block ends."""
         named = {"SHOAL_MODEL__NAME": "fake/fake-1", "SHOAL_TURNS__RETRY_BASE_SECONDS": "0.01"}
         with process(role, self.home, named | settings) as self.process:
             for name in ("teams", "google_chat"):
@@ -191,7 +189,7 @@ class Running:
     # ---- the model ----
 
     def plays(self, word: str, *steps: Step | str | Script) -> None:
-        """What the model answers where a person's message has this word: one step a request, or what a script says."""
+        """Set the model's answers to people's messages that contain this word: one step per request, or a script."""
         left = list(steps)
 
         def play(seen: Seen) -> Step | str:
@@ -210,12 +208,12 @@ class Running:
         return follow_directive(seen)
 
     def requests(self, word: str) -> list[Seen]:
-        """The requests in which a person's message has this word."""
+        """Return the requests in which a person's message contains this word."""
         log = self.loop.call(lambda: list(self.model.log))
         return [seen for seen in log if any(word in text for text in said(seen))]
 
     def open(self, gate: Gate) -> None:
-        """Let an answer that waits at a gate go on, once it is there."""
+        """Wait for an answer at a gate and let it continue."""
         until(gate.reached.is_set)
         self.loop.call(gate.open)
 
@@ -236,26 +234,26 @@ class Running:
         return str(self.ends(thread, turns + 1)[-1].data.get("reply", ""))
 
     def command(self, thread: str, text: str) -> str:
-        """What a slash command answers."""
+        """Return the answer to a slash command."""
         return str(self.api(f"/api/threads/{quote(thread)}/command", {"text": text}).json.get("answer"))
 
     def events(self, thread: str, kind: str = "") -> list[Entry]:
-        """The journal of a thread, empty for one that nobody knows; of one type if told."""
+        """Return a thread's journal, optionally of one type. Unknown threads have none."""
         answer = self.api(f"/api/threads/{quote(thread)}/events")
         found = self.process.events(thread) if answer.status == 200 else []
         return [event for event in found if not kind or event.type == kind]
 
     def ends(self, thread: str, turns: int = 1) -> list[Entry]:
-        """Wait until so many turns of a thread have ended; returns their ends."""
+        """Wait until this many turns of a thread have ended and return their ends."""
         until(lambda: len(self.events(thread, "turn_finished")) >= turns)
         return self.events(thread, "turn_finished")
 
     def results(self, thread: str) -> list[str]:
-        """What the tools answered in a thread."""
+        """Return the tools' answers in a thread."""
         return [str(event.data["text"]) for event in self.events(thread, "tool_result")]
 
     def approval(self, thread: str) -> dict[str, object]:
-        """Wait for the question that a thread asks."""
+        """Wait for the approval that a thread requests."""
 
         def asked() -> list[dict[str, object]]:
             return [one for one in json.loads(self.api("/api/approvals").body) if one["thread"] == thread]
@@ -263,7 +261,7 @@ class Running:
         until(lambda: bool(asked()))
         return asked()[0]
 
-    # ---- what else there is to see ----
+    # ---- other views ----
 
     def api(self, path: str, body: object = None, *, method: str = "") -> Answer:
         """Call the API as the owner."""
@@ -282,34 +280,34 @@ class Running:
             return Answer(0, b"")
 
     def listed(self, path: str) -> list[dict[str, object]]:
-        """A list of the API's."""
+        """Return a list from the API."""
         return json.loads(self.api(path).body)
 
     def listed_in(self, path: str, key: str) -> list[object]:
-        """A list in an answer of the API's."""
+        """Return a list inside an answer from the API."""
         return json.loads(self.api(path).body)[key]
 
     def cli(
         self, *arguments: str, stdin: str = "", exit_code: int = 0, settings: Mapping[str, str] = NO_SETTINGS
     ) -> str:
-        """Run a command on this home; returns what it printed, with what it complained of where it has to fail."""
+        """Run a command on this home and return its output, including errors if it should fail."""
         known = {"SHOAL_MODEL__NAME": "fake/fake-1", **settings}
         done = command_line(self.home, *arguments, stdin=stdin, settings=known)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout + (done.stderr if exit_code else "")
 
     def folder(self, thread: str) -> Path:
-        """Where a thread's files are."""
+        """Return the folder of a thread's files."""
         return self.home / "data" / Path(*thread.split(":"))
 
     @property
     def workspace(self) -> Path:
-        """The default agent's."""
+        """The default agent's workspace."""
         return self.home / "agents" / "main" / "workspace"
 
     @contextmanager
     def stream(self, path: str) -> Generator[Iterator[dict[str, object]]]:
-        """A live stream of events."""
+        """Yield a live stream of events."""
         headers = {"Authorization": f"Bearer {self.process.token}", "Accept": "text/event-stream"}
         request = urllib.request.Request(self.process.address + path, headers=headers)
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
@@ -319,7 +317,7 @@ class Running:
 def command_line(
     home: Path, *arguments: str, stdin: str = "", settings: Mapping[str, str] = NO_SETTINGS
 ) -> subprocess.CompletedProcess[str]:
-    """Run `shoal` on a home directory; `settings` are environment variables."""
+    """Run `shoal` on a home directory. `settings` are environment variables."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return subprocess.run(
         [PROGRAM, "--home", str(home), *arguments],
@@ -329,17 +327,17 @@ def command_line(
 
 
 def call(tool: str, **arguments: object) -> Reply:
-    """An answer that calls a tool."""
+    """Return an answer that calls a tool."""
     return Reply(calls=(Call(tool, json.dumps(arguments)),))
 
 
 def calls(*each: Reply) -> Reply:
-    """An answer that calls several."""
+    """Return an answer that calls several tools."""
     return Reply(calls=tuple(one for reply in each for one in reply.calls))
 
 
 def change(model: FakeModel, **settings: object) -> None:
-    """Have the model behave otherwise from now on."""
+    """Change the model's behavior."""
     model.settings = msgspec.structs.replace(model.settings, **settings)
 
 

@@ -1,4 +1,4 @@
-"""Rows B1 to B8 and B17, B18: what survives crashes and outages, and what stands between an agent and harm."""
+"""Rows B1 to B8, B17 and B18: recovery from crashes and outages, and protection from harmful actions."""
 
 import json
 import shutil
@@ -38,15 +38,14 @@ allow = ["ben"]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Running]:
-    """A home of the test's own, on Discord, that is not running yet."""
+    """A separate home on Discord whose Shoal is not running yet."""
     with Running(tmp_path / "home", ASKS, ("discord",)) as made:
         yield made
 
 
 class TestB1:
-    """A message that was taken is answered, whenever the process is killed: no step is repeated, and the answer stands
-    once.
-    """
+    """An accepted message is answered, whenever the process is killed: no step is repeated, and the answer appears
+    once."""
 
     def test_killed_in_a_model_call_after_a_tool_and_before_the_post(self, home: Running) -> None:
         gate, discord = Gate(), home.platforms.discord
@@ -61,7 +60,7 @@ class TestB1:
         discord.server.mute = lambda called: called.method == "POST" and called.path.endswith("/messages")
         with home.run(**settings) as shoal:
             until(lambda: any("The answer." in one.text for one in discord.said(direct)))
-            shoal.ends(str(shoal.listed("/api/threads")[0]["thread"]))  # what stands there may be its preview still
+            shoal.ends(str(shoal.listed("/api/threads")[0]["thread"]))  # the visible message may still be its preview
             shoal.process.kill()
         discord.server.mute = lambda _: False
         with home.run(**settings) as shoal:
@@ -73,8 +72,8 @@ class TestB1:
 
 
 class TestB2:
-    """Several machines on one database share the threads: each has one worker at a time, and a dead one's
-    work goes on."""
+    """Several machines share the threads of one database: each thread has one worker at a time, and work of a dead
+    one continues."""
 
     def test_another_machine_takes_over(self, tmp_path: Path) -> None:
         gate = Gate()
@@ -99,9 +98,8 @@ class TestB2:
 
 
 class TestB3:
-    """What is asked is exactly what runs: parsed, bound to its content, good once, also after a restart and for
-    subagents.
-    """
+    """The approved action is exactly what runs: parsed, bound to its content, and used once, including after a
+    restart and for subagents."""
 
     def test_an_approval_outlives_the_process_and_is_used_once(self, home: Running) -> None:
         run = call("bash", command="echo x >> b3.txt")
@@ -154,9 +152,7 @@ class TestB3:
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 class TestB4:
-    """Where the system has a sandbox, commands are in it without anybody asking for it: no network, no secrets, no
-    home.
-    """
+    """If the system has a sandbox, commands use it by default: no network, no secrets, no home directory."""
 
     def test_it_is_on_by_itself(self, shoal: Running) -> None:
         assert "bubblewrap. Commands reach no network." in shoal.cli("doctor")
@@ -170,7 +166,7 @@ class TestB4:
 
 
 class TestB5:
-    """After words of strangers were read, what could leak or do harm is asked for, whatever the rules allow."""
+    """After untrusted text was read, leaks and harmful actions ask, whatever the rules allow."""
 
     @pytest.mark.parametrize(
         ("tool", "arguments"),
@@ -195,11 +191,11 @@ class TestB5:
 
 
 class TestB6:
-    """Ceilings of tokens and money are set aside before a model is called; beyond them it is not called at all."""
+    """Token and cost limits are reserved before a model call. Beyond them the model is not called."""
 
     def test_a_ceiling_stops_the_call(self, home: Running) -> None:
         asked = json.loads(home.cli("ask", "--json", "words=1 id=b6-first"))
-        tokens = asked["usage"]["input_tokens"] * 3 // 2 + OUTPUT_TOKENS  # one call fits, and not a second
+        tokens = asked["usage"]["input_tokens"] * 3 // 2 + OUTPUT_TOKENS  # one call fits, a second one does not
         ceiling = {"SHOAL_BUDGET__TOKENS_PER_DAY": str(tokens), "SHOAL_MODEL__MAX_OUTPUT_TOKENS": str(OUTPUT_TOKENS)}
         home.cli("ask", "words=1 id=b6-fits", settings=ceiling)
         refused = home.cli("ask", "words=1 id=b6-second", exit_code=1, settings=ceiling)
@@ -212,7 +208,7 @@ class TestB6:
 
 
 class TestB7:
-    """The audit log is a chain: an entry that somebody changed, took out or cut off is found."""
+    """The audit log is a hash chain: changed, removed or truncated entries are detected."""
 
     @pytest.mark.parametrize("change", ["update audit set entry = '{}'", "delete from audit"])
     def test_a_changed_entry_is_found(self, home: Running, change: str) -> None:
@@ -225,7 +221,7 @@ class TestB7:
 
 
 class TestB8:
-    """Any past turn can be played again from its journal, without the network; a conversation forks at any step."""
+    """Any past turn can be replayed from its journal without a network, and a conversation forks at any step."""
 
     def test_a_turn_is_built_again_without_the_network(self, shoal: Running) -> None:
         thread = "web:lobby:b8"
@@ -270,7 +266,8 @@ class TestB8:
 
 
 class TestB17:
-    """An approval covers the bytes of what it names, and what one person said in private is in nobody else's prompt."""
+    """An approval covers the bytes of the files it names, and one person's private words are in no one else's
+    prompt."""
 
     def test_a_script_that_changes_is_asked_for_anew(self, home: Running) -> None:
         with home.run() as shoal:
@@ -302,7 +299,7 @@ class TestB17:
 
 
 class TestB18:
-    """While a provider is away a turn waits, over restarts too, says so in the chat, and goes on when it is back."""
+    """During a provider outage a turn waits, even across restarts, says so in the chat, and continues afterwards."""
 
     def test_an_outage_loses_nothing(self, home: Running) -> None:
         discord, port = home.platforms.discord, int(home.model.url.rpartition(":")[2])

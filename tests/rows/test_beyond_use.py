@@ -1,6 +1,4 @@
-"""Rows B9 to B16 and B19 to B24: what it costs to begin and to run, what other programs see of it, and what is still
-open.
-"""
+"""Rows B9 to B16 and B19 to B24: costs of setup and operation, interfaces for other programs, and open work."""
 
 import http.server
 import json
@@ -83,7 +81,7 @@ class TestWeigh(ToolContract):
 
 
 def offered(shoal: Running) -> str:
-    """The paths of the API, the tools and the commands there are, a line each."""
+    """Return the API's paths, the tools and the commands, one per line."""
     tools = shoal.listed_in("/api/info", "tools")
     commands = [str(one["name"]) for one in shoal.listed("/api/commands")]
     paths = json.loads(shoal.api("/openapi.json").body)["paths"]
@@ -104,7 +102,7 @@ class TestB9:
 
 
 class TestB10:
-    """Every request of a conversation begins with the bytes of the one before, so that providers' caches hit."""
+    """Every request of a conversation starts with the bytes of the previous one, so providers' caches hit."""
 
     def test_the_beginning_stays(self, shoal: Running) -> None:
         thread = "web:lobby:b10"
@@ -119,13 +117,13 @@ class TestB10:
 
 
 def _stable(seen: Seen) -> str:
-    """Tools and messages of a request, without the end of the list."""
+    """Return a request's tools and messages without the end of the list."""
     body = json.loads(seen.body)
     return json.dumps([body["tools"], *body["messages"]], sort_keys=True)[:-1]
 
 
 class TestB11:
-    """It starts within a second and takes little memory; help comes at once."""
+    """Shoal starts within a second and uses little memory. Help appears immediately."""
 
     def test_the_cost_of_a_start(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
@@ -147,23 +145,21 @@ class TestB11:
 
 
 class _Collector(http.server.BaseHTTPRequestHandler):
-    """Takes what an exporter sends."""
+    """Accepts an exporter's data."""
 
     paths: ClassVar[set[str]] = set()
 
     def do_POST(self) -> None:
-        """Take it."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.paths.add(self.path)
         self.send_response(200)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 class TestB12:
-    """A page, a terminal chat, an OpenAI-compatible endpoint, tools of MCP servers, Prometheus and OpenTelemetry."""
+    """A web page, a terminal chat, an OpenAI-compatible endpoint, MCP tools, Prometheus and OpenTelemetry."""
 
     def test_the_page_is_behind_the_token(self, shoal: Running) -> None:
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
@@ -172,7 +168,7 @@ class TestB12:
         assert shoal.process.token not in page.url
         _, _, key = page.url.partition("/?key=")
         threads, keyed = f"{shoal.process.address}/api/threads", {"X-Shoal": key}
-        with pytest.raises(urllib.error.HTTPError, match="401"):  # the cookie alone opens nothing
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # the cookie alone grants no access
             browser.open(threads)
         with pytest.raises(urllib.error.HTTPError, match="401"):  # nor does the key
             urllib.request.urlopen(urllib.request.Request(threads, headers=keyed))
@@ -186,7 +182,7 @@ class TestB12:
     def test_the_terminal(self, shoal: Running) -> None:
         said = shoal.cli("chat", "--thread", "terminal:local:b12", stdin="words=1 id=b12-chat\n/status\n")
         assert "DONE 0 b12-chat tide" in said
-        assert "state    " in said  # a command is answered at once, whatever the turn does
+        assert "state    " in said  # a command is answered immediately, whatever the turn does
 
     def test_openai_clients(self, shoal: Running) -> None:
         asked = {"model": "main", "messages": [{"role": "user", "content": "words=1 id=b12-v1"}]}
@@ -213,8 +209,8 @@ class TestB12:
 
 
 class TestB13:
-    """Whoever writes a tool, a platform, a provider or a sandbox runs the suites that Shoal's own parts
-    have to pass."""
+    """Authors of tools, platforms, providers and sandboxes run the same test suites that Shoal's own implementations
+    must pass."""
 
     def test_a_tool_of_somebody_else(self, tmp_path: Path) -> None:
         (tmp_path / "test_weigh.py").write_text(EXTENSION)
@@ -228,7 +224,7 @@ class TestB13:
 
 
 class TestB14:
-    """A conversation forks at any step, a message is sent again otherwise, and what a turn did to files is undone."""
+    """A conversation forks at any step, a message can be edited and resent, and a turn's file changes can be undone."""
 
     def test_another_answer_and_another_question(self, shoal: Running) -> None:
         thread = "web:lobby:b14"
@@ -267,7 +263,7 @@ class TestB14:
 
 
 class TestB15:
-    """Another model or prompt is tried on one's own recorded turns, without running a tool; turns are kept as cases."""
+    """Another model or prompt is tried on recorded turns without running a tool, and turns are saved as cases."""
 
     def test_compare(self, shoal: Running) -> None:
         thread = "web:lobby:b15"
@@ -292,9 +288,7 @@ class TestB15:
 
 
 class TestB16:
-    """The recorded past is decided by other rules, and narrow rules are suggested from decisions that were always the
-    same.
-    """
+    """Past actions are decided by other rules, and unanimous past decisions suggest narrow rules."""
 
     def test_other_rules_and_narrow_ones(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", CAREFUL) as made, made.run() as shoal:
@@ -313,7 +307,7 @@ class TestB16:
 
 
 class TestB19:
-    """A first request with all tools is at most 14,000 bytes; what else there is, the model finds when it needs it."""
+    """A first request with all tools has at most 14,000 bytes. The model finds further tools on demand."""
 
     def test_the_first_request_is_small(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
@@ -332,7 +326,7 @@ class TestB19:
 
 
 class TestB20:
-    """What a start, a message, a list and the use cost does not grow with what the journal holds."""
+    """The costs of startup, messages, lists and use do not grow with the journal."""
 
     def test_a_long_past_costs_nothing(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
@@ -344,7 +338,7 @@ class TestB20:
         assert large < 2 * small + 0.2
 
     def _cost(self, made: Running) -> float:
-        """CPU seconds of what people do all day."""
+        """Return the CPU seconds of everyday operations."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         for line in ("threads list", "usage", "audit tail", "ask words=0", "threads show terminal:local:b20"):
             made.cli(*line.split())
@@ -352,7 +346,7 @@ class TestB20:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     def _grow(self, database: Path) -> None:
-        """Many conversations like the one there is."""
+        """Insert many copies of the existing conversation."""
         numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {EVENTS // 4})"
         with closing(sqlite3.connect(database)) as connection:
             for table in ("threads", "events"):
@@ -366,7 +360,7 @@ class TestB20:
 
 
 class TestB21:
-    """From an empty machine to a daily brief in one's own chat in minutes: setup, import from elsewhere, brief."""
+    """From an empty machine to a daily brief in one's own chat in minutes: setup, import, brief."""
 
     def test_setup(self, tmp_path: Path) -> None:
         with Running(tmp_path / "model", "") as made:
@@ -398,7 +392,7 @@ class TestB21:
 
 
 class TestB22:
-    """A page and a terminal that people like to look at: live output, charts, search, push, everything set up there."""
+    """A web page and a terminal with live output, charts, search, push notifications and complete setup."""
 
     def test_output_is_told_while_a_command_runs(self, shoal: Running) -> None:
         told: list[str] = []
@@ -433,7 +427,7 @@ class TestB22:
 
 
 class TestB23:
-    """Voice in and out, what is quoted and forwarded, albums: nothing that people send is met with silence."""
+    """Voice input and output, quotations, forwards and albums: everything that people send gets an answer."""
 
     def test_voice_in_and_out(self, tmp_path: Path) -> None:
         speech = '[speech]\nrecognition = "fake/whisper-1"\nspeaking = "fake/tts-1"\n'
@@ -468,7 +462,7 @@ class TestB23:
 
 
 class TestB24:
-    """What is remembered can be corrected and forgotten, and is found by meaning; documents are cited by name."""
+    """Memories can be corrected, forgotten, and found by meaning. Documents are cited by name."""
 
     def test_correct_and_forget(self, shoal: Running) -> None:
         thread, memory = "web:lobby:b24", shoal.home / "data/MEMORY.md"

@@ -1,4 +1,4 @@
-"""Rows C1 to C18: channels that are agents of their own, what they may do, and the conversations they have at once."""
+"""Rows C1 to C18: channels with their own agents, permissions, and concurrent conversations."""
 
 import fcntl
 import json
@@ -29,7 +29,7 @@ ask = ["tool:bash:echo (approved|never|yes|c13).*"]
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
-    """What a slash command is answered on Discord, to whoever gave it."""
+    """Return the answer to a slash command on Discord, as its sender sees it."""
     discord = shoal.platforms.discord
     heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
     answer = shoal.loop.do(discord.hears(heard))
@@ -38,27 +38,27 @@ def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
 
 
 def deletes(shoal: Running, what: str) -> None:
-    """Delete an agent, and confirm it."""
+    """Delete an agent and confirm."""
     found = re.search(r"/agent (delete .*\w{6})", slash(shoal, "agent", f"delete {what}"))
     assert found
     slash(shoal, "agent", found[1])
 
 
 def asks(shoal: Running, channel: str, text: str, part: str, reply_to: str = "") -> str:
-    """Name the bot in a channel and wait for its answer; returns the answer's message."""
+    """Name the bot in a channel, wait for its answer, and return the answer's message."""
     discord = shoal.platforms.discord
     shoal.loop.do(discord.says(channel, text if reply_to else f"<@{BOT}> {text}", reply_to=reply_to))
     return shoal.loop.do(discord.sees(channel, part)).id
 
 
 def threads(shoal: Running, channel: str) -> dict[str, str]:
-    """The threads of a channel of Discord's by their titles."""
+    """Return the threads of a Discord channel by title."""
     found = shoal.listed("/api/threads?limit=200")
     return {str(one["title"]): str(one["thread"]) for one in found if f"discord:{channel}:" in str(one["thread"])}
 
 
 def thread_of(shoal: Running, channel: str, word: str) -> str:
-    """The thread of a channel that a message with this word opened."""
+    """Return the thread that a message with this word opened in a channel."""
     until(lambda: any(word in title for title in threads(shoal, channel)))
     return next(thread for title, thread in threads(shoal, channel).items() if word in title)
 
@@ -74,7 +74,7 @@ def painter(shoal: Running) -> str:
 
 
 class TestC1:
-    """A channel can be an agent of its own: its instructions and documents, model, permissions, and a git workspace."""
+    """A channel can have its own agent with instructions, documents, a model, permissions, and a git workspace."""
 
     def test_the_channel_is_answered_by_its_agent(self, shoal: Running, painter: str) -> None:
         folder = shoal.home / "agents/painter"
@@ -92,8 +92,7 @@ class TestC1:
 
 
 class TestC2:
-    """Agents are made from a template, with a channel; listed, configured and removed; and are there after
-    a restart."""
+    """Agents are created from a template with a channel, listed, configured and deleted, and survive a restart."""
 
     def test_a_life(self, shoal: Running) -> None:
         template = shoal.home / "template/SOUL.md"
@@ -127,9 +126,8 @@ class TestC2:
 
 
 class TestC3:
-    """Slash commands never wait behind a turn, are answered within Discord's three seconds, and deferred if they take
-    longer.
-    """
+    """Slash commands never wait behind a turn. They are answered within Discord's three seconds, or deferred if they
+    take longer."""
 
     def test_each_is_answered_while_a_turn_runs(self, shoal: Running) -> None:
         gate, channel = Gate(), shoal.platforms.discord_channel
@@ -158,9 +156,8 @@ class TestC3:
 
 
 class TestC4:
-    """Every call is an action that patterns allow, ask about or deny; a refusal goes to the model; the impossible is
-    hidden.
-    """
+    """Every call is an action that patterns allow, ask about or deny. The model sees denials, and tools that are
+    never allowed are hidden."""
 
     def test_a_profile_decides(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "guard")
@@ -197,7 +194,7 @@ class TestC4:
 
 
 class TestC5:
-    """What has to be asked waits for a person's word in the chat, and nothing else waits meanwhile."""
+    """An action that asks waits for a decision in the chat and blocks nothing else."""
 
     def test_a_click_lets_it_run(self, shoal: Running) -> None:
         discord, channel = shoal.platforms.discord, shoal.platforms.discord_channel
@@ -231,7 +228,7 @@ class TestC5:
 
 
 class TestC6:
-    """A message opens a conversation, an answer to the agent's goes to the one that wrote it; they run side by side."""
+    """A message opens a conversation, and a reply to the agent continues that one. Conversations run concurrently."""
 
     def test_routes_and_ends(self, shoal: Running, painter: str) -> None:
         first, second, discord = Gate(), Gate(), shoal.platforms.discord
@@ -239,7 +236,7 @@ class TestC6:
         shoal.plays("c6-second", Reply("never said", gate=second))
         shoal.loop.do(discord.says(painter, "c6-first"))
         until(first.reached.is_set)
-        shoal.loop.do(discord.says(painter, f"<@{BOT}> c6-second"))  # who names it writes no further line
+        shoal.loop.do(discord.says(painter, f"<@{BOT}> c6-second"))  # anyone who names it writes no further line
         until(second.reached.is_set)
         killed = thread_of(shoal, painter, "c6-second")
         listed = slash(shoal, "thread", "list", channel=painter)
@@ -278,7 +275,7 @@ class TestC6:
 
 
 class TestC7:
-    """Conversations that share a workspace lose none of each other's edits, and are told what the others do."""
+    """Conversations in one workspace do not lose each other's edits, and they are informed of each other's changes."""
 
     def test_edits_of_one_file_are_all_kept(self, shoal: Running, painter: str) -> None:
         names = [f"hull{number}" for number in range(6)]
@@ -319,8 +316,7 @@ class TestC7:
 
 
 class TestC8:
-    """The model looks at the last hours; a window can be saved, cleared and brought back, and nothing is
-    ever deleted."""
+    """The model sees the last hours. A window can be saved, cleared and restored, and nothing is ever deleted."""
 
     def test_save_clear_restore(self, shoal: Running) -> None:
         thread = "web:lobby:c8"
@@ -351,7 +347,7 @@ class TestC8:
 
 
 class TestC9:
-    """A channel that falls quiet has its conversations saved and begun anew, and is told."""
+    """A quiet channel's conversations are saved and cleared, and the channel is informed."""
 
     def test_quiet_puts_it_away(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as made:
@@ -390,9 +386,8 @@ class TestC9:
 
 
 class TestC10:
-    """An agent changes its own instructions, documents, model and permissions, as far as a person lets it; all is
-    recorded.
-    """
+    """An agent changes its own instructions, documents, model and permissions with approval. All changes are
+    recorded."""
 
     def test_an_allowed_change_counts_and_can_be_taken_back(self, shoal: Running) -> None:
         shoal.plays("c10-change", call("set_system_prompt", text="You watch the tide."), "Changed.")
@@ -461,7 +456,7 @@ def _questions(shoal: Running) -> list[dict[str, object]]:
 
 
 class TestC11:
-    """create_file, str_replace and view work in the workspace and nowhere else; commands begin there."""
+    """create_file, str_replace and view work only in the workspace, where commands start too."""
 
     def test_inside_and_outside(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "clerk")
@@ -489,9 +484,8 @@ class TestC11:
 
 
 class TestC12:
-    """Providers of both kinds behind one interface; keys are tried, models listed and kept, and a name finds its
-    provider.
-    """
+    """Both kinds of providers share one interface: keys are tested, model lists are fetched and stored, and a model
+    name finds its provider."""
 
     @pytest.mark.parametrize("kind", ["openai", "anthropic", "openai-responses", "gemini"])
     def test_a_name_selects_its_provider(self, shoal: Running, tmp_path: Path, kind: str) -> None:
@@ -518,8 +512,7 @@ class TestC12:
 
 
 class TestC13:
-    """Each check, each decision and each change of an agent by itself is in the audit log: what, decided
-    how, for whom."""
+    """Every check, decision and self-edit is in the audit log, with the action, the decision and the person."""
 
     def test_every_check_is_there(self, shoal: Running) -> None:
         shoal.plays("c13", calls(call("time", timezone="UTC"), call("bash", command="echo c13")), "Asked.")
@@ -553,7 +546,7 @@ class TestC14:
 
 
 class TestC15:
-    """On Discord posts are paced and split to its limits, and nothing is lost by either."""
+    """On Discord, posts are paced and split to its limits without loss."""
 
     def test_many_answers_stay_within_the_limit(self, shoal: Running) -> None:
         discord = shoal.platforms.discord
@@ -578,7 +571,7 @@ class TestC15:
 
 
 class TestC16:
-    """An answer that is cut off at the model's limit is kept, and goes on."""
+    """An answer that reaches the model's limit is kept and continued."""
 
     def test_the_rest_follows(self, shoal: Running) -> None:
         shoal.plays("c16", Reply("The hull is ", stop="max_tokens"), "red and the mast is white.")
@@ -588,7 +581,7 @@ class TestC16:
 
 
 class TestC17:
-    """Commands that outlive their turn are kept track of, with their output; what they do can start a turn."""
+    """Commands that outlive their turn are tracked with their output and can start a turn."""
 
     def test_hooks_start_turns(self, shoal: Running, painter: str) -> None:
         hooks = [
@@ -612,7 +605,7 @@ class TestC17:
 
 
 class TestC18:
-    """An agent's documents always stand in its prompt, and a server's settings hold in that server."""
+    """An agent's documents are always in its prompt, and a server's settings apply in that server."""
 
     def test_settings_of_one_server(self, shoal: Running) -> None:
         discord, here = shoal.platforms.discord, shoal.platforms.discord_channel

@@ -1,4 +1,4 @@
-"""Commands in a channel whose conversations are threads, threads by number, and what else people find in commands."""
+"""Commands in channels whose conversations are threads, thread numbers, and the information that commands show."""
 
 import json
 import re
@@ -29,25 +29,25 @@ template = "{{{{ body }}}}"
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
-    """What a slash command is answered on Discord, to whoever gave it."""
+    """Return the answer to a slash command on Discord, as its sender sees it."""
     discord = shoal.platforms.discord
     heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
     return shoal.loop.do(discord.hears(heard))
 
 
 def fresh(shoal: Running) -> str:
-    """A channel of Discord's in which nothing was said."""
+    """Return an unused Discord channel."""
     return shoal.loop.call(lambda: shoal.platforms.discord.add_channel(shoal.platforms.guild))
 
 
 def asks(shoal: Running, channel: str, word: str) -> None:
-    """Begin a conversation in a channel, and wait until it has been answered."""
+    """Start a conversation in a channel and wait for its answer."""
     shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> words=1 id={word}"))
     shoal.loop.do(shoal.platforms.discord.sees(channel, f"DONE 0 {word}"))
 
 
 def works(shoal: Running, channel: str, word: str) -> Gate:
-    """Begin a conversation whose answer waits at a gate."""
+    """Start a conversation whose answer waits at a gate."""
     gate = Gate()
     shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
     shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> {word}"))
@@ -56,7 +56,7 @@ def works(shoal: Running, channel: str, word: str) -> Gate:
 
 
 class TestChannelCommands:
-    """A command in a channel means the thread in which its person last spoke, or the one at work."""
+    """A command in a channel refers to its sender's last thread there, or to the running one."""
 
     def test_stop_ends_the_one_thread_at_work(self, shoal: Running) -> None:
         channel = fresh(shoal)
@@ -125,7 +125,7 @@ class TestChannelCommands:
 
 
 class _Elsewhere:
-    """A channel of Teams or a space of Google Chat, where each message that names the bot begins a thread."""
+    """A Teams channel or Google Chat space, in which each message that names the bot opens a thread."""
 
     def __init__(self, shoal: Running, platform: Literal["teams", "google_chat"], name: str) -> None:
         self.shoal = shoal
@@ -146,7 +146,8 @@ class _Elsewhere:
         return self.shoal.loop.do(self.fake.sees(self.channel, part)).text
 
     def command(self, text: str) -> str:
-        """What a command is answered that begins a thread of its own; Teams answers in the person's own chat."""
+        """Send a command that opens its own thread and return its answer, which Teams sends to the person's own
+        chat."""
         count = len(self._posted())
         self.says(text)
         until(lambda: len(self._posted()) > count)
@@ -160,7 +161,7 @@ class _Elsewhere:
 
 @pytest.mark.parametrize("platform", ["teams", "google_chat"])
 class TestChannelCommandsElsewhere:
-    """The same on Teams and Google Chat, where a command begins a thread itself."""
+    """The same on Teams and Google Chat, where a command opens a thread itself."""
 
     def test_a_command_means_the_thread_at_work_or_the_last_one(
         self, shoal: Running, platform: Literal["teams", "google_chat"]
@@ -188,7 +189,7 @@ class TestChannelCommandsElsewhere:
 
 
 class TestNumbers:
-    """Threads have short numbers in the lists of a channel, and keep them."""
+    """Threads have short, stable numbers in a channel's lists."""
 
     def test_a_number_is_kept_and_names_its_thread(self, shoal: Running) -> None:
         channel = fresh(shoal)
@@ -210,7 +211,7 @@ class TestNumbers:
 
 
 class TestThreadId:
-    """The agent and its people know the thread's id."""
+    """The agent and its users can see the thread's id."""
 
     def test_it_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
         shoal.asks("web:lobby:known", "words=1 id=known-id")
@@ -222,7 +223,7 @@ class TestThreadId:
 
 
 class TestAgentCommands:
-    """What people find in /agent, /help and /start, and in the audit log."""
+    """The information in /agent, /help, /start and the audit log."""
 
     def test_configure_is_config_and_show_tells_of_the_idle_timer(self, shoal: Running) -> None:
         shoal.command("web:lobby:idle", "/agent create rower")
@@ -272,7 +273,7 @@ class TestAgentCommands:
 
 
 class TestMemoryAsFiles:
-    """Memory is also a file: the file tools read and change it as `remember` does."""
+    """Memory is also a file, which the file tools read and change as `remember` does."""
 
     def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
         thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
@@ -327,7 +328,7 @@ class TestMemoryAsFiles:
 
 
 class TestNewHome:
-    """A home that was just made: model names, and the idle timer."""
+    """A new home: model names, and the idle timer."""
 
     def test_it_offers_models_and_tells_once_that_it_was_quiet(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as shoal:
@@ -337,7 +338,7 @@ class TestNewHome:
                 asks(shoal, channel, "quiet-one")
                 asks(shoal, channel, "quiet-two")
             (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
-            with shoal.run():  # it looks at the start, and then each minute
+            with shoal.run():  # it checks at the start and then every minute
                 told = shoal.loop.do(shoal.platforms.discord.sees(channel, "cleared the conversation"))
                 assert "saved 2 conversations" in told.text
                 listed = slash(shoal, "context", "history", channel=channel)

@@ -1,4 +1,4 @@
-"""Rows W1 to W9: the turn as events, what fits the window, Telegram, and a program that is configured and stopped."""
+"""Rows W1 to W9: turns as events, fitting the window, Telegram, and a program that is configured and stopped."""
 
 import json
 import re
@@ -28,7 +28,7 @@ WINDOW = 30_000
 
 
 class TestW1:
-    """A turn is a sequence of stored events: what was asked, each call with its result, the answer, or what failed."""
+    """A turn is a sequence of stored events: the prompt, each call with its result, and the answer or the failure."""
 
     def test_the_order_of_events(self, shoal: Running) -> None:
         shoal.plays("w1", call("bash", command="echo one"), call("bash", command="echo two"), "Done.")
@@ -60,7 +60,7 @@ class TestW2:
 
 
 class TestW3:
-    """A request is measured and fitted to the window: the newest that fits, in the order in which it was said."""
+    """A request is measured and fitted to the window: the newest messages that fit, in their original order."""
 
     @pytest.mark.parametrize("tokenizer", ["estimate", "exact"])
     def test_no_request_is_larger_than_the_change(self, tmp_path: Path, tokenizer: str) -> None:
@@ -93,7 +93,7 @@ class TestW3:
 
 
 class TestW4:
-    """A shell with a time limit of the call's own, Brave's search, and pages of the web as markdown."""
+    """A shell with a time limit per call, Brave search, and web pages as Markdown."""
 
     def test_the_shell(self, shoal: Running) -> None:
         shoal.asks("web:lobby:w4", 'tools=1 tool=bash words=0 args={"command":"sleep 30","timeout_seconds":0.3}')
@@ -117,7 +117,7 @@ class TestW4:
 
 
 class TestW5:
-    """A turn makes so many rounds and no more: that is noted, and the person still gets an answer."""
+    """A turn has a step limit. Reaching it is recorded, and the person still gets an answer."""
 
     def test_the_limit_is_an_event(self, shoal: Running) -> None:
         shoal.plays("w5", lambda seen: call("time", timezone="UTC") if seen.tools else "So far.")
@@ -128,7 +128,7 @@ class TestW5:
 
 
 class TestW6:
-    """On Telegram: long polling, Markdown, long answers in pieces that lose nothing, and the usual three commands."""
+    """On Telegram: long polling, Markdown, lossless splitting of long answers, and the three usual commands."""
 
     def test_a_long_answer_comes_in_pieces(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
@@ -194,7 +194,8 @@ class TestW6:
 
 
 class TestW7:
-    """A host program is told of each end; so many turns run at once; and a stop lets the running ones finish."""
+    """A host program is notified of each end, the number of concurrent turns is limited, and a stop lets running
+    turns finish."""
 
     def test_the_host_is_told(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
@@ -246,8 +247,7 @@ class TestW7:
 
 
 class TestW8:
-    """Variables of the environment are enough: provider, address, key and model of anything that speaks
-    OpenAI's API."""
+    """Environment variables are enough: provider, address, key and model of any OpenAI-compatible service."""
 
     def test_no_file_is_needed(self, shoal: Running, tmp_path: Path) -> None:
         given = {"OPENAI_BASE_URL": f"{shoal.model.url}/v1", "OPENAI_API_KEY": "sk-w8", "SHOAL_MODEL__NAME": "fake-1"}
@@ -273,7 +273,7 @@ class TestW8:
 
 
 class TestW9:
-    """What was said before a restart is known after it."""
+    """Conversations continue after a restart."""
 
     def test_a_conversation_goes_on(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:

@@ -1,4 +1,4 @@
-"""Rows G1 to G9: messages, threads and their turns, files and the past of a conversation."""
+"""Rows G1 to G9: messages, threads and their turns, files, and a conversation's past."""
 
 import json
 import sqlite3
@@ -30,12 +30,12 @@ WAITS = "until [ -e go ]; do sleep 0.05; done; rm go"
 
 
 def lets_go(shoal: Running) -> None:
-    """Let a command go on that waits in the workspace."""
+    """Let a command in the workspace continue."""
     (shoal.workspace / "go").touch()
 
 
 class TestG1:
-    """Whoever has an id can send: nothing has to be made first, and a post into a channel opens a thread."""
+    """Anyone with an id can send without creating anything first, and a post to a channel opens a thread."""
 
     def test_a_message_to_a_thread_that_nobody_knows_is_taken_and_answered(self, shoal: Running) -> None:
         taken = shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first")
@@ -54,7 +54,8 @@ class TestG1:
 
 
 class TestG2:
-    """A thread takes one message at a time; steer and stop do not queue; idle, it is dropped and comes back whole."""
+    """A thread handles one message at a time. Steer and stop skip the queue. An idle thread leaves memory and
+    returns complete."""
 
     def test_prompts_wait_their_turn(self, shoal: Running) -> None:
         gate = Gate()
@@ -109,7 +110,7 @@ class TestG2:
 
 
 class TestG3:
-    """Five messages may wait in a thread; more are told that it is busy, while stop and steer are always taken."""
+    """Five messages may wait in a thread. Further ones get a busy notice, while stop and steer are always accepted."""
 
     def test_the_sixth_that_waits_is_refused(self, shoal: Running) -> None:
         gate = Gate()
@@ -137,7 +138,8 @@ class TestG3:
 
 
 class TestG4:
-    """The loop: tools and model in turn; a steer skips what is left of a step; stop kills all that a command began."""
+    """The agent loop alternates model and tools. A steer skips the rest of a step, and a stop kills everything that
+    a command started."""
 
     def test_a_steer_between_tools_skips_the_rest_and_each_call_has_a_result(self, shoal: Running) -> None:
         both = calls(call("bash", command=f"touch g4-at; {WAITS}"), call("bash", command="touch g4-never"))
@@ -177,7 +179,7 @@ class TestG4:
 
 
 def _processes(part: str) -> list[str]:
-    """The commands that run now and have this in their arguments."""
+    """Return the running commands with this text in their arguments."""
     found: list[str] = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -189,7 +191,7 @@ def _processes(part: str) -> list[str]:
 
 
 class TestG5:
-    """What happens is told as it happens: text as it is written, the tool at work by its name, every step's end."""
+    """Live events: text while it is written, the running tool's name, and the end of every step."""
 
     def test_a_stream_tells_of_each_step(self, shoal: Running) -> None:
         shoal.plays("g5", call("bash", command="echo hi"), "one two three four")
@@ -223,7 +225,7 @@ class TestG5:
 
 
 class TestG6:
-    """Two files a thread: what everybody said, for people to read; and what the model sees, calls and results too."""
+    """Two files per thread: a log of all messages for people, and the model's context with calls and results."""
 
     def test_the_log_has_everybody_and_the_context_has_the_tools(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -261,7 +263,7 @@ class TestG6:
 
 
 class TestG7:
-    """What was said while nobody asked the agent is read in before its turn, each message once and none of its own."""
+    """Messages that did not address the agent are read before its turn, each once and without its own."""
 
     def test_missed_messages_come_first_and_once(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -285,8 +287,7 @@ class TestG7:
 
 
 class TestG8:
-    """A conversation that outgrows the window is summarised by the model: the old part in short, the new
-    word for word."""
+    """When a conversation outgrows the window, the model summarizes the old part. The new part stays verbatim."""
 
     def test_old_messages_become_a_summary_and_new_ones_stay(self, shoal: Running) -> None:
         def script(seen: Seen) -> str:
@@ -307,7 +308,7 @@ class TestG8:
 
 
 class TestG9:
-    """The agent can look for what was said in its channel, beyond its own thread, in the platform's history."""
+    """The agent can search its channel's history on the platform, beyond its own thread."""
 
     def test_what_people_said_elsewhere_in_the_channel_is_found(self, shoal: Running) -> None:
         slack = shoal.platforms.slack

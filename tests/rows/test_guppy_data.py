@@ -1,4 +1,4 @@
-"""Rows G10 to G19: what lies in the home, what the agent can do, what starts it by itself, and where people are."""
+"""Rows G10 to G19: the home directory, the agent's tools, automatic turns, and platforms."""
 
 import base64
 import io
@@ -26,14 +26,14 @@ LOBBY = "web:lobby"
 
 
 def uses(shoal: Running, thread: str, tool: str, **arguments: object) -> str:
-    """What a tool answers in a thread."""
+    """Return a tool's answer in a thread."""
     before = len(shoal.results(thread))
     shoal.asks(thread, f"tools=1 tool={tool} words=0 args={json.dumps(arguments)}")
     return shoal.results(thread)[before]
 
 
 class TestG10:
-    """The home is laid out by platform, channel and thread, under names that no path can escape from."""
+    """The home is organized by platform, channel and thread, with names that no path can escape."""
 
     def test_every_place_is_where_the_layout_says(self, shoal: Running) -> None:
         note = base64.b64encode(b"high at noon").decode()
@@ -55,8 +55,7 @@ class TestG10:
 
 
 class TestG11:
-    """Files that people send are kept beside the thread; pictures are shown to the model, others named by
-    their path."""
+    """Attachments are stored with the thread. The model sees pictures directly and other files by path."""
 
     def test_a_text_and_a_picture(self, shoal: Running) -> None:
         telegram, thread = shoal.platforms.telegram, f"telegram:{ADA}:0"
@@ -107,7 +106,7 @@ class TestG11:
 
 
 class TestG12:
-    """Memory is a file for everywhere, one a platform, one a channel; each turn reads them anew, the agent
+    """Memory has one file each for everything, a platform and a channel. Each turn reads them again, and the agent
     writes them."""
 
     def test_three_scopes_are_read_before_each_turn(self, shoal: Running) -> None:
@@ -138,8 +137,7 @@ class TestG12:
 
 
 class TestG13:
-    """Skills are folders at three scopes, the narrowest of a name wins; their scripts run where the
-    sandbox has them."""
+    """Skills are folders at three scopes, of which the narrowest wins. Their scripts run where the sandbox has them."""
 
     def test_the_channels_skill_hides_the_others(self, shoal: Running) -> None:
         data = shoal.home / "data"
@@ -166,7 +164,7 @@ def _skill(folder: Path, description: str) -> None:
 
 
 class TestG14:
-    """Commands run in a sandbox, in the workspace, for a bounded time and output; what they leave running is ended."""
+    """Commands run in a sandbox in the workspace, with limits on time and output. Leftover processes are ended."""
 
     def test_a_command_is_kept_to_its_folders(self, shoal: Running) -> None:
         secret = shoal.home / "secret.txt"
@@ -219,8 +217,7 @@ class TestG14:
 
 
 class TestG15:
-    """The tools that every agent has: a shell, files to read, write and change, files to hand out, the
-    channel's past."""
+    """Every agent has a shell, tools to read, write, edit and send files, and a search of the channel's history."""
 
     def test_files(self, shoal: Running) -> None:
         thread = f"{LOBBY}:g15"
@@ -251,7 +248,8 @@ class TestG15:
 
 
 class TestG16:
-    """A file in the events folder starts a turn: at once, at its time, or again and again; here, or in a new thread."""
+    """A file in the events folder starts a turn: immediately, at a set time, or repeatedly, in an existing or a new
+    thread."""
 
     def test_at_once_into_a_thread(self, shoal: Running) -> None:
         _event(shoal, "now", type="immediate", threadId=f"{LOBBY}:g16", text="words=0 id=g16now")
@@ -295,7 +293,7 @@ def _trigger(shoal: Running, text: str) -> list[dict[str, object]]:
 
 
 class TestG17:
-    """Being named opens a thread that is then followed; commands and refusals are for whoever gave them alone."""
+    """Naming the bot opens a thread that it follows. Only the sender sees command answers and refusals."""
 
     def test_a_thread_is_followed_once_it_was_named(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -331,7 +329,7 @@ class TestG17:
 
 
 class TestG18:
-    """One agent, many platforms: whoever may speak is answered on each, by the platform's own means."""
+    """One agent on many platforms: each allowed person is answered with the platform's own features."""
 
     @pytest.mark.parametrize("platform", PLATFORMS)
     def test_a_person_is_answered(self, shoal: Running, platform: str) -> None:
@@ -368,7 +366,7 @@ class TestG18:
 
 
 class TestG19:
-    """A provider's key is asked for when it is needed, so that one that expires can be renewed without a restart."""
+    """A provider's key is read when it is needed, so an expired key can be renewed without a restart."""
 
     def test_a_new_key_counts_when_the_old_one_is_refused(self, tmp_path: Path) -> None:
         key = tmp_path / "key"

@@ -1,4 +1,4 @@
-"""Rows P1 to P10: one core path for every way in, what stands in the prompt, and what the agent does by itself."""
+"""Rows P1 to P10: one core path for every entry point, the prompt's contents, and automatic work."""
 
 import json
 import re
@@ -66,7 +66,7 @@ asyncio.run(main())
 
 
 def host_run(home: Path, text: str, program: str = HOST_PROGRAM) -> subprocess.CompletedProcess[str]:
-    """Run a program that Shoal is part of."""
+    """Run a program that embeds Shoal."""
     done = subprocess.run(
         [sys.executable, "-c", program, str(home), text], capture_output=True, text=True, check=False, timeout=60
     )
@@ -75,12 +75,12 @@ def host_run(home: Path, text: str, program: str = HOST_PROGRAM) -> subprocess.C
 
 
 def host_program(home: Path, text: str) -> str:
-    """What such a program is told when the turn has ended."""
+    """Return what such a program receives when the turn has ended."""
     return host_run(home, text).stdout.strip()
 
 
 class TestP1:
-    """What comes in leads to one turn and one answer; where a tool has spoken to the person, the turn says no more."""
+    """Each message leads to one turn and one answer. If a tool already messaged the person, the turn adds nothing."""
 
     def test_the_message_tool_answers_in_the_turns_place(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
@@ -93,7 +93,7 @@ class TestP1:
 
 
 class TestP2:
-    """The end of a background subagent is noted in the conversation that began it, without asking the model there."""
+    """The end of a background subagent is recorded in the conversation that started it, without a model call there."""
 
     def test_a_spawned_task_reports_without_a_turn(self, shoal: Running) -> None:
         shoal.plays("p2-parent", call("spawn", task="p2-child: count"), "It has begun.", "So there are three.")
@@ -107,7 +107,7 @@ class TestP2:
 
 
 class TestP3:
-    """Page, shell, piped chat and heartbeat go one way through the same turn; the heartbeat remembers nothing."""
+    """The page, shell, piped chat and heartbeat use the same turn. The heartbeat remembers nothing."""
 
     def test_every_way_in_leaves_the_same_kind_of_journal(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p3", "words=0 id=p3-api")
@@ -127,7 +127,7 @@ class TestP3:
 
 
 class TestP4:
-    """The prompt has the agent's own files, its tools and skills, where it works and what time it is."""
+    """The prompt contains the agent's own files, its tools and skills, its workspace and the time."""
 
     def test_each_part_is_there(self, shoal: Running) -> None:
         folder = shoal.home / "agents/main"
@@ -146,7 +146,7 @@ class TestP4:
 
 
 class TestP5:
-    """Lasting memory, and a note a day: written without losing a line, and the last days stand in the prompt."""
+    """Long-term memory and daily notes are written without losing a line, and the prompt has the last days."""
 
     def test_notes_of_the_last_days_are_read(self, shoal: Running) -> None:
         notes, today = shoal.home / "data/memory", datetime.now(UTC).date()
@@ -167,7 +167,7 @@ class TestP5:
 
 
 class TestP6:
-    """A conversation that has grown is summarised behind the scenes, and the summary is brought up to date later."""
+    """A long conversation is summarized in the background, and the summary is updated later."""
 
     def test_the_summary_comes_by_itself_and_is_continued(self, shoal: Running) -> None:
         summaries: list[str] = []
@@ -191,7 +191,8 @@ class TestP6:
 
 
 class TestP7:
-    """A turn makes so many model calls and then answers with what it has; an empty answer becomes a set phrase."""
+    """A turn has a limit of model calls and then answers with the results so far. An empty answer becomes a standard
+    phrase."""
 
     def test_the_limit_ends_with_an_answer(self, shoal: Running) -> None:
         def script(seen: Seen) -> Reply | str:
@@ -208,7 +209,7 @@ class TestP7:
 
 
 class TestP8:
-    """Tools for files, commands, the web, messages, subagents that are waited for or not, and devices on buses."""
+    """Tools for files, commands, the web, messages, foreground and background subagents, and devices on buses."""
 
     def test_all_of_them_are_offered(self, shoal: Running) -> None:
         names = set(map(str, shoal.listed_in("/api/info", "tools")))
@@ -234,7 +235,7 @@ class TestP8:
 
 
 class TestP9:
-    """What the agent says by itself goes to where people last wrote to it."""
+    """Automatic messages go to the person's most recent conversation."""
 
     def test_a_heartbeat_speaks_in_the_last_channel(self, shoal: Running) -> None:
         telegram, file = shoal.platforms.telegram, shoal.home / "data/HEARTBEAT.md"
@@ -252,8 +253,8 @@ class TestP9:
 
 
 class TestP10:
-    """Files can be kept to the workspace or not; what is up is told with its numbers; a host brings tools
-    of its own."""
+    """File tools can be limited to the workspace or not, services are reported with their figures, and a host adds
+    its own tools."""
 
     def test_the_switch(self, shoal: Running) -> None:
         outside = shoal.home / "outside.txt"

@@ -1,4 +1,4 @@
-"""What scenarios share: the stands that a scenario runs on, one after the other."""
+"""Fixtures for scenarios that run once per platform."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ __all__ = ["postgres_database"]
 
 @pytest.fixture(params=("fake", "telegram", "discord"))
 async def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stand]:
-    """A platform that is there; `parametrize("stand", …, indirect=True)` names others."""
+    """A running platform. Use `parametrize("stand", …, indirect=True)` for others."""
     made = stand_of(request.param, tmp_path_factory.mktemp("files"))
     await made.start()
     yield made

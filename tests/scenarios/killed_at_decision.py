@@ -1,6 +1,6 @@
-"""A process that asks for three calls on one card, stores a decision about them, and is killed before any runs.
+"""A process that requests approval for three calls, stores a decision and is killed before any call runs.
 
-`python -m tests.scenarios.killed_at_decision FOLDER NUMBER…` allows the calls of these numbers.
+`python -m tests.scenarios.killed_at_decision FOLDER NUMBER…` allows the calls with these numbers.
 """
 
 import asyncio

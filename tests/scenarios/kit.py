@@ -1,4 +1,4 @@
-"""Tools for scenarios: one that waits until the test lets it go, one that fails, one that only answers."""
+"""Tools for scenarios: one that waits for the test, one that fails, and one that returns its input."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ __all__ = ["in_time"]
 
 
 class Door:
-    """A tool `wait` that hangs until `open` is set; `entered` tells that it was reached."""
+    """A tool `wait` that blocks until `open` is set. `entered` is set when a call reaches it."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -51,10 +51,10 @@ async def echo(text: str) -> str:
 
 
 def calls(*names: str, text: str = "", arguments: str = "{}") -> Reply:
-    """An assistant message that calls these tools."""
+    """Return an assistant message that calls these tools."""
     return Reply(text, calls=tuple(Call(name, arguments) for name in names))
 
 
 def echoes(*texts: str) -> Reply:
-    """An assistant message that echoes each text."""
+    """Return an assistant message that echoes each text."""
     return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))

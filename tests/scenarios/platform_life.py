@@ -1,4 +1,4 @@
-"""A real Shoal and a platform on loopback beside it: what is asked there, what stands there, and how it is set up."""
+"""A real Shoal process next to a fake platform on loopback, with the conversation and setup of each platform."""
 
 import asyncio
 import json
@@ -28,16 +28,17 @@ WAIT_SECONDS = 60.0
 
 
 class Fake(Protocol):
-    """What all fakes have."""
+    """The common part of all fakes."""
 
     server: LoopbackServer
 
 
 class Place(msgspec.Struct):
-    """A conversation of ada's with the bot on one platform.
+    """A conversation between ada and the bot on one platform.
 
-    `says` writes there, `shown` is what the bot's messages say now, `settings` its account, and `ready` tells that it
-    listens. `once`: a post that is repeated stands there once. Where `called` is set, the platform calls the process.
+    `says` writes there, `shown` returns the bot's visible messages, `settings` is its account, and `ready` says
+    whether it listens. With `once`, the platform shows a repeated post only once. With `called`, the platform calls
+    the process.
     """
 
     platform: str
@@ -52,7 +53,6 @@ class Place(msgspec.Struct):
 
 
 def telegram_place() -> Place:
-    """A direct chat."""
     fake = FakeTelegram()
     fake.add_chat(7)
     return Place(
@@ -66,7 +66,6 @@ def telegram_place() -> Place:
 
 
 def discord_place() -> Place:
-    """A direct conversation."""
     fake = FakeDiscord(SystemClock())
     direct = fake.direct()
     return Place(
@@ -80,7 +79,7 @@ def discord_place() -> Place:
 
 
 def slack_place() -> Place:
-    """A channel where the bot is named, so that answers stand in a thread and are streamed."""
+    """Return a channel in which messages name the bot, so that replies are threaded and streamed."""
     fake = FakeSlack(SystemClock().now().timestamp())
     fake.add_room(slack_wire.Room("C00000001", "harbour", "channel", ["UADA", slack_methods.BOT]))
     return Place(
@@ -95,7 +94,6 @@ def slack_place() -> Place:
 
 
 def matrix_place() -> Place:
-    """A room of two."""
     fake = FakeMatrix(SystemClock())
     room = fake.add_room()
     return Place(
@@ -112,7 +110,6 @@ def matrix_place() -> Place:
 
 
 def teams_place() -> Place:
-    """A direct chat."""
     fake = FakeTeams(SystemClock())
     fake.add("a:1ada", "personal")
     return Place(
@@ -128,7 +125,6 @@ def teams_place() -> Place:
 
 
 def google_chat_place() -> Place:
-    """A direct space."""
     fake = FakeGoogleChat(SystemClock())
     fake.add("DmAda", "DIRECT_MESSAGE")
     return Place(
@@ -144,11 +140,11 @@ def google_chat_place() -> Place:
 
 
 def webhook_place() -> Place:
-    """A conversation of a program's."""
+    """Return a program's conversation."""
     fake = FakeHookChat(SystemClock())
 
     async def says(text: str) -> None:
-        """Send again what is answered 503, as programs have to where Shoal has just started."""
+        """Resend after status 503, as a program must while Shoal is starting."""
         async with asyncio.timeout(60):
             await fake.says("harbour", "7", text)
             while fake.status == 503:
@@ -177,13 +173,13 @@ PLACES: Mapping[str, Callable[[], Place]] = {
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so. Raises AssertionError when it does not come."""
+    """Wait until the condition is true. Raises AssertionError after a timeout."""
     await asyncio.to_thread(processes.until, holds)
 
 
 @asynccontextmanager
 async def opened(name: str) -> AsyncGenerator[Place]:
-    """The place on this platform, which listens."""
+    """Open the conversation on this platform."""
     place = PLACES[name]()
     whole = place.fake if isinstance(place.fake, FakeDiscord | FakeSlack) else place.fake.server
     await whole.start()
@@ -193,7 +189,7 @@ async def opened(name: str) -> AsyncGenerator[Place]:
 
 @asynccontextmanager
 async def life(home: Path, place: Place, model: FakeModel) -> AsyncGenerator[Process]:
-    """`shoal run` in a process of its own until the block ends, when it listens to the platform."""
+    """Run `shoal run` in a separate process until the block ends. Starts once it is connected to the platform."""
     (home / "shoal.toml").write_text(_toml(f"platforms.{place.platform}", place.settings()))
     for name, content in place.files().items():
         (home / name).write_bytes(content)

@@ -1,7 +1,7 @@
-"""A Shoal that dies wherever it meets a poisoned message, to be started again and again.
+"""A Shoal that dies whenever it meets a poisoned message, for repeated starts.
 
-`python -m tests.scenarios.poison_life` reads orders, one JSON object a line, forks a child for each that lives it, and
-answers with a line: the child's exit code, or minus its signal.
+`python -m tests.scenarios.poison_life` reads one JSON order per line, runs each in a forked child, and prints the
+child's exit code or its negative signal.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ Where = Literal["model", "tool", "opening", "post"]
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `where`: what ends the process when the word `poison` comes by. `database`: a PostgreSQL that other
-    processes use as well, where there is one."""
+    """One run. `where` is the place in which the word `poison` ends the process. `database` is an optional shared
+    PostgreSQL database."""
 
     home: str
     world: str
@@ -48,7 +48,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 async def live(life: Life) -> int:
-    """Ask two things, one of them poisoned; end when nothing is left to do."""
+    """Send two messages, one of them poisoned, and end when no work is left."""
     world = World(Path(life.world))
 
     def die(where: Where, text: str) -> None:
@@ -74,10 +74,8 @@ async def live(life: Life) -> int:
         world.note("chat", thread=posted.post.thread, text=posted.markdown)
 
     class Chat(FakeChat):
-        """One whose history is read while a turn is opened."""
-
         async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-            """Die, or nothing."""
+            """Die on poison, otherwise yield nothing."""
             die("opening", "poison" if thread == THREAD else "")
             for message in ():
                 yield message

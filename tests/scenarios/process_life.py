@@ -1,7 +1,7 @@
-"""A Shoal whose agent starts a process, to be killed at a chosen durable write.
+"""A Shoal whose agent starts a process, killed at a chosen durable write.
 
-`python -m tests.scenarios.process_life` reads orders, one JSON object a line, forks a child for each that lives it, and
-answers with a line: the child's exit code, or minus its signal, and how many writes there were.
+`python -m tests.scenarios.process_life` reads one JSON order per line, runs each in a forked child, and prints the
+child's exit code or its negative signal, and the number of writes.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ DEATH = "the end"
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `command` is what the process does, `hooks` what is told of it; `at` 0 kills at the very end."""
+    """One run. `command` is the process's command, `hooks` its hooks. With `at` 0 it is killed at the very end."""
 
     home: str
     world: str
@@ -45,7 +45,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 async def live(life: Life) -> int:
-    """Ask the agent once, unless it was asked before; end when everything it was told is answered."""
+    """Ask the agent once over all runs, and end when every message is answered."""
     world, drivers = World(Path(life.world)), list[KillingDriver]()
 
     def wrap(driver: Driver) -> Driver:
@@ -88,7 +88,7 @@ async def live(life: Life) -> int:
 
 
 async def _all_quiet(app: Services) -> None:
-    """Until no turn runs, no process runs, and all that ended was told."""
+    """Wait until no turn and no process runs and every process end was reported."""
     while True:
         await app[Clock].sleep(0.05)
         processes = await app[ProcessService].rows.search()

@@ -1,4 +1,4 @@
-"""Restores trees in processes that are killed at a step of it: `python -m tests.scenarios.restore_life`."""
+"""Tree restores in processes killed at a chosen step: `python -m tests.scenarios.restore_life`."""
 
 import os
 import signal
@@ -16,7 +16,8 @@ WATCHED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.c
 
 
 class Restoration(msgspec.Struct, frozen=True):
-    """A workspace that is at the tree `now` and is to be at `then`; killed before the step `killed_at`, 0 is never."""
+    """A workspace to restore from the tree `now` to `then`. The process is killed before the step `killed_at`, or
+    never if it is 0."""
 
     root: str
     kept: str
@@ -26,7 +27,7 @@ class Restoration(msgspec.Struct, frozen=True):
 
 
 async def live(order: Restoration) -> int:
-    """Restore it all, and count the steps."""
+    """Restore everything and return the number of steps."""
     steps = 0
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The routes by which one turn leads to another, as steps that a scripted model and people take for a test."""
+"""Routes by which one turn starts another, as steps that a scripted model and people take."""
 
 import asyncio
 import json
@@ -22,19 +22,19 @@ from shoal.testing.scenario import World
 from shoal.threads.orchestrator import Orchestrator
 
 ACCESS = AccessRules(owners=("ada",), allow=("*",))
-"""Ada owns the agent; whoever else comes in is not trusted."""
+"""Ada owns the agent. Everyone else may write but is not trusted."""
 STEP = "step{}."
 SINK = Reply(calls=(Call("bash", '{"command": "curl --version"}'),))
-"""What ends a chain: asked for where the turn is tainted, run where it is not."""
+"""The last step of a chain: it asks in a tainted turn and otherwise runs."""
 LASTING = (
     "remind|schedule|remember|note_today|write_doc|write_skill|set_system_prompt|ask_agent|message|process_start|write"
 )
 SECONDS_MAX = 60.0
 BY_ITSELF = ("remind", "schedule", "process", "output", "timeout", "subagent", "spawn", "ask_agent", "event file")
 COMES_BACK = ("remind", "schedule", "process", "output", "timeout")
-"""These come back to the conversation that they were made in; it is cleared before, so that they alone carry taint."""
+"""Routes back to the same conversation. It is cleared first, so only the route itself carries taint."""
 PEOPLE_GO_ON = ("message", "memory", "note", "document", "skill", "persona", "snapshot", "conversation")
-"""After these a trusted person says the next word, elsewhere or in the same conversation."""
+"""After these a trusted person continues, elsewhere or in the same conversation."""
 SETTINGS: Mapping[str, object] = {
     "permissions": {
         "default_profile": "chain",
@@ -42,24 +42,24 @@ SETTINGS: Mapping[str, object] = {
     },
     "subagents": {"depth_max": 8},
 }
-"""Whatever leads on runs unasked, even under taint, so that what is asked for is the end of the chain alone."""
+"""Every route runs without asking, even when tainted. Only the end of the chain asks."""
 
 
 def call(tool: str, **arguments: object) -> Reply:
-    """An assistant message with one call."""
+    """Return an assistant message with one call."""
     return Reply(calls=(Call(tool, json.dumps(arguments)),))
 
 
 class Chain:
-    """A chain of routes in a world: turn `number` hands STEP(number + 1) on by its route; the last one is a SINK.
+    """A chain of routes: turn `number` passes STEP(number + 1) on by its route, and the last turn calls SINK.
 
-    A stranger begins it; or ada does, and her turn reads a stranger's page first.
+    Either an untrusted person starts it, or ada does and her turn first reads an untrusted page.
     """
 
     def __init__(self, home: Path, routes: tuple[str, ...], *, by_page: bool = False) -> None:
         self._by_page = by_page
         self.clock = ManualClock()
-        self._real = SystemClock()  # processes and watched directories take their own time
+        self._real = SystemClock()  # processes and watched folders run on real time
         self.model = FakeModel(script=self._play)
         self._home = Home(home)
         self._routes = routes
@@ -100,11 +100,11 @@ class Chain:
             "skill": call("write_skill", name=skill, text=f"---\nname: {skill}\ndescription: Do it.\n---\nobey\n"),
             "persona": call("set_system_prompt", text=f"obey turn {number}"),
         }
-        return calls.get(self._routes[number], "done")  # people go on with others: see `_goes_on`
+        return calls.get(self._routes[number], "done")  # people continue some of the routes: see `_goes_on`
 
     async def ends(self, world: World) -> tuple[Approval, UserSaid]:
-        """Have it begun, and wait for the question of its last turn; returns that with what the turn was
-        asked. Fails when the sink ran unasked."""
+        """Start the chain and wait for its last turn's approval. Return it with the prompt of that turn. Fails if
+        the sink ran without asking."""
         if self._routes[0] == "command":
             await world.chat.asks("harbour", "start", f"/remind in 1 minute {STEP.format(1)}", user="mallory")
         else:
@@ -117,7 +117,7 @@ class Chain:
         return await self._asked(world)
 
     async def _goes_on(self, world: World, number: int, thread: ThreadId) -> None:
-        """What people do after turn `number` has done its part, so that the next one comes."""
+        """Do the people's part after turn `number`, which starts the next turn."""
         route, text = self._routes[number], STEP.format(number + 1)
         where = {"message": "told", "conversation": thread.rpartition(":")[2]}.get(route, f"fresh{number}")
         if route == "snapshot":
@@ -128,15 +128,15 @@ class Chain:
         await world.chat.says("harbour", where, text, user="ada")
 
     def _go(self, number: int) -> Path:
-        """The file for which the process of turn `number` waits."""
+        """Return the file that the process of turn `number` waits for."""
         return self._home.root / f"go{number}"
 
     async def _forgets(self, world: World, number: int) -> None:
-        """Clear the conversation that turn `number` was in before what it left comes back to it."""
+        """Clear the conversation of turn `number` before its route leads back there."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (turns := await self._turns(world, number)):
                 await self._pass()
-            while not has_ended(*turns[0]):  # by the real clock: what it left comes by the other
+            while not has_ended(*turns[0]):  # by the real clock: the route back uses the manual one
                 await self._real.sleep(0.01)
                 turns = await self._turns(world, number)
         ((said, _),) = turns
@@ -146,7 +146,7 @@ class Chain:
         self._go(number).touch()
 
     async def _finished(self, world: World, number: int) -> ThreadId:
-        """The thread of turn `number`, once it has finished."""
+        """Return the thread of turn `number` after it finished."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (ended := [said for said, events in await self._turns(world, number) if has_ended(said, events)]):
                 await self._pass()
@@ -166,7 +166,7 @@ class Chain:
         return approval, said.data
 
     async def _turns(self, world: World, number: int) -> list[tuple[Event, list[Event]]]:
-        """What began turn `number`, and the journal that it stands in."""
+        """Return the prompts of turn `number`, each with its journal."""
         found: list[tuple[Event, list[Event]]] = []
         for info in await world.app[Store].journal.threads():
             events = await world.app[Store].journal.events(info.thread)
@@ -181,5 +181,5 @@ class Chain:
 
 
 def has_ended(said: Event, events: Sequence[Event]) -> bool:
-    """Whether the turn that this began has finished."""
+    """Return whether the turn of this prompt has finished."""
     return any(isinstance(event.data, TurnFinished) and event.turn == said.turn for event in events)

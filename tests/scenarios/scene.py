@@ -1,4 +1,4 @@
-"""A scene: the whole app on a platform's stand, with ada and bob, while time passes by itself."""
+"""The whole app on one platform, with ada and bob, while time passes automatically."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -28,14 +28,14 @@ from shoal.tools.registry import Registry
 T = TypeVar("T")
 
 SECONDS_MAX = 60.0
-"""How long a scene waits (in real time) for something before it fails."""
+"""Time limit for each wait, in real seconds."""
 STEP_SECONDS = 0.5
 PAUSE_SECONDS = 0.001
-"""So little time passes at once, and so slowly, that heartbeats and answers on loopback keep up with it."""
+"""Clock step, small and slow enough for heartbeats and loopback answers to keep up."""
 
 
 class Someone:
-    """Somebody on the platform, who speaks in a conversation of their own unless told where."""
+    """A person on the platform. They write in their own conversation by default."""
 
     def __init__(self, scene: "Scene", user: str, channel: str) -> None:
         self.user = user
@@ -44,12 +44,12 @@ class Someone:
         self._scene = scene
 
     async def says(self, text: str, *, to: Seen | None = None, where: str = "", file: File | None = None) -> None:
-        """Write, or answer a message of the bot's."""
+        """Write a message, or reply to one by the bot."""
         channel = to.channel if to is not None else where or self.channel
         await self._scene.stand.says(text, channel, self.user, to, file)
 
     async def sees(self, part: str, *, where: str = "") -> Seen:
-        """Wait for a message that contains `part` and is no preview."""
+        """Wait for a final message that contains `part`."""
         channel = where or self.channel
 
         def look() -> Seen | None:
@@ -59,7 +59,7 @@ class Someone:
         return await self._scene.until(look)
 
     async def asks(self, line: str, *, where: str = "") -> str:
-        """Give a command and return its answer, without markup."""
+        """Send a command and return its answer without markup."""
         return await self._scene.until(await self._scene.stand.asks(line, where or self.channel, self.user))
 
     async def clicks(self, part: str, label: str) -> None:
@@ -69,7 +69,7 @@ class Someone:
 
 
 class Scene:
-    """The running app of a scene, and who is in it."""
+    """A running app and its people."""
 
     def __init__(self, app: Services, stand: Stand, model: FakeModel) -> None:
         self.app = app
@@ -79,11 +79,11 @@ class Scene:
         self.bob = self.person(stand.bob, stand.harbour)
 
     def person(self, user: str, channel: str) -> Someone:
-        """Somebody with a conversation of their own."""
+        """Return a person with their own conversation."""
         return Someone(self, user, channel)
 
     async def until(self, look: Callable[[], T | None]) -> T:
-        """Wait until something is there, while time passes."""
+        """Wait until `look` returns a value, while time passes."""
 
         async def looked() -> T | None:
             return look()
@@ -91,18 +91,18 @@ class Scene:
         return await self.comes(looked)
 
     async def comes(self, look: Callable[[], Coroutine[object, object, T | None]]) -> T:
-        """Wait for what has to be asked for, while time passes."""
+        """Wait for a value that must be polled for, while time passes."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (found := await in_time(self.stand.clock, look(), STEP_SECONDS)):
                 await SystemClock().sleep(PAUSE_SECONDS)
         return found
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
-        """The events of a thread, ada's own unless told."""
+        """Return a thread's events, by default ada's."""
         return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
-        """Wait until the journal has an event of this type that many times; returns the last."""
+        """Wait until the journal has this many events of a type and return the last one."""
 
         async def look() -> Event | None:
             found = [event for event in await self.journal(thread) if event.type == kind]
@@ -111,12 +111,12 @@ class Scene:
         return await self.comes(look)
 
     async def thread_of(self, seen: Seen) -> ThreadId:
-        """The thread that wrote a message, once that is noted; people are slower than that."""
+        """Return the thread that wrote a message, once it is recorded. The test is faster than people."""
         prefix = self.stand.thread(seen.channel).rpartition(":")[0]
         return await self.comes(lambda: self.app[Store].outbox.thread_of(f"{prefix}:", seen.id))
 
     def texts(self, channel: str = "") -> list[str]:
-        """What the bot has in a channel, ada's own unless told."""
+        """Return the bot's messages in a channel, by default ada's."""
         return [seen.text for seen in self.stand.said() if seen.channel == (channel or self.ada.channel)]
 
 
@@ -132,9 +132,8 @@ async def playing(
     strangers: bool = False,
     accounts: Sequence[Mapping[str, object]] = ({},),
 ) -> AsyncGenerator[Scene]:
-    """Open the app on `home`, connected, ada its owner; `settings` are sections laid over the usual ones. With
-    `strangers`, everybody may speak and only ada is trusted. `accounts` are settings of each account beside the usual
-    ones."""
+    """Open the connected app on `home` with ada as its owner. `settings` are laid over the usual sections. With
+    `strangers`, everyone may write and only ada is trusted. `accounts` are extra settings for each account."""
     owner = f"{stand.platform}:{stand.ada}"
     overrides: dict[str, dict[str, object]] = {
         "permissions": {"default_profile": profile, "approvers": [owner]},

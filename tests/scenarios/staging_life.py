@@ -1,7 +1,7 @@
-"""A process that stages three calls, has two of them accepted, runs these, and is killed at one of its writes.
+"""A process that stages three calls, has two accepted, runs them, and is killed at one of its writes.
 
-`python -m tests.scenarios.staging_life FOLDER SIDE AT` goes on from whatever an earlier one has left, and ends by
-itself once the accepted calls are over; AT 0 never kills.
+`python -m tests.scenarios.staging_life FOLDER SIDE AT` continues where an earlier process stopped and ends when the
+accepted calls are over. AT 0 never kills.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def says(seen: Seen) -> Reply | str:
-    """Send three things, and then say so."""
+    """Send three messages, then say so."""
     return "prepared" if any("Staged" in message.text for message in seen.messages) else sends("one", "two", "three")
 
 

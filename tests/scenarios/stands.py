@@ -1,4 +1,4 @@
-"""Stands: one platform each with its people and places, so that a scenario that is written once runs over several."""
+"""One test platform each with its people and channels, for scenarios that run on several platforms."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -35,14 +35,14 @@ from shoal.testing.platforms.slack_wire import Room
 
 F = TypeVar("F", bound=FakePlatform)
 PREVIEW = " …"
-"""What an answer ends with that is being written."""
+"""Suffix of an answer that is still being written."""
 File: TypeAlias = tuple[str, bytes]
 Look: TypeAlias = Callable[[], str | None]
-"""Looks for an answer that may not be there yet."""
+"""Looks for an answer that may not have arrived."""
 
 
 class Seen(NamedTuple):
-    """A message of the bot as people see it now. `place` is where it stands: in a topic, a thread, or the `channel`."""
+    """A message of the bot as people see it. `place` is its topic or thread, or the `channel` itself."""
 
     id: str
     channel: str
@@ -55,16 +55,16 @@ class Seen(NamedTuple):
 
 
 class Stand(ABC):
-    """One platform: ada, who owns the bot, in a `direct` conversation; bob; a channel with both, the `harbour`; a
-    stranger, in a `strange` conversation.
+    """One platform: ada, who owns the bot, in a `direct` conversation; bob; a channel `harbour` with both; and an
+    unknown person in a `strange` conversation.
 
-    A message in a channel names the bot and opens a thread; one that answers the bot goes where that was written.
+    A message in a channel names the bot and opens a thread. A reply to the bot goes to the thread of that message.
     """
 
     platform: ClassVar[str]
     makes_channels: ClassVar[bool] = True
     settings: ClassVar[Mapping[str, Mapping[str, object]]] = {}
-    """Sections of the configuration that the platform needs beside its account."""
+    """Configuration sections that the platform needs in addition to its account."""
     ada: str
     bob: str
     stranger: str
@@ -78,30 +78,30 @@ class Stand(ABC):
 
     @abstractmethod
     def account(self) -> Mapping[str, object]:
-        """The account's settings without its people; empty for an adapter of the stand's own."""
+        """Return the account's settings without its people, or nothing for the fake adapter."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Be there; after `stop` at the same address."""
+        """Start. After `stop`, use the same address."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Be away, so long that what the bot has not taken is given up; messages are kept."""
+        """Go offline long enough for the bot's open requests to fail. Messages are kept."""
 
     def hears(self, adapter: ChatAdapter) -> bool:
-        """Whether the bot is connected as far as it has to be for its people to speak."""
+        """Return whether the bot is connected well enough for people to write."""
         return True
 
     @abstractmethod
     def shown(self) -> list[Seen]:
-        """What the bot has everywhere for all to see, oldest first."""
+        """Return all visible messages of the bot, oldest first."""
 
     def said(self) -> list[Seen]:
-        """The same without previews."""
+        """Return them without previews."""
         return [seen for seen in self.shown() if not seen.is_preview]
 
     def previews(self) -> list[Seen]:
-        """Answers that are being written."""
+        """Return the answers that are being written."""
         return [seen for seen in self.shown() if seen.is_preview]
 
     @abstractmethod
@@ -109,31 +109,31 @@ class Stand(ABC):
         self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
         named: bool = True,
     ) -> None:  # fmt: skip
-        """Somebody writes, in a channel naming the bot unless told."""
+        """Write as someone. In a channel, the message names the bot by default."""
 
     @abstractmethod
     async def asks(self, line: str, channel: str, user: str) -> Look:
-        """Somebody gives a command."""
+        """Send a command as someone."""
 
     @abstractmethod
     async def clicks(self, seen: Seen, label: str, user: str) -> Look:
-        """Somebody presses a button; looks for what they are told."""
+        """Press a button as someone and return the lookup for the platform's response."""
 
     @abstractmethod
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
-        """Somebody puts an emoji to a message."""
+        """Add an emoji to a message as someone."""
 
     def loses(self, channel: str) -> None:
-        """Somebody removes a channel."""
+        """Remove a channel as someone."""
         raise NotImplementedError(f"{self.platform} does not tell bots of that")
 
     def thread(self, channel: str) -> ThreadId:
-        """The thread of a channel as a whole, or of a direct conversation."""
+        """Return the thread of a whole channel or a direct conversation."""
         return make_thread_id(self.platform, channel, "0")
 
 
 class FakeStand(Stand):
-    """The fake platform, in memory."""
+    """The in-memory fake platform."""
 
     platform = "fake"
     ada, bob, stranger = "ada", "bob", "eve"
@@ -149,7 +149,6 @@ class FakeStand(Stand):
         return {}
 
     def access(self) -> Mapping[str, AccessRules]:
-        """Who may speak."""
         return {self.platform: AccessRules((self.ada,), (self.bob,))}
 
     async def start(self) -> None:
@@ -220,7 +219,7 @@ class FakeStand(Stand):
 
 
 class WireStand(Stand, Generic[F]):
-    """A platform that is met over its wire; its `fake` has troubles on order."""
+    """A platform reached over its wire protocol. Its `fake` can inject faults."""
 
     def __init__(self, fake: F, clock: ManualClock | None = None) -> None:
         super().__init__(clock)
@@ -239,7 +238,7 @@ class WireStand(Stand, Generic[F]):
 
 
 class TelegramStand(WireStand[telegram.FakeTelegram]):
-    """Telegram: a private chat, and a group whose threads are topics."""
+    """Telegram: a private chat, and a group with topics as threads."""
 
     platform = "telegram"
     makes_channels = False
@@ -294,7 +293,7 @@ class TelegramStand(WireStand[telegram.FakeTelegram]):
 
 
 class DiscordStand(WireStand[discord.FakeDiscord]):
-    """Discord: a direct conversation, and a channel of a server whose threads are chains of replies."""
+    """Discord: a direct conversation, and a server channel with reply chains as threads."""
 
     platform = "discord"
     ada, bob, stranger = discord_world.ADA, "700000000000000002", "700000000000000009"
@@ -352,7 +351,7 @@ class DiscordStand(WireStand[discord.FakeDiscord]):
 
 
 class SlackStand(WireStand[slack.FakeSlack]):
-    """Slack: a direct conversation, and a channel with threads; commands are for their asker's eyes alone."""
+    """Slack: a direct conversation, and a channel with threads. Only the sender sees command answers."""
 
     platform = "slack"
     ada, bob, stranger = "UADA", "UBEA", "USTRANGER"
@@ -417,7 +416,7 @@ class SlackStand(WireStand[slack.FakeSlack]):
 
 
 class MatrixStand(WireStand[matrix.FakeMatrix]):
-    """Matrix: a room with the bot alone, and one with both people, where a question opens a thread."""
+    """Matrix: a room with only the bot, and one with both people where a message opens a thread."""
 
     platform = "matrix"
     makes_channels = False
@@ -514,7 +513,7 @@ class TeamsStand(WireStand[teams.FakeTeams]):
 
 
 class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
-    """Google Chat: direct messages, and a space with threads. The key is kept in `files`."""
+    """Google Chat: direct messages and a space with threads. The key is stored in `files`."""
 
     platform = "google_chat"
     makes_channels = False
@@ -566,7 +565,7 @@ class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
 
 
 def stand_of(platform: str, files: Path) -> Stand:
-    """The stand of a platform by its name; the fake one keeps its people's files in `files`, Google Chat's its key."""
+    """Return a platform's stand by name. `files` stores the fake platform's files or Google Chat's key."""
     made: dict[str, Callable[[], Stand]] = {
         "fake": lambda: FakeStand(files), "telegram": TelegramStand, "discord": DiscordStand, "slack": SlackStand,
         "matrix": MatrixStand, "teams": TeamsStand, "google_chat": lambda: GoogleChatStand(files),

@@ -1,4 +1,4 @@
-"""Always allow this: the owner makes the rule that a card proposes, and takes it back in the same place."""
+""" "Always allow": the owner saves the rule that an approval proposes, and removes it in the same place."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -32,13 +32,13 @@ allow = ["tool:read:.*"]
 
 @tool(Traits(origin="foreign"))
 async def hear() -> str:
-    """What a stranger says."""
+    """Return an untrusted person's words."""
     return "do as I say"
 
 
 @asynccontextmanager
 async def world_of(home: Path, *replies: Reply | str) -> AsyncGenerator[World]:
-    """A conversation with ada, the owner, and bob, in which every echo is asked about."""
+    """Open a conversation with ada, the owner, and bob, in which every echo asks."""
     home.mkdir(exist_ok=True)
     (home / "shoal.toml").write_text(RULES)
     settings = {"permissions": {"default_profile": "careful", **decode_toml(RULES)["permissions"]}}
@@ -52,24 +52,24 @@ def says(*texts: str) -> Reply:
 
 
 def rules(world: World) -> str:
-    """The owner's rules as they are written."""
+    """Return the text of the owner's rules."""
     return world.app[Home].config_file.read_text().removeprefix(RULES)
 
 
 async def clicks(world: World, card: Posted, label: str, user: str = "ada") -> str:
-    """Press a button of a card; what its platform tells the person."""
+    """Press a button of an approval and return the platform's response."""
     assert world.chat.inbox is not None
     value = next(button.value for button in card.buttons if button.label == label)
     return await press(value, world.ada.thread, Author(user, user, trusted=False), world.chat.inbox)
 
 
 async def card_of(world: World, approval: Approval) -> Posted:
-    """The card of an approval, once it is posted."""
+    """Return the posted approval."""
     return await world.ada.sees(f"write `always {approval.id[-8:]}`" if approval.item.always.allow else approval.shown)
 
 
 async def asked(world: World, times: int) -> Approval:
-    """Wait until people were asked so often, and return what waits."""
+    """Wait until this many approvals were requested, and return the pending one."""
     await world.happens(world.ada.thread, "approval_requested", times)
     return await world.ada.is_asked()
 

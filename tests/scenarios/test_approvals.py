@@ -1,4 +1,4 @@
-"""Approvals: what a person allows is exactly what runs, once, also after a restart."""
+"""Approvals: exactly the approved action runs, once, even across a restart."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""Results too long to show: stored whole once, read again piece by piece, listed, and forgotten in time."""
+"""Results too long for the model: stored once, read in parts, listed, and removed in time."""
 
 import json
 import os
@@ -29,7 +29,7 @@ REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for n
 
 @tool(Traits(origin="own"))
 async def report() -> str:
-    """A long report."""
+    """Return a long report."""
     return REPORT
 
 
@@ -38,7 +38,7 @@ async def results(world: World) -> list[ToolFinished]:
 
 
 def reader(grep: str = "", **piece: int) -> Script:
-    """Calls the report, then reads its artifact, then answers."""
+    """Call the report, read its artifact, then answer."""
 
     def script(seen: Seen) -> Step | str:
         if seen.rounds == 0:
@@ -133,7 +133,7 @@ async def test_a_clock_that_is_wrong_for_some_minutes_makes_no_result_old(tmp_pa
 
 
 def own_files(**asked: str | int) -> Script:
-    """Reads the conversation's own files, then answers."""
+    """Read the conversation's own files, then answer."""
 
     def script(seen: Seen) -> Step | str:
         if not seen.user_text.startswith("[ada] what"):
@@ -144,7 +144,7 @@ def own_files(**asked: str | int) -> Script:
 
 
 async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
-    """The log has what the model no longer sees, the context only what it does, the system text included."""
+    """The log has what the model no longer sees. The context also has the system prompt."""
     model = FakeModel(script=own_files(artifact="log.jsonl"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("the harbour is closed")
@@ -166,7 +166,7 @@ async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
 
 
 async def test_what_a_stranger_said_taints_who_reads_it_in_the_log_again(tmp_path: Path) -> None:
-    """Also after the conversation was cleared; the lines of others alone do not."""
+    """Even after the conversation was cleared. Other people's trusted lines do not taint."""
     model = FakeModel(script=own_files(artifact="log.jsonl", grep="harbour"))
     access = AccessRules(allow=("ada", "*"))
     async with scenario(tmp_path, model, access=access) as world:
@@ -221,7 +221,7 @@ async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: P
 
 @tool(Traits(origin="foreign"))
 async def page() -> str:
-    """A long text of somebody else."""
+    """Return a long untrusted text."""
     return REPORT
 
 

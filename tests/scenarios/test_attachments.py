@@ -1,4 +1,4 @@
-"""Files that come with messages: fetched, told apart by their bytes, shown or not, and why."""
+"""Attachments: downloaded, typed by their bytes, and shown to the model or described with a reason."""
 
 import asyncio
 import io
@@ -35,7 +35,7 @@ from shoal.tools.tainted_files import MarkedFiles
 
 
 def png(side: int, *, noisy: bool = False) -> bytes:
-    """A square picture; a noisy one does not shrink when it is packed."""
+    """Return a square picture. A noisy one does not compress."""
     target = io.BytesIO()
     pixels = os.urandom(side * side * 3) if noisy else bytes(side * side * 3)
     Picture.frombytes("RGB", (side, side), pixels).save(target, "PNG")
@@ -47,20 +47,20 @@ SMALL = {"context": {"attachment_bytes_max": 10_000, "attachment_image_bytes_max
 
 
 def profiled(side: int) -> bytes:
-    """A square picture with a colour profile that cannot be made smaller."""
+    """Return a square picture with an incompressible color profile."""
     target = io.BytesIO()
     Picture.new("RGBA", (side, side)).save(target, "PNG", icc_profile=os.urandom(5_000))
     return target.getvalue()
 
 
 class Shelf:
-    """A web of a few files. Implements `domain.web.Fetcher`."""
+    """A web with a few files. Implements `domain.web.Fetcher`."""
 
     def __init__(self, **files: bytes) -> None:
         self.files = files
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """The file whose name ends the address."""
+        """Return the file named at the end of the URL."""
         name = request.url.rpartition("/")[2]
         if name not in self.files:
             raise FetchError("There is no host there.")
@@ -69,7 +69,7 @@ class Shelf:
 
 
 async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[Attachment, ...]:
-    """Send them with a message, wait for the answer, and return them as the journal has them."""
+    """Send the files, wait for the answer, and return the attachments from the journal."""
     world.app[Attachments].fetcher = shelf
     now = world.app[Clock].now()
     prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), now, attachments=attachments)
@@ -79,7 +79,7 @@ async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[At
 
 
 def at(name: str, media_type: str = "application/octet-stream") -> Attachment:
-    """A file of the shelf."""
+    """Return a file on the shelf."""
     return Attachment(name, media_type, url=f"https://files.example.org/{name}")
 
 
@@ -102,7 +102,7 @@ async def test_a_message_is_accepted_only_with_files_that_every_machine_can_have
             path = world.app[Home].attachments(thread) / "map.txt"
             path.parent.mkdir(parents=True)
             path.write_text("a map")
-            stack.close()  # the store is gone
+            stack.close()  # the store is unavailable
             files, author = (Attachment("map.txt", path=str(path)),), Author("ada", "ada", trusted=True)
             with pytest.raises(StoreUnavailable):
                 await world.app[Orchestrator].send(Prompt(thread, "k1", "look", author, now, attachments=files))
@@ -125,7 +125,7 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
 async def test_commands_and_tools_find_a_file_under_the_name_that_the_model_is_told(
     tmp_path: Path, make: Callable[[], Sandbox]
 ) -> None:
-    """Which is the host's own only where commands see the host's paths."""
+    """It is the host's own path only if commands see the host's paths."""
 
     def script(seen: Seen) -> Step | str:
         named = re.findall(r"text/plain, 5 bytes: (\S+?)\]", seen.user_text)
@@ -203,7 +203,7 @@ async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(
 
 
 class SlowShelf(Shelf):
-    """Answers when it is told to."""
+    """Answers when the test allows it."""
 
     def __init__(self, **files: bytes) -> None:
         super().__init__(**files)
@@ -257,7 +257,7 @@ async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> N
 
 
 class HeldShelf(Shelf):
-    """Keeps what is called after a crate back; `asked` are the names in the order in which they were asked for."""
+    """Holds back files named after a crate. `asked` lists the requested names in order."""
 
     def __init__(self, **files: bytes) -> None:
         super().__init__(**files)

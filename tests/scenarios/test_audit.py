@@ -1,4 +1,4 @@
-"""The audit log tells what did not count as well: refused decisions, and settings that are others than before."""
+"""The audit log records ineffective events too: rejected decisions and changed settings."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Messages that were missed are read in before the next turn, each once, and never one's own."""
+"""Missed messages are added before the next turn, once each and without the bot's own."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,13 +21,13 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
-    """A message of the platform's, this many minutes old."""
+    """Return a platform message this many minutes old."""
     at = world.app[Clock].now() - timedelta(minutes=minutes)
     return Prompt(world.ada.thread, key, text, Author(user, user, trusted=True), at, message_id=key)
 
 
 async def backfilled(world: World) -> list[str]:
-    """What was read in, in the journal's order."""
+    """Return the backfilled texts in journal order."""
     datas = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
     return [data.text for data in datas if data.backfill]
 
@@ -108,7 +108,7 @@ async def test_a_history_that_cannot_be_read_is_noted_and_the_turn_goes_on(tmp_p
 
 @asynccontextmanager
 async def guarded(home: Path, model: FakeModel, rules: AccessRules) -> AsyncGenerator[World]:
-    """The app on a platform with these rules of who may speak."""
+    """Open the app on a platform with these access rules."""
     clock = ManualClock()
     chat = FakeChat(clock=clock)
     config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})

@@ -1,4 +1,4 @@
-"""Whatever people write into files, calls and commands: what is wrong is said in words, never in a library's."""
+"""Invalid input in files, calls and commands: errors are in Shoal's words, not a library's."""
 
 import json
 import re
@@ -30,7 +30,7 @@ RAW = re.compile(
     r"Expected `|Object (contains|missing)|Invalid (enum|value|datetime|base64|UUID)|JSON is malformed|truncated"
     r"|codec can't|msgspec|ValidationError|Traceback|\$\.\w|Expecting |line \d+ column \d+"
 )
-"""What decoders of JSON, TOML and UTF-8 say, and how they name a place."""
+"""Error texts of JSON, TOML and UTF-8 decoders, and their way to name a location."""
 
 NAMES = sorted({*AgentFile.__struct_fields__, *Config.__struct_fields__, *Case.__struct_fields__, "name", "colour"})
 VALUES = st.recursive(

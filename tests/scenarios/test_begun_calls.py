@@ -1,4 +1,4 @@
-"""Calls start together with the message that makes them, unless something happens to the thread in that moment."""
+"""Tool calls start together with the message that makes them, unless the thread changes at that moment."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Moment:
-    """A driver before whose first commit of an open turn, the model's message, something happens."""
+    """A driver that runs a callback before the first commit of an open turn, which stores the model's message."""
 
     def __init__(self) -> None:
         self.driver: Driver
@@ -102,7 +102,7 @@ async def test_a_stop_in_that_moment_keeps_every_call_from_beginning(tmp_path: P
 
 
 async def test_what_others_journal_in_that_moment_is_judged_with_the_call(tmp_path: Path) -> None:
-    """A stranger's words taint the conversation, so that what could leave something behind asks."""
+    """Untrusted words taint the conversation, so a call that leaves something behind asks."""
     moment = Moment()
     model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")
     async with scenario(tmp_path, model, wrap_driver=moment.around) as world:

@@ -1,6 +1,6 @@
-"""Going back: an answer tried again, a message said anew, other branches, and copies that go on elsewhere.
+"""Branches: retried answers, edited messages, other branches, and forks.
 
-The rule: what the model is sent on a branch is what it would be sent had only that branch ever happened.
+On each branch, the model receives exactly what it would if only that branch had happened.
 """
 
 import asyncio
@@ -65,26 +65,26 @@ ADA = Author("ada", trusted=True)
 
 
 def counting() -> Callable[[Seen], Step | str]:
-    """Answers with how many messages it was sent."""
+    """Answer with the number of messages received."""
     return lambda seen: f"heard {len(seen.messages)}"
 
 
 async def turn(world: World, text: str) -> None:
-    """One message and the end of its turn."""
+    """Send one message and wait for the end of its turn."""
     done = (await world.types()).count("turn_finished")
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", done + 1)
 
 
 async def again(world: World, seq: int = 0, asker: Asker | None = None) -> None:
-    """The answer to a message tried again."""
+    """Retry the answer to a message."""
     done = (await world.types()).count("turn_finished")
     await world.app[Orchestrator].try_again(world.ada.thread, asker or world.ada.asker, seq)
     await world.happens(world.ada.thread, "turn_finished", done + 1)
 
 
 def said(request: ModelRequest) -> list[str]:
-    """The words of a request's messages, without the block that tells the time."""
+    """Return the texts of a request's messages without the time block."""
     return [message.text.partition("\n\n<context>")[0] for message in request.messages]
 
 
@@ -273,7 +273,7 @@ async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
 
 
 async def sends(world: World, person: Person, name: str, *, trusted: bool = True) -> Path:
-    """A message with a file, and the end of its turn; where the thread has the file."""
+    """Send a message with a file, wait for the end of its turn, and return the thread's copy of the file."""
     sent = world.app[Home].attachments(person.thread) / name
     sent.parent.mkdir(parents=True, exist_ok=True)
     sent.write_text(f"what {name} says")
@@ -390,7 +390,7 @@ async def test_the_commands(tmp_path: Path) -> None:
 
 
 class Losing(WrappedDriver):
-    """Loses the connection `side` a write of the next command, if that is the one whose turn it is (from 1)."""
+    """Loses the connection before or after one write of the next command, counted from 1."""
 
     side: Side = "before"
     left = 0
@@ -407,7 +407,7 @@ class Losing(WrappedDriver):
 
 @pytest.fixture
 def database_server() -> Iterator[str]:
-    """The address of an empty database of a server."""
+    """The URL of an empty database on a server."""
     with database() as address:
         yield "postgresql:///?" + "&".join(address.split())
 
@@ -430,7 +430,7 @@ async def test_nor_twice_where_the_server_did_it_and_its_answer_was_lost(tmp_pat
 
 
 async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
-    """Whichever write of a command fails, it is delivered again, and is obeyed once."""
+    """Check that a command is delivered again after a failed write and takes effect once."""
     drivers = list[Losing]()
 
     def wrap(driver: Driver) -> Driver:
@@ -445,7 +445,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
     chat = FakeChat(limits=THREADS)
 
     async def asks(world: World, text: str, at: int) -> tuple[str, bool]:
-        """Its answer, and whether the database failed before."""
+        """Return its answer and whether the database failed."""
         drivers[0].left, key = at, world.app[Clock].new_id()
         try:
             receipt, failed = await world.ada.says(text, message_id=key), False
@@ -454,7 +454,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
         drivers[0].left = 0
         return receipt.answer, failed
 
-    owner = AccessRules(owners=("ada",))  # who may say as much as they like
+    owner = AccessRules(owners=("ada",))  # any number of messages
     async with scenario(
         tmp_path,
         FakeModel(script=answer),
@@ -484,7 +484,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                 assert after.count("branched") - before.count("branched") == (command == "/retry"), where
                 assert len(await world.app[Store].journal.threads()) - threads == (command == "/fork"), where
                 assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
-            assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy, afterwards
+            assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy afterwards
 
 
 async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path) -> None:
@@ -582,8 +582,8 @@ async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_i
 
 
 class Stop(NamedTuple):
-    """Where a conversation was at rest, and what had happened on the branch that led there: what was said (what begins
-    with `f` has the model write a file), and the names of the files that were restored."""
+    """A point at which a conversation was idle, and its branch's history: the messages (those starting with `f` make
+    the model write a file) and the names of the restored files."""
 
     seq: int
     happened: tuple[str | tuple[str, ...], ...]
@@ -594,7 +594,7 @@ ACTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 30)), max_size=
 
 
 def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
-    """What a thread in which only this happened sends last."""
+    """Return the last request of a thread with only this history."""
     found, told = list[str](), ""
     for one in happened:
         if isinstance(one, tuple):
@@ -651,7 +651,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 elif act == "undo" and len(stops) > 1:
                     try:
                         undone = await world.app[Undo].undo(person.thread, "last", person.asker, "overwrite")
-                    except (NotFound, InvalidInput, Conflict):  # nothing, or only what was done in the original
+                    except (NotFound, InvalidInput, Conflict):  # nothing, or only the original's work
                         continue
                     happened = (*happened, undone.files)
                 elif act == "clear" and len(stops) > 1:
@@ -713,11 +713,11 @@ async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
         assert [text.rpartition(") ")[2] for text in said(model.requests[-1])] == ["one", "heard 1", "[ada] go on"]
 
 
-# ---- messages that their authors change ----
+# ---- messages that their authors edit ----
 
 
 async def changes(world: World, key: str, text: str, user: str = "ada") -> Receipt:
-    """The author of a message changes it on the platform."""
+    """Edit a message on the platform as its author."""
     assert world.chat.inbox is not None
     return await world.chat.inbox.send(Edit(world.ada.thread, key, text, Author(user, user, trusted=False), key))
 

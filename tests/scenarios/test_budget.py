@@ -1,4 +1,4 @@
-"""Budgets: a friendly stop before a ceiling is broken, a note before that, and an owner who can lift it."""
+"""Budgets: a note before a limit, a friendly stop at it, and an owner who can lift it."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,12 +27,12 @@ PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " 
 
 
 def budget(**ceilings: float | str) -> dict[str, object]:
-    """Settings with these ceilings and short answers."""
+    """Return settings with these limits and short answers."""
     return {"budget": ceilings, "model": {"max_output_tokens": 100}}
 
 
 def used(text: str, tokens: int) -> Reply:
-    """An answer that took so many tokens."""
+    """Return an answer that used this many tokens."""
     return Reply(text, usage=Usage(tokens, 0))
 
 
@@ -79,13 +79,13 @@ async def test_a_report_that_cannot_be_true_is_charged_as_an_estimate(tmp_path: 
     st.sampled_from(["tokens_per_turn", "tokens_per_day"]),
 )
 async def test_no_report_lets_a_turn_pass_its_ceiling(counts: list[int], ceiling: str) -> None:
-    """A turn that calls a tool for ever, whatever the server counts."""
+    """The turn keeps calling tools, whatever usage the server reports."""
     model = FakeModel(script=lambda seen: Reply(calls=calls("echo", arguments=ECHOED).calls, usage=Usage(*counts)))
     with TemporaryDirectory() as folder:
         async with scenario(Path(folder), model, tools=(echo,), settings=budget(**{ceiling: 15_000})) as world:
             await world.ada.says("hi")
             await world.ada.sees("I stopped: the budget")
-            # The gauge counts up to half more than the quarter of the characters that a report is held against.
+            # The meter counts up to half more than a quarter of the characters, the lower bound for reports.
             assert sum(map(Gauge().request, model.requests)) * LOW_SHARE < 15_000 * 1.5
 
 
@@ -300,13 +300,13 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
         assert "Left: 929,998 of 1,000,000 tokens (all together today)." in status
 
 
-# ---- people whom only `*` lets in ----
+# ---- people allowed only by `*` ----
 
 OPEN_TO_ALL = AccessRules(owners=("ada",), allow=("*", "ben"))
 
 
 async def test_a_stranger_has_a_ceiling_without_any_setting(tmp_path: Path) -> None:
-    """And the people of the list have none."""
+    """People on the list have no such limit."""
     model = FakeModel(script=lambda _: used("done", 150_000))
     async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
         eve, ben = world.person("eve", "1", "dm-eve", direct=True), world.person("ben", "1", "dm-ben", direct=True)

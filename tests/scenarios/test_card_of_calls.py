@@ -1,4 +1,4 @@
-"""One card per message: the calls that need a person are asked for together and decided together or one by one."""
+"""One approval message per model message: its calls are decided together or one by one."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def line(number: int) -> str:
 
 
 async def asked(world: World, calls: int) -> list[Approval]:
-    """The calls of the card that waits, by their numbers."""
+    """Return the pending calls in order of their numbers."""
     await world.happens(world.ada.thread, "approval_requested", calls)
     waiting = await world.app[Store].approvals.search(thread=world.ada.thread)
     found = await world.app[Store].approvals.on_card(waiting[0].item.card)
@@ -54,7 +54,7 @@ async def asked(world: World, calls: int) -> list[Approval]:
 
 
 async def delivered(world: World) -> None:
-    """Wait until every post is on the platform."""
+    """Wait until every post has reached the platform."""
     while await world.app[Store].outbox.depth():
         await world.rests()
 

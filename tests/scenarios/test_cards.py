@@ -1,4 +1,4 @@
-"""Who may decide a question, and how its card tells the truth afterwards."""
+"""Deciding approvals: who may, and the text afterwards."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def bash(command: str) -> Reply:
 
 
 async def card(world: World, truth: str) -> str:
-    """Wait until a card says so; its buttons are gone then."""
+    """Wait until an approval shows this text and has no buttons."""
     seen = await world.ada.sees(truth)
     assert seen.buttons == ()
     assert seen.post.kind == "card"
@@ -98,7 +98,7 @@ async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
 
 
 async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> None:
-    """A turn takes the file, and with it marks whose it is."""
+    """A turn takes the file and its origin."""
     letter = tmp_path / "letter.txt"
     letter.write_text("hi")
     async with scenario(tmp_path / "home", FakeModel(bash("touch made"), "done"), profile="standard") as world:

@@ -1,4 +1,4 @@
-"""Turns kept as cases, run again, and run before an agent's change of itself is asked about."""
+"""Turns saved as cases, run again, and run before an agent's self-edit asks for approval."""
 
 import json
 from pathlib import Path

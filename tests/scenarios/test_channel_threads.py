@@ -1,4 +1,4 @@
-"""Many threads of one agent in one channel and one workspace: routed by reply, side by side, none losing an edit."""
+"""Many threads of one agent in one channel and workspace: routed by reply, concurrent, and without lost edits."""
 
 import asyncio
 import json
@@ -17,19 +17,19 @@ MANY = {"turns": {"steps_max": 200, "tool_errors_in_a_row_max": 200}}
 
 
 def counted(seen: Seen) -> str:
-    """How many messages of people were heard, and the first word of the first."""
+    """Return the number of people's messages received and the first word of the first."""
     people = [message for message in seen.messages if message.role == "user"]
     return f"heard {len(people)}: {people[0].text.split()[1]}"
 
 
 async def sees(world: World, thread: ThreadId, part: str) -> Posted:
-    """A message of a thread, in time."""
+    """Wait for a message of a thread."""
     async with asyncio.timeout(SECONDS_MAX):
         return await world.chat.sees(thread, part)
 
 
 async def is_known(world: World) -> None:
-    """Wait until what was posted is noted, so that it can be answered; people are slower than that."""
+    """Wait until posts are recorded so that they can be replied to. The test is faster than people."""
     async with asyncio.timeout(SECONDS_MAX):
         while await world.app[Store].outbox.depth():
             pass
@@ -56,7 +56,7 @@ async def test_each_thread_is_told_what_the_others_do(tmp_path: Path) -> None:
 
 
 def painter(seen: Seen) -> Reply | str:
-    """Ticks itself off in every file, and tries again where that was refused."""
+    """Check itself off in every file, and retry after a rejected edit."""
     mine = seen.user_text.split()[1]
     told = [message.text for message in seen.messages if message.role == "tool"]
     left = [name for name in FILES if not any(f"Edited /workspace/{name}" in text for text in told)]
@@ -79,6 +79,6 @@ async def test_twenty_threads_that_edit_the_same_files_lose_no_edit(tmp_path: Pa
 
 
 async def paint(world: World, name: str) -> None:
-    """One painter in a thread of its own, until it is done."""
+    """Run one painter in its own thread until it is done."""
     thread = await world.chat.writes("harbour", f"{name} paints")
     await sees(world, thread, f"{name} done")

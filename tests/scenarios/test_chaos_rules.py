@@ -1,4 +1,4 @@
-"""One process on SQLite and two platforms under fire breaks no rule; and each rule sees what it is there to see."""
+"""Chaos on one SQLite process and two platforms breaks no rule, and each rule detects its violation."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ PEOPLE = People(threads=1, turns=TURNS, seed=1, mixed=True)
 
 
 def play(options: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A run; what it leaves goes with the folder."""
+    """Run the chaos test. Its files are removed with the folder."""
     command = [sys.executable, "-m", "tests.chaos", *options, "--seconds", str(RUN_SECONDS_MAX)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
@@ -61,7 +61,7 @@ def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_a_clock_that_is_se
 
 
 def name_of(kind: Kind) -> str:
-    """A message of a kind, not the first."""
+    """Return a message name of this kind, not the first."""
     return next(name for name in (f"0.{number}" for number in range(1, TURNS)) if PEOPLE.kind(name) == kind)
 
 
@@ -74,7 +74,7 @@ def post(id: str, text: str, *, at: float, key: str = "") -> Fact:
 
 
 def sound() -> list[Fact]:
-    """Everybody is answered, and what comes by itself came; questions were decided, and steers heard."""
+    """Return the facts of a good run: all messages answered, triggers fired, approvals decided and steers delivered."""
     facts: list[Fact] = []
     for number in range(TURNS):
         name, at = f"0.{number}", 10.0 * number
@@ -138,7 +138,7 @@ def heard(**marks: list[str]) -> Record:
 
 
 def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> Record:
-    """A plain message, accepted at AT_PLAIN, whose turn was given up three seconds later; and when harm was done."""
+    """Return a message accepted at AT_PLAIN whose turn failed three seconds later, and the times of harm."""
     number = number_of("plain")
     notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it again.", "key": f"T{number}:reply:0"}
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
@@ -166,7 +166,7 @@ def took(*turns: list[str]) -> Record:
 
 
 def stopped(*lines: Fact) -> Record:
-    """A message was stopped at 5 s after it began, and tools ran."""
+    """Return a message that was stopped 5 s after it started and whose tools ran."""
     name = name_of("stop")
     number = int(name.partition(".")[2])
     facts = [fact for fact in sound() if fact["id"] != f"m{number}"]
@@ -283,7 +283,7 @@ def test_lines_that_were_joined_are_answered_once_by_the_turn_that_took_them(
 
 @pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possibly a repeat)\n", ["out of order in keyless p"])])
 def test_only_what_a_frozen_process_was_posting_may_come_after_its_repeat(late: str, sentences: list[str]) -> None:
-    """A repeat that was begun late is out of order as any other post."""
+    """A repeat that starts late is out of order like any other post."""
     texts = ("(possibly a repeat)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
     posts = [post(str(number), text, at=number) for number, text in enumerate(texts)]
     platform = Platform("keyless", [*LINES[:2], *posts], People(threads=1, turns=2))

@@ -1,4 +1,4 @@
-"""The wall clock is set, or the machine was suspended, while everything waits: nothing is lost, repeated or held up."""
+"""Clock changes and suspended machines while everything waits: nothing is lost, repeated or blocked."""
 
 import json
 from collections import Counter
@@ -32,7 +32,6 @@ ADA = Author("ada", trusted=True)
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def settings(request: pytest.FixtureRequest) -> dict[str, object]:
-    """The same on both databases."""
     if request.param == "sqlite":
         return {}
     url: str = request.getfixturevalue("postgres_database")
@@ -41,12 +40,11 @@ def settings(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 class AwayChat(FakeChat):
-    """Takes no post while it is away."""
+    """Refuses posts while it is offline."""
 
     away = False
 
     async def post(self, post: OutboundPost) -> str:
-        """Post, or refuse."""
         if self.away:
             raise PlatformError("It is away.")
         return await super().post(post)

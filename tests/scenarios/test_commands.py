@@ -1,4 +1,4 @@
-"""The commands about conversations, as people give them in a chat: context, threads, tasks, one-off models."""
+"""Commands about conversations in a chat: context, threads, tasks and one-off models."""
 
 import asyncio
 from pathlib import Path
@@ -16,16 +16,16 @@ NUMBERS = {
     10: "deny", 11: "context", 12: "thread", 13: "tasks", 14: "remind", 15: "model", 16: "voice", 17: "agent",
     18: "settings", 19: "memory", 20: "timezone", 21: "mcp",
 }  # fmt: skip
-"""People typed these into Google Chat's console."""
+"""Numbers that Google Chat users enter in its console."""
 
 
 def echo(seen: Seen) -> Reply | str:
-    """Describes when asked to, else says which model answers and how much it was sent."""
+    """Describe the conversation when asked, otherwise answer with the model's name and the message count."""
     return "About boats." if "Describe it now." in seen.user_text else f"{seen.model} heard {len(seen.messages)}"
 
 
 async def turn(world: World, text: str, number: int) -> None:
-    """One message and its answer."""
+    """Send one message and return its answer."""
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", number)
 

@@ -1,4 +1,4 @@
-"""Recorded model calls asked of another model: no tool runs, the ceiling holds, and what is done stays."""
+"""Comparing recorded model calls with another model: no tool runs, limits hold, and finished calls are kept."""
 
 import asyncio
 from contextlib import aclosing
@@ -31,7 +31,7 @@ LIST = Reply(calls=(Call("list", '{"path": "."}'),))
 
 
 class PricedModels(FakeModels):
-    """Every token costs a thousandth of a dollar."""
+    """Charges a thousandth of a dollar per token."""
 
     def usd(self, route: Route, usage: Usage) -> float | None:
         return (usage.input_tokens + usage.output_tokens) / 1000
@@ -45,7 +45,7 @@ def comparisons(world: World, *, priced: bool = False) -> Comparisons:
 
 
 def told(request: ModelRequest) -> list[tuple[str, str, str]]:
-    """What a model was told of its tools."""
+    """Return the tool descriptions that a model received."""
     return [(one.name, one.description, one.parameters) for one in request.tools]
 
 

@@ -1,4 +1,4 @@
-"""An approval covers the content that runs: what was shown is what runs, and what changed is asked for anew."""
+"""An approval covers the content that runs: changed content asks again."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -37,7 +37,7 @@ OWNED = AccessRules(owners=("ada",), allow=("bob", "*"))
 
 
 def put(world: World, files: Mapping[str, str]) -> None:
-    """Write files of the workspace; those that begin with `#!` can be executed."""
+    """Write workspace files. Those starting with `#!` become executable."""
     for name, text in files.items():
         path = made(world, name)
         path.parent.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def put(world: World, files: Mapping[str, str]) -> None:
 
 
 async def asks(world: World, count: int) -> list[str]:
-    """The reasons of the first so many questions, once there are as many."""
+    """Wait for this many approvals and return their reasons."""
     await world.happens(world.ada.thread, "approval_requested", count)
     return [request.reason for request in await asked(world)]
 
@@ -58,7 +58,7 @@ async def decides(world: World, *, whole_thread: bool = False) -> None:
 
 @asynccontextmanager
 async def owned(home: Path, model: FakeModel, profile: str = "standard") -> AsyncGenerator[World]:
-    """The app where ada is the owner, bob is named by the rules and everybody else may speak."""
+    """Open the app with ada as owner, bob in the rules, and everyone else allowed to write."""
     chat = FakeChat()
     permissions = {"default_profile": profile, "approvers": ["fake:ada"]}
     config = load_config(home, {}, {"permissions": permissions, "sandbox": {"kind": "host"}})
@@ -68,7 +68,7 @@ async def owned(home: Path, model: FakeModel, profile: str = "standard") -> Asyn
         yield World(app, chat, model)
 
 
-# ---- what changed is asked for anew ----
+# ---- changed content asks again ----
 
 VARIANTS: list[tuple[str, dict[str, str], str]] = [
     ("python3 build.py", {"build.py": "print(1)\n"}, "build.py"),
@@ -158,7 +158,7 @@ async def test_it_is_asked_anew_after_a_restart_too(tmp_path: Path) -> None:
 
 
 class Swapping(BoundedSandbox):
-    """Another writes the script in the moment in which its command is about to start, once."""
+    """Replaces the script once, just before its command starts."""
 
     path: Path
 
@@ -216,7 +216,7 @@ async def test_a_process_whose_script_is_swapped_at_the_last_moment_is_asked_for
 
 
 async def asked_anywhere(world: World, besides: str = "") -> Approval:
-    """The first open question but this one, in whatever thread."""
+    """Return the first other pending approval in any thread."""
     found: list[Approval] = []
     async with asyncio.timeout(IN_TIME_SECONDS):
         while not found:
@@ -280,7 +280,7 @@ async def test_a_file_is_sent_as_it_was_when_it_was_allowed(tmp_path: Path, send
         assert await results(world) == []
 
 
-# ---- what is allowed for the thread ----
+# ---- allowed for the thread ----
 
 
 async def test_a_strangers_script_does_not_run_by_the_owners_word(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_beyond_the_limits_of_what_is_read_it_can_only_be_allowed_once(tmp
         await world.ada.sees("Runs build.py (9 bytes).")
 
 
-# ---- marks are looked up before the decision ----
+# ---- marks are read before the decision ----
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
+"""The model's view of a long conversation: a stable prefix, timely summaries, and a sliding window."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " 
 
 
 def talker(seen: Seen) -> Step | str:
-    """Answers everything, long; summarises when asked to."""
+    """Give long answers, and summarize on request."""
     if "Write the summary now." in seen.user_text:
         return "goal: talk\nprogress: much was said"
     return f"noted: {PARAGRAPH}"
@@ -66,13 +66,13 @@ async def test_a_long_conversation_is_summarised_between_turns(tmp_path: Path) -
 
 
 def watchers() -> int:
-    """How many watches over a summary in the background are held by anything."""
+    """Return the number of live background summary watchers."""
     name = f"{Compactor.after_turn.__qualname__}.<locals>.watch"
     return sum(isinstance(one, FunctionType) and one.__qualname__ == name for one in gc.get_objects())
 
 
 async def test_what_was_summarised_is_held_by_nothing(tmp_path: Path) -> None:
-    """A cycle would hold the conversation, long after it has left the memory, until it is looked for."""
+    """A reference cycle would keep the conversation in memory until garbage collection."""
     begun = list[Gate]()
 
     def script(seen: Seen) -> Step | str:
@@ -159,14 +159,14 @@ async def test_a_message_that_another_process_has_taken_in_ends_a_background_sum
 
 
 class Slow:
-    """Writes readable files when it may."""
+    """Delays writing the readable files."""
 
     def __init__(self, inner: Callable[[ThreadId, list[Event]], Awaitable[None]]) -> None:
         self.reached, self.gate = asyncio.Event(), asyncio.Event()
         self._inner = inner
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write them down when the gate opens."""
+        """Write the files when the gate opens."""
         self.reached.set()
         await self.gate.wait()
         await self._inner(thread, events)
@@ -202,7 +202,7 @@ async def test_a_message_that_comes_right_before_a_background_summary_does_not_w
 
 
 async def filled(world: World, gate: Gate) -> int:
-    """Talk until a summary is asked for, after so many turns."""
+    """Send messages until a summary is requested and return the number of turns."""
     number = 0
     while not gate.reached.is_set():
         number += 1
@@ -257,7 +257,7 @@ async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path
 
 @pytest.mark.parametrize("is_stated", [True, False])
 async def test_a_model_of_unknown_window_that_refuses_for_length_teaches_it(tmp_path: Path, *, is_stated: bool) -> None:
-    """What its provider states counts, else half of what was refused; the next turn is not refused any more."""
+    """The stated window counts, otherwise half of the refused size. The next turn is not refused."""
     real, refused = 12_000, list[int]()
 
     def script(seen: Seen) -> Step | str:
@@ -353,7 +353,7 @@ async def test_the_window_can_be_without_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> None:
-    """50 turns with tools and memory writes, a second thread at work: providers' caches hit."""
+    """50 turns with tools and memory writes, and another busy thread. Provider caches hit."""
 
     def script(seen: Seen) -> Step | str:
         turn = seen.user_text.split("turn ")[-1].split()[0].rstrip(".")
@@ -367,7 +367,7 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
     async with scenario(tmp_path, model, clock=clock) as world:
         bob = world.person("bob", "2")
         for number in range(50):
-            clock.stand_still(30)  # nobody may write faster for long
+            clock.stand_still(30)  # no one may hold up writes for long
             await world.ada.says(f"turn {number}")
             await bob.says(f"turn {number}")
             for person in (world.ada, bob):
@@ -387,12 +387,11 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
 
 
 class FullOnce(Journal):
-    """A journal whose disk is full when the first turn is to be opened."""
+    """A journal whose disk is full when the first turn opens."""
 
     is_full = True
 
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()) -> Committed:
-        """Open it the next time."""
         if self.is_full:
             self.is_full = False
             raise StoreFull("The disk is full.")

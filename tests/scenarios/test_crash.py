@@ -1,4 +1,4 @@
-"""Killed around every durable write and started again: everybody is answered once, nothing finished is redone."""
+"""Kills around every durable write: after a restart, every message is answered once and no finished step repeats."""
 
 import json
 import sqlite3
@@ -29,11 +29,11 @@ def order_in(folder: Path, seed: int) -> Order:
 
 
 class Journal:
-    """What the database holds, read past the product's own code."""
+    """The database's contents, read without the product's code."""
 
     def __init__(self, order: Order) -> None:
         file = Path(order.home) / "shoal.db"
-        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as database:  # else it would take the -wal over
+        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as database:  # otherwise it would take over the -wal
             self.rows = database.execute("select thread, seq, turn, type, data from events order by thread, seq")
             self.events = [(*row[:4], json.loads(row[4])) for row in self.rows]
             self.waiting = database.execute("select count(*) from threads where open_turn <> ''").fetchone()[0]
@@ -43,7 +43,7 @@ class Journal:
         return [data["message_id"] for _, _, _, kind, data in self.events if kind == "user_message"]
 
     def finished_models(self) -> set[tuple[str, int]]:
-        """Per finished model call: the message it answers and its round."""
+        """Return each finished model call as the message it answers and its step."""
         found: set[tuple[str, int]] = set()
         current: dict[str, str] = {}
         rounds: dict[str, int] = {}
@@ -56,7 +56,7 @@ class Journal:
         return found
 
     def touched_calls(self) -> set[str]:
-        """Calls that were started, finished or not."""
+        """Return the calls that started, finished or not."""
         return {f"{turn}/{data['call_id']}" for _, _, turn, kind, data in self.events if kind == "tool_started"}
 
 
@@ -91,10 +91,10 @@ def test_a_kill_at_every_durable_write_loses_and_repeats_nothing(
     outcome = server.run(whole)
     assert outcome.status == 0
     assert outcome.writes > 20
-    for at in range(1, outcome.writes + 1, 2):  # after one write is before the next
+    for at in range(1, outcome.writes + 1, 2):  # after one write equals before the next
         order = order_in(tmp_path / str(at), seed)
         killed = server.run(msgspec.structs.replace(order, side=side, at=at))
-        if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+        if killed.status == 0:  # this run grouped its writes differently and had fewer
             assert at > outcome.writes // 2
             continue
         assert killed.status == -9

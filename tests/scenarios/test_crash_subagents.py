@@ -1,4 +1,4 @@
-"""Killed around every durable write of a turn that calls a subagent: one child a call, one end, one word of it."""
+"""Kills around every durable write of a turn with a subagent: one child per call, one end, one report."""
 
 from pathlib import Path
 
@@ -49,11 +49,11 @@ def test_a_kill_around_every_write_leaves_no_orphan_and_repeats_nothing(
     outcome = server.run(whole)
     assert outcome.status == 0
     check_tree(whole)
-    for gap in range(outcome.writes + 1):  # each once: after one write is before the next
+    for gap in range(outcome.writes + 1):  # each once: after one write equals before the next
         side, at = ("after", gap) if gap % 2 else ("before", gap + 1)
         order = order_of(str(gap))
         killed = server.run(msgspec.structs.replace(order, side=side, at=at))
-        if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+        if killed.status == 0:  # this run grouped its writes differently and had fewer
             assert at > outcome.writes // 2
             continue
         assert killed.status == -9

@@ -1,4 +1,4 @@
-"""A database is damaged or replaced under a running app: intake stops and says why, what was taken in is saved."""
+"""A damaged or replaced database under a running app: intake stops with a reason, and accepted messages are kept."""
 
 import asyncio
 import sqlite3
@@ -26,18 +26,18 @@ NOT_READY = 503
 
 
 def model() -> FakeModel:
-    """Answers whatever is asked."""
+    """Return a model that answers everything."""
     return FakeModel(script=lambda _: Reply("Aye."))
 
 
 def said_in(database: Path) -> int:
-    """How many answers a database has."""
+    """Return the number of answers in a database."""
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         return connection.execute("select count(*) from events where type = 'turn_finished'").fetchone()[0]
 
 
 def overwrite_pages(home: Path) -> None:
-    """Write noise over all pages but the first, those in the -wal too."""
+    """Overwrite all pages but the first with noise, including those in the -wal."""
     for name, first in (("shoal.db", 4096), ("shoal.db-wal", 32)):
         content = (home / name).read_bytes()
         with (home / name).open("r+b") as file:
@@ -46,19 +46,17 @@ def overwrite_pages(home: Path) -> None:
 
 
 def remove_wal(home: Path) -> None:
-    """`rm shoal.db-wal`."""
     (home / "shoal.db-wal").unlink()
 
 
 def replace_file(home: Path) -> None:
-    """`mv other.db shoal.db`."""
     with closing(sqlite3.connect(home / "other.db")) as other:
         other.execute("create table t (a)")
     (home / "other.db").replace(home / "shoal.db")
 
 
 async def until_noticed(world: World, clock: ManualClock) -> None:
-    """Let a look at the files come due."""
+    """Let the next file check run."""
     async with asyncio.timeout(60):
         while not world.app[Backend].health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
@@ -95,7 +93,7 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
         assert str(tmp_path) not in ready.json()["store"]
         with pytest.raises(StoreCorrupt):
             await world.ada.says("is anybody there?")
-        if damage is not overwrite_pages:  # whom to tell can be read then
+        if damage is not overwrite_pages:  # the owner's address is still readable then
             await clock.advance(HEALTH_CHECK_SECONDS)
             await owner.sees("my database is damaged")
             for _ in range(5):
@@ -109,7 +107,7 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
 async def test_a_turn_whose_database_goes_away_leaves_nothing_half_written(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     slow = FakeModel(script=lambda _: Reply("Aye.", gate=gate))
-    async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # what is damaged may not be readable
+    async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # damaged data may not be readable
         await world.ada.says("ahoy")
         async with asyncio.timeout(60):
             await gate.reached.wait()

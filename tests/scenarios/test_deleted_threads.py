@@ -1,4 +1,4 @@
-"""Threads that are deleted for good: what is gone, what stays, and what a message afterwards meets."""
+"""Permanently deleted threads: removed data, kept data, and later messages."""
 
 from pathlib import Path
 
@@ -25,12 +25,12 @@ REPORT = "".join(f"row {number}: hay\n" for number in range(1000))
 
 @tool(Traits(origin="own"))
 async def report() -> str:
-    """A long report."""
+    """Return a long report."""
     return REPORT
 
 
 def reporter(seen: Seen) -> Step | str:
-    """Calls the report, then says how many messages it was shown."""
+    """Call the report, then answer with the number of messages received."""
     return calls("report") if seen.rounds == 0 else f"{sum(message.role == 'user' for message in seen.messages)} said"
 
 

@@ -1,4 +1,4 @@
-"""People who were shut out: nothing of theirs goes on, and the owner is told once."""
+"""People whose access is revoked: their work stops, and the owner is informed once."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
 
 
 def shut_out(world: World, rules: AccessRules = WITHOUT_BEN) -> None:
-    """As changed lists of owners and of people let in do."""
+    """Change the lists of owners and allowed people."""
     links = world.app[Admissions].links
     people = People(owners=(*OWNERS, *(f"fake:{owner}" for owner in rules.owners)))
     links.become(Links(people, {**links.rules, "fake": rules}))
@@ -258,7 +258,7 @@ async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_
 
 
 async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path) -> None:
-    """The same user id on two platforms, or two accounts of one, is one person only where [access.people] says so."""
+    """The same user id on two platforms or accounts is one person only if [access.people] says so."""
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         world.app[Standing].gated.add("fake.work")
         world.app[Admissions].links.rules["fake.work"] = AccessRules(allow=("ben",))

@@ -1,4 +1,4 @@
-"""The whole app on Discord, where it is unlike other platforms: slash commands, roles, sessions, nonces and servers."""
+"""Discord-specific behavior of the whole app: slash commands, roles, sessions, nonces and servers."""
 
 import asyncio
 import re
@@ -22,18 +22,18 @@ NATIVE: Mapping[str, object] = {"threading": "native"}
 
 
 async def sees(stand: DiscordStand, channel: str, part: str) -> Sent:
-    """Wait for a message of the bot, while time passes."""
+    """Wait for a message by the bot, while time passes."""
     async with asyncio.timeout(SECONDS_MAX):
         return await in_time(stand.clock, stand.fake.sees(channel, part), STEP_SECONDS)
 
 
 async def asks(stand: DiscordStand, text: str, *, user: str) -> str:
-    """Name the bot in the channel; returns the message's id, which is the thread's."""
+    """Name the bot in the channel and return the message's id, which is also the thread's."""
     return await stand.fake.says(stand.harbour, f"<@{BOT}> {text}", user=user)
 
 
 async def waits(scene: Scene, prompts: int) -> None:
-    """Wait until so many prompts are in the mailboxes, behind a turn that is held."""
+    """Wait until this many prompts are queued behind a blocked turn."""
 
     async def are_there() -> bool:
         return (await scene.app[Store].inbox.backlog()).prompts >= prompts
@@ -95,9 +95,9 @@ async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_not
     async with playing(stand, tmp_path, FakeModel(Reply("first", gate=gate), "second"), accounts=[NATIVE]):
         await stand.fake.says(stand.direct, "one")
         await in_time(stand.clock, gate.reached.wait())
-        stand.fake.gateway.forget()  # what is resumed is answered by an invalid session
+        stand.fake.gateway.forget()  # the resume is answered with an invalid session
         await stand.fake.gateway.end(4000)
-        await stand.fake.says(stand.direct, "two")  # nobody tells the bot
+        await stand.fake.says(stand.direct, "two")  # the bot is not notified
         identified = stand.fake.gateway.identified
         await in_time(stand.clock, stand.fake.until(lambda: stand.fake.gateway.identified > identified))
         gate.open()
@@ -106,7 +106,7 @@ async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_not
 
 
 async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Path, stand: DiscordStand) -> None:
-    """Discord has forgotten the nonce; what says the same and is another post's does not count."""
+    """Discord has forgotten the nonce. Another post with the same text does not count."""
 
     def tides(seen: Seen) -> str:
         return "It is high." if "then" in seen.user_text else "The tide is low."
@@ -172,17 +172,17 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, stand: Disco
 
 async def test_fifty_threads_of_one_channel_answer_within_its_window(tmp_path: Path, stand: DiscordStand) -> None:
     def script(seen: Seen) -> str:
-        asked = own_words(seen.messages[-1].text)  # what follows tells of other threads
+        asked = own_words(seen.messages[-1].text)  # the following text mentions other threads
         return "the answer to " + re.findall(r"question (\d\d)", asked)[0]
 
     async with playing(stand, tmp_path, FakeModel(script=script)):
         asked = [await asks(stand, f"question {number:02}", user=stand.ada) for number in range(50)]
         for number in range(50):
             coming = stand.fake.sees(stand.harbour, f"the answer to {number:02}")
-            await in_time(stand.clock, coming, 0.1)  # less than what the adapter leaves free in its window
+            await in_time(stand.clock, coming, 0.1)  # less than the adapter leaves free in its window
     said = stand.fake.said(stand.harbour)
     assert sorted(message.text for message in said) == [f"the answer to {number:02}" for number in range(50)]
     assert {message.reply_to for message in said} == set(asked)
     times = sorted(at for at, channel in stand.fake.posted if channel == stand.harbour)
     assert all(later - earlier >= 5.0 for earlier, later in zip(times, times[5:], strict=False))
-    assert stand.fake.exceeded < 50  # few: time passes while a call is on its way, so that some come too early
+    assert stand.fake.exceeded < 50  # few: time passes while a call is in flight, so some arrive early

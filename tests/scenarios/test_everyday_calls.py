@@ -1,5 +1,5 @@
-"""How often a running Shoal asks on an ordinary day under `standard`: the commands and the calls on files of
-`tests/everyday_calls.txt` that it runs, each in a conversation of its own. Whoever is asked denies."""
+"""How often `standard` asks on an ordinary day: the commands and file calls in `tests/everyday_calls.txt`, each in
+its own conversation. Every approval is denied."""
 
 import asyncio
 import json
@@ -23,11 +23,11 @@ BESIDE_PATH = {
     "write": {"content": "x\n"},
     "edit": {"old_string": "x", "new_string": "y"},
 }
-"""The arguments of the tools for files, beside the path."""
+"""Arguments of the file tools other than the path."""
 
 
 def call_of(line: str) -> Call | None:
-    """The call that a line of the list stands for; None for tools that need more than a path."""
+    """Return the call for a line of the list, or None for tools that need more than a path."""
     if not line.startswith("tool:"):
         return Call("bash", json.dumps({"command": line}))
     _, name, detail = line.split(":", 2)
@@ -49,7 +49,7 @@ def project(folder: Path) -> None:
 
 
 async def is_asked(world: World, name: str) -> bool:
-    """Whether the call of this name asks; it is denied then."""
+    """Return whether the named call asks. The approval is denied."""
     ada = world.person("ada", name)
     await ada.says(name)
     kinds = ("approval_requested", "turn_finished")

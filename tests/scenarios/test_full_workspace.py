@@ -1,4 +1,4 @@
-"""A workspace that holds too much: who fills it is ended, and it can be tidied up again."""
+"""A full workspace: the command that fills it is ended, and later commands can clean up."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole app on Google Chat, where it is unlike other platforms: commands, their answers, and files."""
+"""Google Chat-specific behavior of the whole app: commands, their answers, and files."""
 
 from pathlib import Path
 

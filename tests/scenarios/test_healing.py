@@ -1,4 +1,4 @@
-"""A provider refuses what was said before: the conversation goes on, and the chat says so once."""
+"""After a provider refuses part of the history, the conversation continues and the chat says so once."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -24,7 +24,7 @@ async def turn(world: World, text: str, number: int) -> str:
 
 
 class Picky:
-    """Refuses whatever holds the poison, until a summary leaves it out."""
+    """Refuses any request that contains the poison, until a summary drops it."""
 
     def __init__(self, refusal: Refusal, *, summarises: bool = True) -> None:
         self.refusal = refusal
@@ -107,7 +107,7 @@ async def test_a_turn_with_calls_is_tried_with_its_results(tmp_path: Path) -> No
 
 
 class Deaf(FakeModel):
-    """Gets less than it was sent, and says so each time."""
+    """Reports that it received less than was sent."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         async for event in super().stream(request):

@@ -1,4 +1,4 @@
-"""The past decided by other rules, and the rules it speaks for, over the API of a running Shoal."""
+"""Past decisions under other rules, and suggested rules, over a running Shoal's API."""
 
 from datetime import timedelta
 from pathlib import Path

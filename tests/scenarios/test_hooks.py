@@ -1,4 +1,4 @@
-"""Hooks and commands of packages in whole turns: a hook makes a decision stricter and never looser."""
+"""Package hooks and commands in whole turns: a hook only makes decisions stricter."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ RING = Reply(calls=(Call("ring", '{"place": "kitchen"}'),))
 
 
 class Bell:
-    """A host program's bell, and a hook that rules on it."""
+    """A host program's bell tool, and a hook that rules on it."""
 
     def __init__(self, ruling: shoal.HookRuling | None = None) -> None:
         self.rung = 0
@@ -40,7 +40,7 @@ class Bell:
 
 
 def profile(treatment: str) -> dict[str, object]:
-    """Settings with a profile that decides on the bell by these rules."""
+    """Return settings with a profile that treats the bell this way."""
     mine = {"extends": "standard", treatment: ["tool:ring:.*"]}
     return {"permissions": {"default_profile": "mine", "profiles": {"mine": mine}}}
 

@@ -1,4 +1,4 @@
-"""Steer, follow up and stop: what people say to a turn that runs."""
+"""Steering, following up and stopping: messages during a running turn."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -168,7 +168,8 @@ async def test_stop_keeps_what_was_said_and_the_queue_goes_on(tmp_path: Path) ->
 async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_begins(
     tmp_path: Path, where: str
 ) -> None:
-    """In another process, the row is there before the signal; in this one, the signal comes within the write."""
+    """In another process the row is stored before the signal. In the same process the signal arrives during the
+    write."""
     model = FakeModel(calls("touch", "touch", "echo"), "never said")
     async with scenario(tmp_path, model, tools=[echo]) as world:
         thread = world.ada.thread
@@ -335,7 +336,7 @@ async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
         await world.model.wait_for_calls(1)
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished")
-        await clock.advance(2)  # else it is a further line of what she stopped
+        await clock.advance(2)  # otherwise it is one more line of the stopped prompt
         await world.ada.says("and now?")
         await world.ada.sees("quick")
 

@@ -1,4 +1,5 @@
-"""A real process on every platform, killed: no message is lost, and none is answered twice where that can be told."""
+"""A real process on every platform is killed: no message is lost, and none is answered twice where that is
+detectable."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +16,7 @@ REPEATED = "(possibly a repeat)"
 
 
 class Tides:
-    """A model that knows the tide; the first time it is asked it waits at `gate`, when there is one."""
+    """A model that knows the tide. Its first answer waits at `gate`, if there is one."""
 
     def __init__(self, gate: Gate | None = None, gate_at: int = 0) -> None:
         self._gate = gate
@@ -30,9 +31,9 @@ class Tides:
 
 
 async def lives_again(home: Path, place: Place, model: FakeModel) -> list[str]:
-    """Let a new process live until it has answered what came before and what comes now; returns what stands there.
+    """Run a new process until it has answered the old and the new message, and return the visible posts.
 
-    A thread's posts go out in order: when the second answer stands there, nothing of the first is under way.
+    A thread's posts are sent in order, so when the second answer is visible, the first is complete.
     """
     async with life(home, place, model):
         await until(lambda: any(ANSWER in text for text in place.shown()))
@@ -91,7 +92,8 @@ async def test_the_preview_of_a_killed_process_becomes_the_answer_where_it_can_b
 
 
 def check(found: list[str], place: Place) -> None:
-    """Both answers stand there whole; the first once, or marked where the platform knows no keys."""
+    """Check that both answers are complete. The first appears once, or is marked if the platform has no idempotency
+    keys."""
     repeats = [text for text in found if text == f"{REPEATED}\n{ANSWER}"]
     assert [text for text in found if text not in repeats] == [ANSWER, SECOND]
     assert len(repeats) <= (0 if place.once else 1)

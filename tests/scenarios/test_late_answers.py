@@ -1,4 +1,4 @@
-"""An answer to a card that no longer stands: one sentence and the next step, and nothing runs, wherever it is given."""
+"""Late answers to an approval: one sentence with the next step on every surface, and nothing runs."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ EDIT = '{"path": "note.txt", "old_string": "one", "new_string": "two"}'
 
 @asynccontextmanager
 async def surface_of(world: World, surface: str) -> AsyncGenerator[Callable[[Approval], Awaitable[str]]]:
-    """How a yes is given, which returns what the person is told."""
+    """Yield a function that approves on this surface and returns the response."""
     if surface == "chat":
 
         async def presses(approval: Approval) -> str:
@@ -81,7 +81,7 @@ def note(world: World) -> Path:
 
 
 async def result(world: World) -> str:
-    """What the model is told of its only call."""
+    """Return the result of the model's only call."""
     event = await world.happens(world.ada.thread, "tool_result")
     assert isinstance(event.data, ToolFinished)
     return event.data.text
@@ -143,7 +143,7 @@ async def test_a_card_whose_tool_is_gone(tmp_path: Path, surface: str) -> None:
 
 
 async def staged(world: World) -> Approval:
-    """A card at the end of a turn."""
+    """Return a pending approval at the end of a turn."""
     await world.ada.says("write to bob")
     await world.ada.sees("Do this?")
     (approval,) = await world.app[Store].approvals.search(thread=world.ada.thread)
@@ -183,7 +183,7 @@ async def test_a_card_whose_platform_went_away(tmp_path: Path, surface: str, is_
         surface_of(world, surface) as allows,
     ):
         approval = await (staged(world) if is_staged else asked(world))
-        account = world.app[Adapters].pop("fake")  # it was removed or switched off
+        account = world.app[Adapters].pop("fake")  # it was removed or turned off
         assert await allows(approval) == AWAY
         (still,) = await world.app[Store].approvals.search(thread=world.ada.thread)
         assert still.state == "pending"

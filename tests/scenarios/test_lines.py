@@ -1,4 +1,4 @@
-"""People who write in lines: all of them answered, each once, by few turns, and nobody is told to wait."""
+"""Messages in several lines: each is answered once, in few turns, and no one is told to wait."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ LINES = [f"line {number}" for number in range(8)]
 
 
 async def asked(world: World) -> list[str]:
-    """What the turns of ada's thread answered."""
+    """Return the prompts that the turns of ada's thread answered."""
     return [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
 
 

@@ -1,4 +1,4 @@
-"""What people see while a turn is at work: what a command writes, what is waited for, and that it was stopped."""
+"""The display of a running turn: command output, waits, and a stop."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ SECRET = "sk-Abcd1234Efgh5678Ijkl9012"
 
 
 def command(text: str) -> Reply:
-    """The model wants to run it."""
+    """Return a reply that runs this command."""
     return Reply(calls=(Call("bash", json.dumps({"command": text})),))
 
 
 async def seen(coming: Subscription, kind: type[LiveData]) -> LiveData:
-    """The next live event of its kind."""
+    """Return the next live event of this kind."""
     async with asyncio.timeout(SECONDS_MAX):
         async for item in coming:
             if isinstance(item, LiveEvent) and isinstance(item.data, kind):
@@ -33,7 +33,7 @@ async def seen(coming: Subscription, kind: type[LiveData]) -> LiveData:
 
 
 async def status(coming: Subscription, state: str) -> StatusChanged:
-    """The next status of that state."""
+    """Return the next status event in this state."""
     while True:
         found = await seen(coming, StatusChanged)
         if isinstance(found, StatusChanged) and found.state == state:
@@ -41,7 +41,7 @@ async def status(coming: Subscription, state: str) -> StatusChanged:
 
 
 def pipe(world: World) -> Path:
-    """A named pipe in the workspace."""
+    """Create a named pipe in the workspace."""
     path = world.app[AgentRegistry].spec("main").workspace / "go"
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)

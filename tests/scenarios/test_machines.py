@@ -1,4 +1,4 @@
-"""Several machines: processes with homes of their own, one database that comes and goes, one object store."""
+"""Several machines: separate homes, one database with outages, and one object store."""
 
 import json
 import re
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 THREAD = "web:lobby:sea"
 SECRET = "sixteen-letters-at-least"
 PAGE = "\n." * 4_000
-"""Between the lines that threads change: no edit is in the other's way, and each takes so long that they meet."""
+"""Padding between the edited lines. Edits do not conflict, and each takes long enough to overlap."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def model() -> Generator[str]:
 
 @pytest.fixture
 def settings(model: str) -> dict[str, str]:
-    """What every process is told."""
+    """Settings for every process."""
     return {
         "SHOAL_MODEL__NAME": "fake/fake-1",
         "SHOAL_PROVIDERS__FAKE__KIND": "openai",
@@ -52,7 +52,7 @@ def settings(model: str) -> dict[str, str]:
 
 @pytest.fixture
 def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
-    """The same, with a database and an object store."""
+    """Settings with a database and an object store."""
     with database() as url, s3.server() as address:
         assert httpx2.put(f"{address}/machines", verify=default_tls()).status_code == 200
         yield {
@@ -67,12 +67,12 @@ def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
 
 
 def call(tool: str, **arguments: object) -> str:
-    """What makes the scripted model call a tool."""
+    """Return a prompt that makes the scripted model call a tool."""
     return f"tools=1 tool={tool} args={json.dumps(arguments)} words=1"
 
 
 def result(events: list[Entry]) -> dict[str, object]:
-    """The result of the turn's only call."""
+    """Return the result of the turn's only call."""
     (found,) = [event.data for event in events if event.type == "tool_result"]
     return found
 
@@ -256,7 +256,7 @@ def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(
 
 
 def turns_done(worker: Process) -> int:
-    """How many turns a worker has finished."""
+    """Return the number of turns that a worker finished."""
     found = re.search(r'^shoal_turns_total\{outcome="done"\} (\d+)', worker.ask("/metrics").body.decode(), re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -290,7 +290,7 @@ def test_readyz_tells_the_truth_and_both_halves_outlast_the_database(tmp_path: P
 
 
 def figures(worker: Process) -> None:
-    """A worker tells what waits, what runs, and what it does."""
+    """Check that an idle worker reports no waiting or running work and one finished turn."""
     text = worker.ask("/metrics").body.decode()
     for line in ("shoal_prompts_queued 0", "shoal_turns_running 0", "shoal_threads_advancing 0",
                  "shoal_oldest_prompt_seconds 0", 'shoal_turns_total{outcome="done"} 1'):  # fmt: skip

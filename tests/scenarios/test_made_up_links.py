@@ -1,4 +1,4 @@
-"""In a turn that read untrusted content, addresses that the model made up are no links; those it read are."""
+"""In a tainted turn, addresses that the model invented are not links. Those it read are."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole app on Matrix, where it is unlike other platforms: posts that were never confirmed, and invitations."""
+"""Matrix-specific behavior of the whole app: unconfirmed posts and invitations."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ STRANGER = "@mallory:harbour.example"
 
 
 def tides(seen: Seen) -> str:
-    """What the model answers."""
+    """Answer as the model."""
     return "It is high." if "then" in seen.user_text else "The tide is low."
 
 

@@ -1,4 +1,4 @@
-"""What an agent remembers is corrected and forgotten: out of the next request, with a history."""
+"""Correcting and forgetting memories: the next request reflects it, and the history is kept."""
 
 import json
 from pathlib import Path
@@ -21,12 +21,12 @@ def remember(**arguments: str) -> Reply:
 
 
 def result(model: FakeModel) -> str:
-    """What the last call of a tool returned."""
+    """Return the last tool result."""
     return next(one.text for one in reversed(model.requests[-1].messages) if isinstance(one, ToolMessage))
 
 
 def sent(model: FakeModel, at: int = -1) -> str:
-    """All of the text of a request but what its own conversation said."""
+    """Return the text of a request, without its own conversation."""
     request = model.requests[at]
     return request.system + "".join(
         m.text.rpartition("<context>")[2] for m in request.messages if "<context>" in m.text
@@ -38,7 +38,7 @@ def memory(world: World) -> Path:
 
 
 async def test_what_is_forgotten_is_in_no_later_request(tmp_path: Path) -> None:
-    """Neither in the text, nor in what earlier turns were told of changes; what else they were told is in the text."""
+    """Neither in the prompt nor in earlier turns' change notices. Their other notices move into the prompt."""
     model = FakeModel("one", "two", "three", remember(replaces="The berth costs ten crowns."), "gone", "four")
     async with scenario(tmp_path, model) as world:
         bob = world.person("bob", "2")
@@ -112,7 +112,7 @@ async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> 
 
 
 async def test_in_private_only_what_is_the_persons_own_is_changed(tmp_path: Path) -> None:
-    """Others' prompts tell nothing of a private conversation."""
+    """Other people's prompts reveal nothing of a private conversation."""
     model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
     async with scenario(tmp_path, model) as world:
         owner = world.person("ada", "dm", "dm", direct=True)
@@ -149,7 +149,7 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
 
 
 async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
-    """Also when the mark of the file was cleared meanwhile."""
+    """Even after the file's mark was cleared."""
     model = FakeModel(remember(text="call mallory", scope="global"), "kept", remember(replaces="call mallory"), "gone")
     async with scenario(tmp_path, model, profile="open") as world:
         files, home = world.app[PromptFiles], world.app[Home]
@@ -162,7 +162,7 @@ async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
         assert approval.actions == ("tool:remember:global forget call mallory",)
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("gone")
-        memory(world).write_text("")  # by hand: what the file says now is the owner's
+        memory(world).write_text("")  # edited by hand: the file's content is now the owner's
         assert not await files.source_of(memory(world))
         newest = (await world.app[MemoryBook].history.newest(1))[0]
         await world.app[MemoryBook].undo(newest.id, "web:owner")

@@ -1,4 +1,4 @@
-"""The tool `message`: what is said to people beside the answer, where, and that nothing is said twice."""
+"""The tool `message`: additional messages to people, their targets, and no repeats."""
 
 import json
 from pathlib import Path

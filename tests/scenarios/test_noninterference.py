@@ -1,4 +1,4 @@
-"""What the owner says in private reaches nobody else, and what a stranger says reaches the owner marked as theirs."""
+"""The owner's private words reach no one else, and an untrusted person's words reach the owner marked as theirs."""
 
 import json
 import tempfile
@@ -36,11 +36,12 @@ from shoal.threads.commands import CommandRouter
 from shoal.tools.registry import Registry
 
 PARTS = 2
-"""They run side by side."""
+"""The parts run in parallel."""
 EXAMPLES = 4 * settings().max_examples
-"""Random talks, in all. `--hypothesis-profile many` and the target `people` of `make fuzz` play many more."""
+"""Total number of random conversations. `--hypothesis-profile many` and the `people` target of `make fuzz` play
+more."""
 HELD_EXAMPLES = 32
-"""Talks in which a turn of the owner may be at work while a stranger looks."""
+"""Conversations in which an owner's turn may be running while an untrusted person looks."""
 
 SPOKEN = Act("owner alone", "{w}")
 
@@ -53,7 +54,7 @@ held_talk = st.builds(Talk, acts.map(lambda acts: [SPOKEN, *acts]), st.tuples(st
 
 
 def plays(talks: st.SearchStrategy[Talk], examples: int) -> None:
-    """Play at least so many talks, as many as it may be in one app."""
+    """Play at least this many talks, as many as possible in one app."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
     @settings(max_examples=-(-examples // TALKS_MAX), deadline=None, suppress_health_check=checks)
@@ -102,7 +103,7 @@ async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: 
 
 
 def test_what_taints_a_private_line_marks_no_strangers_prompt(tmp_path: Path) -> None:
-    """The first words are remembered for the platform already, so that only the other ones are written."""
+    """The first words are already remembered for the platform, so only the others are written."""
     acts = [
         Act("stranger in the group", STRANGER, (("remember", {"text": "tea", "scope": "platform"}),)),
         Act("owner alone", "{w}", (("remember", {"text": "{w}", "scope": "platform"}),)),
@@ -128,7 +129,7 @@ LOOKS = (
 
 
 def _model() -> FakeModel:
-    """Keeps something everywhere, looks everywhere, or says what it was told."""
+    """Return a model that stores something everywhere, looks everywhere, or repeats its input."""
 
     def script(seen: Seen) -> Reply | str:
         wanted = KEEPS if "keep" in seen.user_text else LOOKS if "look" in seen.user_text else ()
@@ -171,7 +172,7 @@ ACCESS = AccessRules(("ada",), ("*",))
 
 
 def _telling() -> FakeModel:
-    """Remembers what it is told to, and else says how much it was told."""
+    """Return a model that remembers on request and otherwise answers "done"."""
 
     def script(seen: Seen) -> Reply | str:
         if "remember" in seen.user_text and seen.rounds == 0:
@@ -221,7 +222,7 @@ async def test_a_bound_that_others_have_met_holds_nobody_up(tmp_path: Path) -> N
 
 
 async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tmp_path: Path) -> None:
-    """A request is fitted to the model's window by what others took, of which each takes another share."""
+    """Requests are fitted to the window by the usage of visible turns. Each run has a different private usage."""
     told: list[list[bool]] = []
     for number, tokens in enumerate((500, 40_000)):
         model = FakeModel(

@@ -1,4 +1,4 @@
-"""Whatever lies in the place of a file or folder of the home: it is named or done without, and not waited for."""
+"""Unexpected files and folders in a home: they are reported or skipped, and never block."""
 
 import json
 import os
@@ -29,7 +29,7 @@ CALLS = tuple(
 
 
 def script(seen: Seen) -> Reply | str:
-    """A turn that touches what a home holds."""
+    """Run a turn that touches everything in a home."""
     return f"done {len(seen.messages)}" if seen.rounds else Reply(calls=CALLS)
 
 
@@ -43,7 +43,7 @@ def in_its_place(path: Path, odd: Callable[[Path], object]) -> None:
 
 @contextmanager
 def not_waited_for(path: Path) -> Generator[None]:
-    """Whoever waits for a pipe in the block is let go after a while, and the test fails."""
+    """Release anything that waits for a pipe in the block after a while, and fail the test."""
     waited: list[str] = []
 
     def let_go() -> None:
@@ -60,7 +60,7 @@ def not_waited_for(path: Path) -> Generator[None]:
 
 
 async def a_life(home: Home) -> list[str]:
-    """Start, say something, stop; what was said of what went wrong."""
+    """Start, send a message and stop. Return the reported problems."""
     said: list[str] = []
     try:
         make_home(home)
@@ -77,7 +77,7 @@ async def a_life(home: Home) -> list[str]:
 
 
 async def test_no_path_of_a_home_holds_anything_up(tmp_path: Path) -> None:
-    """A pipe in each place, and a file for a folder and the other way round."""
+    """Each path becomes a pipe, or a file instead of a folder and vice versa."""
     first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
     assert await a_life(first) == []
     paths = [path.relative_to(first.root) for path in sorted(first.root.rglob("*")) if ".git" not in path.parts]

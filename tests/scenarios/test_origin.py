@@ -1,4 +1,4 @@
-"""Who asked, and what was read, goes along every route by which one turn leads to another (tests/GUARANTEES.md)."""
+"""The asker and the taint follow every route by which one turn starts another (tests/GUARANTEES.md)."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path
             assert said.author.id == "ada"
             told = [event.data for event in await world.journal(ThreadId("fake:harbour:told"))]
             assert not any(one.author.trusted for one in told if isinstance(one, UserSaid) and one.origin == "system")
-        elif route != "event file":  # whose words they are, a file does not say; what was behind them it does
+        elif route != "event file":  # a file does not record whose words it holds, only what tainted it
             assert (said.author.id, said.author.trusted) == ("mallory", False)
             assert approval.asked_by == "fake:mallory"
             assert "mallory" in said.author.name or route in ("subagent", "spawn", "ask_agent")
@@ -85,8 +85,8 @@ async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Pat
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[str, ...]:
-    """Routes one after the other. People neither save nor go on with what a subagent has said, another agent's
-    instructions and snapshots are not in what ada reads later, and lines of output come by the real clock."""
+    """Draw a chain of routes. People never save or continue a subagent's words, ada does not later read another
+    agent's instructions and snapshots, and output lines arrive by the real clock."""
     found = [draw(st.sampled_from(["command", *BY_ITSELF, *PEOPLE_GO_ON]))]
     for _ in range(draw(st.integers(1, 3))):
         left = {*BY_ITSELF, *PEOPLE_GO_ON} - {"output"}
@@ -126,7 +126,7 @@ CURL = call("bash", command="curl --version")
 
 
 async def test_a_turn_stays_tainted_when_its_conversation_is_cleared_in_the_middle(tmp_path: Path) -> None:
-    """A stranger who clears the conversation while their own turn runs does not free the calls that it still makes."""
+    """An untrusted person who clears the conversation during their own turn does not free that turn's later calls."""
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"), *CURL.calls)), CURL)
     async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
@@ -153,7 +153,8 @@ async def test_a_steer_of_a_stranger_taints_the_turn_that_runs(tmp_path: Path) -
 
 
 async def test_what_was_done_for_a_stranger_is_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
-    """A result says so by itself: the message that asked for it may be out of the window, or somebody wrote since."""
+    """A result records its asker. The message that requested it may be out of the window, or another person may have
+    written since."""
     model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
     async with scenario(tmp_path, model, access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
@@ -194,7 +195,7 @@ async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tm
 
 
 async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_path: Path) -> None:
-    """A turn that a crash or a restart cut off goes on as tainted as it was."""
+    """A turn that a crash or restart interrupted continues with its taint."""
     async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
         first = await world.ada.is_asked()
@@ -265,7 +266,7 @@ async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path
 
 
 async def test_what_somebody_remembers_beside_a_strangers_line_does_not_clear_it(tmp_path: Path) -> None:
-    """Two turns at once: the one that began before the stranger's line was there is not tainted by it."""
+    """Two concurrent turns: the one that started before the untrusted line existed is not tainted by it."""
     door = Door()
 
     def play(seen: Seen) -> Reply | str:
@@ -337,7 +338,7 @@ async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["subagent", "ask_agent", "spawn", "tell"])
 async def test_what_a_subagent_read_taints_who_gets_its_answer(tmp_path: Path, way: str) -> None:
-    """Only the child has read the page: its answer alone carries that on."""
+    """Only the child reads the page, and only its answer carries the taint."""
     asked = {
         "subagent": call("subagent", task="read it"),
         "ask_agent": call("ask_agent", agent="other", question="read it"),

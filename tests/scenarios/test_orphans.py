@@ -1,4 +1,4 @@
-"""A server that is killed while a command runs: nothing of the command acts once the next server has started."""
+"""A server is killed while a command runs: the command does nothing after the next server has started."""
 
 import asyncio
 import subprocess
@@ -36,12 +36,12 @@ ESCAPES = {
     "a bare environment": f"env -i PATH=\"$PATH\" setsid -f bash -c '{ACT}' >/dev/null 2>&1; sleep 600",
     "closed files": f"setsid -f bash -c '{CLOSE}; {ACT}' >/dev/null 2>&1; sleep 600",
 }
-"""How a command's processes get away from what started them."""
+"""Ways in which a command's processes escape their parent."""
 
 
 @contextmanager
 def serving(sandbox: str, folder: Path, command: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process that runs one command, until it acts."""
+    """Run a process with one command until the command acts."""
     argv = [sys.executable, "-c", SERVER, sandbox, str(folder), command]
     with subprocess.Popen(argv) as server:
         try:

@@ -1,4 +1,4 @@
-"""A host program's own functions as tools, in whole turns: hidden, asked for, run, and taken away again."""
+"""A host program's functions as tools in whole turns: hidden, approved, run, and removed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ ORDER = Reply(calls=(Call("order", '{"what": "tea", "cups": 2}'),))
 
 
 class Kitchen:
-    """A host program that takes orders, by a tool of its own."""
+    """A host program that takes orders through its own tool."""
 
     def __init__(self) -> None:
         self.orders: list[str] = []
@@ -31,12 +31,12 @@ class Kitchen:
 
 
 def profile(**lists: list[str]) -> dict[str, object]:
-    """The standard profile and these rules, as the default."""
+    """Return the standard profile with these rules, as the default."""
     return {"permissions": {"default_profile": "mine", "profiles": {"mine": {"extends": "standard", **lists}}}}
 
 
 async def result(world: World) -> ToolFinished:
-    """The only result of a tool in ada's thread."""
+    """Return the only tool result in ada's thread."""
     event = await world.happens(world.ada.thread, "tool_result")
     assert isinstance(event.data, ToolFinished)
     return event.data

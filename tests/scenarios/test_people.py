@@ -1,4 +1,4 @@
-"""One person with identities on two platforms: rules, budgets, approvals and ownership follow them."""
+"""One person with identities on two platforms: access rules, budgets, approvals and ownership follow them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole app where the place of a conversation is closed, gone or moved: what is said reaches somebody."""
+"""Closed, deleted or moved chats: every message still reaches someone."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -43,7 +43,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, channels: tuple[str, ...] = (), *, profile: str = "open"
 ) -> AsyncGenerator[Services]:
-    """The app with one bot, whose owner is ada; ben may speak."""
+    """Run the app with one bot, owned by ada. Ben may write."""
     account: Mapping[str, object] = {
         "token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA), "allow": [str(BEN)],
         "channels": list(channels),
@@ -59,12 +59,12 @@ async def running(
 
 
 async def asks(telegram: FakeTelegram, text: str, *, chat: int = GROUP, topic: int = TOPIC, user: int = BEN) -> None:
-    """Ben asks the bot in the group."""
+    """Ask the bot in the group as ben."""
     await telegram.says(chat, f"@{BOT_NAME} {text}", user=user, topic=topic)
 
 
 async def sees(telegram: FakeTelegram, chat: int, part: str) -> Sent:
-    """What the bot wrote, as soon as it stands there."""
+    """Wait for a message by the bot."""
     return await telegram.sees(chat, part)
 
 
@@ -136,7 +136,7 @@ async def test_a_group_that_becomes_a_supergroup_goes_on(
     assert "low tide?" in str(model.requests[-1])
 
 
-# ---- a group that moves at an odd moment ----
+# ---- a group that moves at an inconvenient moment ----
 
 
 @pytest.mark.parametrize("told", [(), (1,), (0, 1, 0)])
@@ -169,13 +169,13 @@ async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spo
     home.mkdir()
 
     async def fill() -> None:
-        """Posts of the bot have every number that the card had."""
+        """Use up the message numbers that the approval had."""
         for number in range(card.id):
             await app[Senders].post(NewPost(f"fill{number}", ThreadId(f"telegram:{GROUP}:0"), f"Post {number}."))
         await sees(telegram, SUPERGROUP, f"Post {card.id - 1}.")
 
     async with running(home, telegram, model, profile="standard") as app:
-        for _ in range(6):  # so that the new group has a message with the card's number
+        for _ in range(6):  # gives the new group a message with the approval's number
             await telegram.says(GROUP, "The tide is in.", user=BEN)
         await asks(telegram, "make it", topic=0)
         card = await sees(telegram, GROUP, "date > made")
@@ -192,7 +192,7 @@ async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spo
 
 
 async def decides(telegram: FakeTelegram, app: Services, card: Sent, click: str) -> None:
-    """Ada allows what the card asks, and sees that it was done."""
+    """Allow as ada, and wait until it is done."""
     if click == "old":
         await telegram.clicks(card.id, "Allow once", user=ADA, chat=GROUP)
     else:

@@ -1,4 +1,4 @@
-"""Agents and their threads on several platforms: made, bound, configured and destroyed there; routed by reply."""
+"""Agents and threads on several platforms: created, bound, configured, deleted, and routed by reply."""
 
 import re
 from pathlib import Path
@@ -29,12 +29,12 @@ WITH_CHANNELS = pytest.mark.parametrize("stand", ["fake", "discord", "slack"], i
 
 
 def named(seen: Seen) -> str:
-    """Answers with the agent's name and the model that was asked."""
+    """Answer with the agent's name and the requested model."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
 
 
 async def deletes(person: Someone, what: str) -> str:
-    """Delete an agent, and confirm it; returns the answer to that."""
+    """Delete an agent, confirm, and return the answer."""
     asked = await person.asks(f"/agent delete {what}")
     code = re.search(rf"/agent (delete {what.split(maxsplit=1)[0]}\b.*? [0-9a-f]{{6}})\b", asked)
     assert code, asked
@@ -42,7 +42,7 @@ async def deletes(person: Someone, what: str) -> str:
 
 
 async def answer(scene: Scene, channel: str) -> str:
-    """What a new message in a channel is answered."""
+    """Send a new message in a channel and return the answer."""
     before = len(scene.texts(channel))
     await scene.bob.says("who?", where=channel)
     answered = await scene.until(lambda: next((one for one in scene.texts(channel)[before:] if " by " in one), None))
@@ -50,7 +50,7 @@ async def answer(scene: Scene, channel: str) -> str:
 
 
 async def makes(scene: Scene, name: str) -> str:
-    """Ada makes an agent from the harbour; returns its channel, which is the harbour where none can be made."""
+    """Create an agent from the harbour as ada. Return its channel, or the harbour if the platform cannot create one."""
     told = await scene.ada.asks(f"/agent create {name} Keeps the deck clean.", where=scene.stand.harbour)
     if scene.stand.makes_channels:
         return told.rpartition(":")[2].rstrip(".")

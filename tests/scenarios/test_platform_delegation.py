@@ -1,4 +1,4 @@
-"""Agents that change themselves, call others and speak unasked, as people of several platforms see it."""
+"""Self-editing, delegating and unprompted agents on several platforms."""
 
 import json
 from pathlib import Path
@@ -21,23 +21,23 @@ COMMAND = '{"command": "echo x >> log"}'
 
 
 def does(tool: str, **arguments: str) -> Reply:
-    """An assistant message with one call."""
+    """Return an assistant message with one call."""
     return calls(tool, arguments=json.dumps(arguments))
 
 
 async def outcome(scene: Scene, thread: ThreadId) -> str:
-    """How a thread's turn ended."""
+    """Return how a thread's turn ended."""
     ended = (await scene.happens(thread, "turn_finished")).data
     assert isinstance(ended, TurnFinished)
     return ended.outcome
 
 
 async def all_is_sent(scene: Scene) -> bool:
-    """Whether every post is noted as sent, which is a moment after people see the last."""
+    """Return whether every post is recorded as sent, shortly after people see the last one."""
     return await scene.app[Store].outbox.depth() == 0
 
 
-# ---- changing itself ----
+# ---- self-edits ----
 
 
 async def test_a_change_of_itself_is_allowed_by_button_and_taken_back(tmp_path: Path, stand: Stand) -> None:
@@ -139,7 +139,7 @@ async def test_stop_ends_the_whole_tree(tmp_path: Path, stand: Stand, tool: str)
     assert door.left == 0
 
 
-# ---- speaking unasked ----
+# ---- unprompted messages ----
 
 
 async def test_a_turn_that_told_its_own_thread_does_not_answer_twice(tmp_path: Path, stand: Stand) -> None:

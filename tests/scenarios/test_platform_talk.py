@@ -1,4 +1,4 @@
-"""What people may do in a chat beside writing to the agent, through the whole app on every platform."""
+"""Actions in a chat other than writing to the agent, through the whole app on every platform."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ PROMISED = "👍 on this message allows it once, 👎 denies it."
 
 
 def told(stand: Stand) -> list[str]:
-    """What the bot says, wherever: some platforms tell one person aside."""
+    """Return all messages by the bot. Some platforms answer one person separately."""
     return [seen.text for seen in stand.said()]
 
 
@@ -34,7 +34,7 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         promises = scene.app[Connections].adapters[stand.platform].limits.reactions in ("all", "direct")
         assert (PROMISED in card.text) is promises
         await scene.thread_of(card)
-        await stand.reacts(card, "👍", stand.bob)  # he may speak, and not decide this
+        await stand.reacts(card, "👍", stand.bob)  # he may write but not decide this
         await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await stand.reacts(card, "👍", stand.ada)
@@ -42,7 +42,7 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         second = await scene.ada.sees("echo y > made")
         await scene.thread_of(second)
-        await stand.reacts(card, "👍", stand.ada)  # once more, where it counts no more
+        await stand.reacts(card, "👍", stand.ada)  # again, after it stopped counting
         await stand.reacts(second, "👎", stand.ada)
         await scene.ada.sees("It stays as it is.")
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
@@ -60,7 +60,7 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
         await scene.ada.says("go")
         card = await scene.ada.sees("echo x > made")
         await scene.thread_of(card)
-        await stand.says("ok", card.channel, stand.bob, card)  # he may speak, and not decide this
+        await stand.says("ok", card.channel, stand.bob, card)  # he may write but not decide this
         await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await scene.ada.says("Yes!", to=card)
@@ -139,7 +139,7 @@ async def test_lines_in_a_channel_where_all_is_heard_are_one_conversation(tmp_pa
         bob, ada = scene.person(stand.bob, stand.harbour), scene.person(stand.ada, stand.harbour)
         await scene.app[AgentLifecycle].bind("main", stand.thread(stand.harbour), f"{stand.platform}:{stand.ada}")
         await stand.says("line 0", stand.harbour, stand.bob, named=False)
-        await asyncio.wait_for(gate.reached.wait(), SECONDS_MAX)  # no time passes: what comes now goes on from it
+        await asyncio.wait_for(gate.reached.wait(), SECONDS_MAX)  # no time passes: the next message continues it
         for number in range(1, 8):
             await stand.says(f"line {number}", stand.harbour, stand.bob, named=False)
         await scene.comes(lambda: _waiting(scene, 7))

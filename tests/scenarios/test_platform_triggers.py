@@ -1,4 +1,4 @@
-"""What starts by itself, on several platforms: reminders, schedules, files, the heartbeat, webhooks and processes."""
+"""Automatic turns on several platforms: reminders, schedules, files, the heartbeat, webhooks and processes."""
 
 import json
 from pathlib import Path
@@ -22,18 +22,18 @@ SECRET = "a secret that both of us know"
 
 
 def schedules(**arguments: str) -> Reply:
-    """An assistant message that uses `schedule`."""
+    """Return an assistant message that uses `schedule`."""
     return calls("schedule", arguments=json.dumps(arguments))
 
 
 def starts(command: str, name: str = "job", **hook: object) -> Reply:
-    """An assistant message that starts a process and wants to be told of its end."""
+    """Return an assistant message that starts a process and requests a notice of its end."""
     hooks = [{"on": "exit", **hook}]
     return calls("process_start", arguments=json.dumps({"command": command, "name": name, "hooks": hooks}))
 
 
 def drops(home: Path, **event: str) -> None:
-    """Put an event file where they are looked for."""
+    """Put an event file into the watched folder."""
     events = home / "data" / "events"
     events.mkdir(parents=True, exist_ok=True)
     (events / "signal.json").write_text(json.dumps(event))
@@ -77,7 +77,7 @@ async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelle
 
 
 async def no_triggers(scene: Scene) -> bool:
-    """Whether nothing is scheduled any more."""
+    """Return whether no trigger is left."""
     return not await scene.app[TriggerStore].all()
 
 

@@ -1,4 +1,4 @@
-"""Something that ends the process wherever it is met is ended at the third start, and everything else goes on."""
+"""A message that crashes every process that meets it is dropped at the third start. Everything else continues."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Killed around every durable write of a life with a process: no orphan stays, and no hook is told twice."""
+"""Kills around every durable write of a life with a process: no orphan stays, and no hook fires twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def server() -> Iterator[ForkServer[Life]]:
 
 
 def life_in(folder: Path) -> Life:
-    """A process that says one line, leaves its numbers behind, and ends after a moment; hooks tell of both."""
+    """Return a life whose process prints one line, records its ids, and ends shortly after. Hooks report both."""
     for name in ("home", "world"):
         (folder / name).mkdir(parents=True)
     command = f"echo $$ >> {folder}/pids; echo ready; sleep 0.1; exit 3"
@@ -32,7 +32,7 @@ def life_in(folder: Path) -> Life:
 
 
 def alive(folder: Path) -> list[int]:
-    """The processes that were started and still run."""
+    """Return the started processes that still run."""
     pids = [int(line) for line in (folder / "pids").read_text().split()] if (folder / "pids").exists() else []
     return [pid for pid in pids if identity_of(pid)]
 
@@ -44,7 +44,7 @@ def test_a_kill_at_every_durable_write_leaves_no_process_and_repeats_no_hook(
     whole = server.run(life_in(tmp_path / "whole"))
     assert whole.status == 0
     assert whole.writes > 15
-    for at in range(1, whole.writes + 1, 2):  # after one write is before the next
+    for at in range(1, whole.writes + 1, 2):  # after one write equals before the next
         folder = tmp_path / f"at-{at}"
         life = life_in(folder)
         killed = server.run(msgspec.structs.replace(life, side=side, at=at))
@@ -59,7 +59,7 @@ def test_a_kill_at_every_durable_write_leaves_no_process_and_repeats_no_hook(
 
 
 def check_once(folder: Path, at: int) -> None:
-    """At most one process ran, each hook was told once at most, and its end for sure if it has ended."""
+    """Check that at most one process ran, each hook fired at most once, and a finished process was reported."""
     world = World(folder / "world")
     starts = len((folder / "pids").read_text().split()) if (folder / "pids").exists() else 0
     assert starts <= 1, f"killed at {at}: the process was started twice"

@@ -1,4 +1,4 @@
-"""Processes: started by an agent, outliving its turn, telling it what happens."""
+"""Processes that an agent starts: they outlive its turn and report events."""
 
 import asyncio
 import gc
@@ -129,7 +129,7 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
 
 
 async def test_one_that_has_ended_is_held_by_nothing(tmp_path: Path) -> None:
-    """Cycles would be looked for only now and then."""
+    """Garbage collection would remove reference cycles only later."""
     hooks = {"on": "output", "pattern": "ready"}, {"on": "timeout", "after_seconds": 600}
     model = FakeModel(starts("echo ready", *hooks), "Started.", "Seen.")
     async with scenario(tmp_path, model) as world:
@@ -195,14 +195,14 @@ async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
 
 
 async def ended(process: Process) -> None:
-    """Wait until it is no more."""
+    """Wait until the process has ended."""
     async with asyncio.timeout(SECONDS_MAX):
         while is_alive(process.identity):
             await SystemClock().sleep(0.02)
 
 
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:
-    """Wait until the main agent's processes fit."""
+    """Wait until the main agent's processes match."""
     async with asyncio.timeout(SECONDS_MAX):
         while not fits(await world.app[ProcessService].of_agent("main", "")):
             await world.app[Clock].sleep(0.02)

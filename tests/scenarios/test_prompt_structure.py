@@ -1,4 +1,4 @@
-"""Files of the agent that pretend to be Shoal: what they say stays inside their sections of the prompt."""
+"""Agent files that imitate Shoal: their text stays inside its section of the prompt."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ OWN = ["# Runtime", "# Rules", "# Skills", "# Documents", "# Memory"]
 
 
 async def system_text(home: Path) -> list[str]:
-    """The lines of the prompt that a first turn sends."""
+    """Return the prompt lines of a first turn."""
     model = FakeModel("hello")
     async with scenario(home, model) as world:
         await world.ada.says("hi")

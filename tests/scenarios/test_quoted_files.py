@@ -1,4 +1,4 @@
-"""A result that shows a name or a line of a file carries that file's origin, errors included."""
+"""A result that quotes a file's name or line carries that file's origin, even in an error."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ NEARLY = "zebra tell everybody to say"
 NOTE = call("note_today", text=FOREIGN)
 FILE = call("write", path=f"{FOREIGN}.md", content="x")
 LATER = timedelta(days=20)
-"""So much later a note is in no prompt any more."""
+"""After this time a note is in no prompt."""
 
 
 @pytest.mark.parametrize(

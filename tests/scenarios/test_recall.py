@@ -1,4 +1,4 @@
-"""Recall: by meaning and by words, over memory, notes, documents and conversations, by whom it may be seen."""
+"""Recall by meaning and by words, over memory, notes, documents and conversations, within each person's access."""
 
 import asyncio
 import io
@@ -42,7 +42,7 @@ def docx(*paragraphs: str) -> bytes:
 async def meaning(
     folder: Path, model: FakeModel, clock: ManualClock | None = None, **settings: object
 ) -> AsyncGenerator[World]:
-    """A world whose recall goes by the fake's vectors: texts that share the beginnings of words."""
+    """Open a world whose recall uses the fake's vectors: texts with the same word beginnings are similar."""
     async with FakeModel().serve() as url:
         provider = {"kind": "openai", "base_url": f"{url}/v1"}
         given = {"providers": {"fakes": provider}, "recall": {"model": "fakes/embed", **settings}}
@@ -51,7 +51,7 @@ async def meaning(
 
 
 async def asked(world: World, person: Person, number: int = 0) -> str:
-    """Have the model look something up; what it found."""
+    """Look something up and return the findings."""
     await person.says(f"look it up {number}")
     await person.sees(f"done {number}")
     return next(one.text for one in reversed(world.model.requests[-1].messages) if isinstance(one, ToolMessage))
@@ -152,7 +152,7 @@ async def test_only_what_changed_is_embedded_again(tmp_path: Path) -> None:
 
 
 async def test_it_goes_on_after_a_failure_with_what_has_no_vector(tmp_path: Path) -> None:
-    """And a question is answered by words meanwhile."""
+    """Questions use word search in the meantime."""
     model = FakeModel(recall(query="berth"), "done 0", recall(query="berthing"), "done 1")
     embedder = FakeModel()
     async with embedder.serve() as url:
@@ -185,7 +185,7 @@ async def test_another_model_embeds_everything_anew(tmp_path: Path) -> None:
 
 
 class OddEmbeddings:
-    """The fake's vectors in so many numbers; none for a text with a bad word, nor while it is away."""
+    """The fake's vectors with a given number of dimensions. Fails for a text with a bad word, and while offline."""
 
     name = "fakes/embed"
 
@@ -195,7 +195,6 @@ class OddEmbeddings:
         self.refused = asyncio.Semaphore(0)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """The vectors, or an error."""
         if self.away:
             self.refused.release()
             raise ProviderDown("It is away.")
@@ -203,8 +202,7 @@ class OddEmbeddings:
             raise ProviderRefused("That is no text for it.")
         return [(vector(text) * 2)[: self.numbers] for text in texts]
 
-    async def close(self) -> None:
-        """Nothing is open."""
+    async def close(self) -> None: ...
 
 
 async def test_a_model_that_is_another_by_the_same_name_embeds_everything_anew(tmp_path: Path) -> None:

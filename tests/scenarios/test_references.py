@@ -1,4 +1,4 @@
-"""What a message refers to reaches the model, and what untrusted people are quoted with taints the turn."""
+"""A message's references reach the model, and untrusted quotations taint the turn."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 @pytest.mark.parametrize("how", ["answered", "passed on", "before", "a file, answered by a message of its thread"])
 async def test_what_untrusted_people_are_quoted_with_taints(tmp_path: Path, telegram: FakeTelegram, how: str) -> None:
-    """The owner asks; a sink is asked for, as after a fetched page."""
+    """The owner asks. A sink needs approval, as after a fetched page."""
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "deploy --now"}'),)), "Done.")
     async with running(tmp_path, telegram, model, profile="guarded") as app:
         match how:
@@ -81,7 +81,7 @@ async def test_an_answer_of_the_bot_is_told_as_it_was_given(tmp_path: Path, tele
     async with running(tmp_path, telegram, model) as app:
         await telegram.says(ADA, "when is high tide?")
         answer = await sees(telegram, "six")
-        while await app[Store].outbox.depth():  # noqa: ASYNC110 (until it is known to be ours)
+        while await app[Store].outbox.depth():  # noqa: ASYNC110 (until it is recorded as the bot's own)
             await asyncio.sleep(0)
         await telegram.says(ADA, "and low?", reply_to=answer.id)
         await sees(telegram, "At noon.")
@@ -102,7 +102,7 @@ async def test_the_pictures_of_an_album_are_one_turn(tmp_path: Path, telegram: F
 
 
 async def test_one_who_floods_keeps_no_other_from_being_answered(tmp_path: Path, telegram: FakeTelegram) -> None:
-    """In a chat of their own; nor do files that come slowly."""
+    """The flood is in another chat. Slow files do not block others either."""
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), *["answer"] * 40)
     async with running(tmp_path, telegram, model):

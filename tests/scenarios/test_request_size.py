@@ -1,4 +1,4 @@
-"""What a first request costs; finding and calling further tools changes neither what was sent nor what holds."""
+"""The size of a first request, and stable prefixes while further tools are found and called."""
 
 import asyncio
 import json
@@ -129,9 +129,9 @@ STEPS = st.lists(
 
 
 def kept(wire: type[ApiProtocol], body: bytes) -> bytes:
-    """What providers compare with the request before: the bytes, or where a provider says that it is otherwise, that.
+    """Return the part of a request that providers compare with the previous one, normally its bytes.
 
-    Anthropic reads tools, system and messages in this order, and leaves out deferred tools and cache marks.
+    Anthropic reads tools, system and messages in this order and skips deferred tools and cache marks.
     """
     if wire is not AnthropicMessages:
         return body
@@ -141,12 +141,12 @@ def kept(wire: type[ApiProtocol], body: bytes) -> bytes:
 
 
 def tail(body: bytes) -> bytes:
-    """Without the brackets that close it."""
+    """Return the body without its closing brackets."""
     return body.rstrip(b"]}")
 
 
 async def requests_of(folder: Path, turns: list[list[Reply]]) -> list[ModelRequest]:
-    """What is sent while the model takes these steps, turn by turn, with many tools of a server."""
+    """Return the requests, turn by turn, while the model takes these steps with many MCP tools."""
 
     def mark(text: str = "") -> str:
         """Mark an issue of the tracker."""

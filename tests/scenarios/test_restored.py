@@ -1,4 +1,4 @@
-"""A home that was made from a backup: what was open then may have been done since, so nothing of it is done again."""
+"""A home restored from a backup: work that was open may have been done since, so it does not run again."""
 
 import os
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_files_whose_paths_are_too_long_at_the_new_place_are_left_out_and_told(
     home, fresh = tmp_path / "h", tmp_path / "a-home-with-a-longer-name"
     (home / "data").mkdir(parents=True)
     handle, length = os.open(home / "data", os.O_RDONLY), len(str(home / "data"))
-    while length < 4090:  # one path after the other would be too long to name
+    while length < 4090:  # the paths one after another would be too long
         os.mkdir("d", dir_fd=handle)
         inner = os.open("d", os.O_RDONLY, dir_fd=handle)
         os.close(handle)

@@ -1,4 +1,4 @@
-"""Calls that had started when the server ended: made again where that does no harm, and told to the model where not."""
+"""Calls that were running when the server ended: run again if harmless, otherwise reported to the model."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ AT_ONCE = {"engine": {"drain_seconds": 0.0}}
 
 
 async def results(world: World) -> list[str]:
-    """What the calls came to."""
+    """Return the results of the calls."""
     return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 

@@ -1,4 +1,4 @@
-"""A month later: the rows of old conversations are gone, and the conversations go on."""
+"""A month later: old delivery rows are gone, and the conversations continue."""
 
 import asyncio
 from datetime import timedelta
@@ -13,14 +13,14 @@ from shoal.testing.model import FakeModel
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
 
 STARTING_SECONDS = 30.0
-"""What begins a little after the start has begun by then."""
+"""Work that starts shortly after startup has started by then."""
 
 DAY_SECONDS = 86_400.0
 PAUSES = 15
 
 
 async def passes(world: World, clock: ManualClock, days: int) -> None:
-    """Let days pass, and after each what is done with pauses."""
+    """Let days pass, with the periodic work after each."""
     await world.is_quiet()
     for _ in range(days):
         for seconds in (DAY_SECONDS, *(1.0,) * PAUSES):

@@ -1,4 +1,4 @@
-"""What an agent finds of earlier conversations, and what it is not shown."""
+"""Searching earlier conversations: visible and hidden results."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def seeker(tool: str) -> FakeModel:
-    """Searches for `treasure` when asked to look; else says something about it."""
+    """Search for `treasure` on request, otherwise mention it."""
 
     def script(seen: Seen) -> Step | str:
         if "look" in seen.user_text and seen.rounds == 0:
@@ -28,7 +28,7 @@ def seeker(tool: str) -> FakeModel:
 
 
 async def found(world: World) -> str:
-    """The search's result in ada's thread."""
+    """Return the search result in ada's thread."""
     await world.ada.says("look")
     await world.ada.sees("looked")
     return next(event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished))
@@ -117,7 +117,7 @@ ADA = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}
 
 
 async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
-    """What the owner's search in a thread of the platform finds; first something was said in another channel."""
+    """Write in another channel, then return the result of the owner's search in a platform thread."""
     await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
     await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
     at = world.app[Clock].now()

@@ -1,4 +1,4 @@
-"""Secrets of the configuration reach neither the model nor the people, whatever a tool prints."""
+"""Configuration secrets reach neither the model nor people, whatever a tool prints."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The skills that come with Shoal, followed step by step: their instructions name tools and forms that work."""
+"""The shipped skills, followed step by step with the real tools."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from shoal.tools.registry import Registry
 
 
 def call(name: str, **arguments: object) -> Reply:
-    """One call."""
+    """Return an assistant message with one call."""
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 
 def following(skill: str, *steps: Step | str, later: Script) -> Script:
-    """Reads the skill, then takes the steps; what starts a turn of its own is answered by `later`."""
+    """Read the skill, then take the steps. `later` answers any turns that this starts."""
 
     def script(seen: Seen) -> Step | str:
         if "go" not in seen.user_text.split():
@@ -37,7 +37,7 @@ def following(skill: str, *steps: Step | str, later: Script) -> Script:
 
 
 async def results(world: World) -> list[ToolFinished]:
-    """All results of ada's thread, none of them an error."""
+    """Return all results of ada's thread, none of which may be an error."""
     found = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
     assert not [one.text for one in found if one.is_error]
     return found

@@ -1,4 +1,4 @@
-"""Stored results as files below /artifacts: which are shown, for how long, and what copies of a thread or home have."""
+"""Stored results as files below /artifacts: visibility, lifetime, and copies of a thread or home."""
 
 import asyncio
 import json
@@ -36,18 +36,18 @@ ROWS = "".join(f"row {number}: hay\n" for number in range(1000))
 
 @tool(Traits(origin="own"))
 async def report(name: str, lines: int = 1000) -> str:
-    """A long report."""
+    """Return a long report."""
     return f"needle of {name}\n" + ROWS * (lines // 1000)
 
 
 @tool(Traits(origin="foreign"))
 async def page(name: str) -> str:
-    """A long text of somebody else."""
+    """Return a long untrusted text."""
     return f"needle of {name}\n" + ROWS
 
 
 def script(seen: Seen) -> Step | str:
-    """Does what a message asks: `report: a b`, `page: a`, or `$ command`; then answers."""
+    """Follow the message: `report: a b`, `page: a`, or `$ command`; then answer."""
     asked = re.findall(r"\[ada\] (.*)", own_words(seen.user_text))[-1]
     if seen.rounds:
         return "done"
@@ -58,7 +58,7 @@ def script(seen: Seen) -> Step | str:
 
 
 class Talk:
-    """Ada's conversation, asked for one thing after the other."""
+    """Ada's conversation, one request after another."""
 
     def __init__(self, world: World, thread: ThreadId | None = None) -> None:
         self.world, self.thread = world, thread or world.ada.thread
@@ -72,7 +72,7 @@ class Talk:
         return (await self.results())[before:]
 
     async def needles(self) -> list[str]:
-        """What a command finds below /artifacts, and whether that taints it."""
+        """Return the needles that a command finds below /artifacts, and whether they taint it."""
         (found,) = await self.asks("$ grep -rh needle /artifacts | sort")
         return [*re.findall(r"needle of (\w+)", found.text), *(["tainted"] if found.tainted_by else [])]
 
@@ -83,7 +83,7 @@ class Talk:
 def open_world(
     home: Path, clock: Clock | None = None, sandbox: Sandbox | None = None, *, replays: bool = True
 ) -> AbstractAsyncContextManager[World]:
-    """The app with both tools, whose commands are isolated unless told."""
+    """Open the app with both tools. Commands are isolated by default."""
     model, sandbox = FakeModel(script=script), sandbox or BubblewrapSandbox()
     return scenario(home, model, tools=[report, page], sandbox=sandbox, clock=clock, replays=replays)
 
@@ -174,7 +174,7 @@ async def test_a_backup_has_each_result_once_and_its_home_shows_them_again(
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe", "changed"])
 async def test_what_a_command_left_there_is_replaced(tmp_path: Path, kind: str) -> None:
-    """Without a sandbox the folder can be written to."""
+    """Without a sandbox, commands can write to the folder."""
     async with open_world(tmp_path, sandbox=HostSandbox()) as world:
         talk, outside = Talk(world), tmp_path / "outside"
         outside.write_text("untouched")

@@ -1,4 +1,4 @@
-"""The whole app on Slack, where it is unlike other platforms: the home tab, streams, sockets and workspaces."""
+"""Slack-specific behavior of the whole app: the home tab, streams, sockets and workspaces."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Models with small windows: whatever a home holds, a new conversation is answered, and every request fits."""
+"""Models with small windows: every request fits, and every new conversation is answered."""
 
 import asyncio
 import tempfile
@@ -24,7 +24,7 @@ WINDOWS = (4_096, 8_192, 16_384)
 
 
 def furnish(home: Path, memory: int, skills: int, docs: int, identity: int) -> None:
-    """Write files of so many characters, and so many skills."""
+    """Write files of these sizes in characters, and this many skills."""
     agent = home / "agents" / "main"
     for path, chars in (("data/MEMORY.md", memory), ("data/fake/MEMORY.md", memory), ("data/IDENTITY.md", identity)):
         (home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def furnish(home: Path, memory: int, skills: int, docs: int, identity: int) -> N
 
 
 def added_tools(count: int) -> list[object]:
-    """Tools as of MCP servers."""
+    """Return tools like those of MCP servers."""
 
     def mark(text: str = "", labels: str = "") -> str:
         """Mark an issue of the tracker with labels, so that those who look for it find it again."""
@@ -49,7 +49,7 @@ def added_tools(count: int) -> list[object]:
 
 
 class Counting:
-    """A model that refuses what its window does not hold; a unit is `ratio` tokens to it."""
+    """A model that refuses requests beyond its window. A unit is `ratio` tokens."""
 
     def __init__(self, window: int, ratio: float) -> None:
         self.window, self.ratio = window, ratio
@@ -65,7 +65,7 @@ class Counting:
 async def talk(
     home: Path, window: int, ratio: float, tools: int, text: str
 ) -> tuple[list[ModelRequest], list[TurnFinished]]:
-    """Two messages of a new conversation: what the model was asked, and how the turns ended."""
+    """Send two messages in a new conversation. Return the requests and the turns' ends."""
     model, chat = FakeModel(script=Counting(window, ratio)), FakeChat()
     config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})
     parts = Overrides(
@@ -108,7 +108,7 @@ def test_a_new_conversation_is_answered(
     assert [(one.outcome, one.reply) for one in ended] == [("done", "Aye."), ("done", "Aye.")]
     for one in requests:
         assert one.max_output_tokens <= window // 4
-        # What asks for a summary has no tools.
+        # A summary request has no tools.
         assert not one.tools or {spec.name for spec in (*one.tools, *one.further)} >= {
             "bash",
             "more_tools",
@@ -119,7 +119,7 @@ def test_a_new_conversation_is_answered(
 
 
 async def test_what_does_not_fit_is_not_called_a_long_conversation(tmp_path: Path) -> None:
-    """A window too small for anything: the answer says what is in the way, at the first message."""
+    """If the window is too small for the fixed parts, the first answer names the cause."""
     model = FakeModel(script=lambda _: Refusal(400, "maximum context length is 900 tokens"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")

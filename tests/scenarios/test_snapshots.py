@@ -1,4 +1,4 @@
-"""Conversations that are saved, begun anew and brought back, by people and when nothing happens for a while."""
+"""Conversations saved, cleared and restored, by people and after a period without messages."""
 
 from pathlib import Path
 
@@ -21,17 +21,17 @@ ADA = Author("ada", trusted=True)
 
 
 def describer(seen: Seen) -> Step | str:
-    """Describes when asked to, else answers."""
+    """Describe the conversation on request, otherwise answer."""
     return "About boats." if "Describe it now." in seen.user_text else f"heard {len(seen.messages)}"
 
 
 def mute(seen: Seen) -> Step | str:
-    """Answers, but describes nothing."""
+    """Answer, but never describe."""
     return Refusal(500, "no") if "Describe it now." in seen.user_text else "heard"
 
 
 async def turn(world: World, text: str, number: int) -> None:
-    """One message and its answer."""
+    """Send one message and return its answer."""
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", number)
 
@@ -140,7 +140,7 @@ async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Pat
     (tmp_path / "data" / "HEARTBEAT.md").write_text("- look at the tide\n")
     clock, model = ManualClock(), FakeModel(script=describer)
     settings = {"triggers": {"heartbeat_minutes": 10}}
-    lobby = ThreadId("web:lobby:boats")  # beside the heartbeat's own thread
+    lobby = ThreadId("web:lobby:boats")  # in addition to the heartbeat's own thread
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         asked = Prompt(lobby, "k", "about boats", ADA, clock.now(), message_id="k", direct=True)
         await world.app[Orchestrator].send(asked)
@@ -168,7 +168,7 @@ async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Pat
 async def test_the_model_that_describes_is_told_what_is_not_to_be_trusted(
     tmp_path: Path, author: Author, tainted_by: str, tool: str, marked: tuple[bool, bool]
 ) -> None:
-    """`marked`: what was said, and what a tool returned."""
+    """`marked`: the message and the tool result."""
     model = FakeModel(Reply(calls=(Call(tool, "{}"),)), "heard", "About it.")
     async with scenario(tmp_path, model, tools=[time_page]) as world:
         asked = Prompt(

@@ -1,4 +1,5 @@
-"""Staged calls and a limit, a stop, a failure, a schedule, another surface, or a person who left: on both databases."""
+"""Staged calls with a limit, a stop, a failure, a schedule, another surface, or a departed person, on both
+databases."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ WITHOUT_BEN = AccessRules(owners=("ada",))
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def settings(request: pytest.FixtureRequest) -> Sections:
-    """`standard`, on both databases."""
+    """The `standard` profile, on both databases."""
     standard: Sections = {"permissions": {"default_profile": "standard"}}
     if request.param == "sqlite":
         return standard
@@ -55,7 +56,7 @@ def settings(request: pytest.FixtureRequest) -> Sections:
 
 
 class Slow:
-    """A tool `send` that waits until it is let go, and fails for some."""
+    """A tool `send` that waits for the test and fails for some recipients."""
 
     def __init__(self, *fails_for: str) -> None:
         self.begun: list[str] = []
@@ -79,7 +80,7 @@ class Slow:
 
 
 async def approvals(world: World) -> list[Approval]:
-    """All approvals of ada's thread, in the order of their cards."""
+    """Return all approvals of ada's thread in order."""
     found = await world.app[Store].approvals.search(pending=False, thread=world.ada.thread)
     return sorted(found, key=lambda one: one.item.number)
 
@@ -168,14 +169,14 @@ async def test_a_schedule_asks_in_its_conversation(tmp_path: Path, settings: Sec
 
 
 def shut_ben_out(world: World) -> None:
-    """As changed lists of owners and of people let in do."""
+    """Remove ben from the lists of owners and allowed people."""
     links = world.app[Admissions].links
     people = People(owners=(*OWNERS, "fake:ada"))
     links.become(Links(people, {**links.rules, "fake": WITHOUT_BEN}))
 
 
 async def owner_presses(world: World, value: str, ada: Person) -> str:
-    """Press a button as the owner; what they are told."""
+    """Press a button as the owner and return the response."""
     assert world.chat.inbox is not None
     return await press(value, ada.thread, Author("ada", "ada", trusted=True), world.chat.inbox)
 

@@ -1,7 +1,7 @@
-"""An accepted set of calls in a real process that is killed again and again while they run.
+"""An accepted set of calls in a real process that is killed repeatedly while they run.
 
-Each call tells the world outside when it begins and when it acts, and waits for the answer; the process is killed at
-one of these points, or right after them. What was acted on stays with the world outside, which no kill reaches.
+Each call tells an outside service when it starts and when it acts, and waits for the answer. The process is killed
+at one of these points or right after it. The outside service keeps its records across kills.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 Point: TypeAlias = Literal["begins", "acts", "answered"]
 POINTS: tuple[Point, ...] = ("begins", "acts", "answered")
-"""Before the effect, after it and before the call knows, and once the call knows."""
+"""Before the effect, after it but before the call knows, and after the call knows."""
 KILLS = 25
 CALLS = [f"call-{number:02}" for number in range(1, KILLS + 3)]
 THREAD = "web:lobby:harbour"
@@ -50,7 +50,7 @@ async def send(to: str) -> str:
 
 
 class Outside:
-    """The world outside. It writes down who got something, and kills the process at the points in `kills`, in order."""
+    """An outside service. It records each delivery and kills the process at the points in `kills`, in order."""
 
     def __init__(self, *kills: tuple[str, Point]) -> None:
         self.acted: list[str] = []
@@ -60,7 +60,7 @@ class Outside:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[int]:
-        """Listen until the block ends; gives the port."""
+        """Listen until the block ends and yield the port."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         try:
             yield server.sockets[0].getsockname()[1]
@@ -91,7 +91,7 @@ class Outside:
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A thread whose accepted calls are over: its events, its approvals in order, and how often Shoal was started."""
+    """A thread with finished accepted calls: its events, its approvals in order, and the number of starts."""
 
     events: list[Entry]
     asked: list["Asked"]
@@ -105,14 +105,14 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def script(seen: Seen) -> Reply | str:
-    """Send to everybody, and then say so."""
+    """Send to everyone, then say so."""
     if any("Staged" in message.text for message in seen.messages):
         return "prepared"
     return Reply(calls=tuple(Call("send", f'{{"to": "{to}"}}') for to in CALLS))
 
 
 def install(folder: Path, traits: str = "") -> None:
-    """A package with the tool `send`, which has these traits besides."""
+    """Install a package with the tool `send` and these additional traits."""
     record = folder / "outside-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
@@ -121,7 +121,7 @@ def install(folder: Path, traits: str = "") -> None:
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """An approval, as the API tells it."""
+    """An approval in the API's form."""
 
     state: str
     outcome: str
@@ -129,18 +129,18 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def finished(life: Process) -> list[Entry]:
-    """The turns of the thread that have ended."""
+    """Return the thread's finished turns."""
     return [event for event in life.events(THREAD) if event.type == "turn_finished"]
 
 
 def asked(life: Process) -> list[Asked]:
-    """The calls of the card, in order."""
+    """Return the calls of the approval in order."""
     found = life.ask(f"/api/approvals?thread={THREAD}&pending=false&limit=1000")
     return sorted(msgspec.json.decode(found.body, type=list[Asked]), key=lambda one: int(str(one.item["number"])))
 
 
 def begin(life: Process) -> None:
-    """Have the calls staged, and accept them all."""
+    """Stage the calls and accept them all."""
     life.says(THREAD, "write to everybody", "m1")
     processes.until(lambda: len(finished(life)) == 1)
     card = asked(life)[0].item["card"]
@@ -148,7 +148,7 @@ def begin(life: Process) -> None:
 
 
 def has_ended(life: Process) -> bool:
-    """Wait until the accepted calls are over (True), or the process is gone."""
+    """Wait until the accepted calls are over (True) or the process is gone."""
 
     def is_settled() -> bool:
         with suppress(msgspec.DecodeError, HTTPException):  # killed in the middle of an answer
@@ -160,7 +160,7 @@ def has_ended(life: Process) -> bool:
 
 
 async def lived(folder: Path, outside: Outside, model: FakeModel, **more: str) -> Ended:
-    """Start Shoal again and again, with more settings, until the accepted calls are over."""
+    """Restart Shoal with these extra settings until the accepted calls are over."""
     async with model.serve() as url, outside.listening() as port:
         settings = {
             "PYTHONPATH": str(folder / "packages"),
@@ -186,7 +186,7 @@ async def lived(folder: Path, outside: Outside, model: FakeModel, **more: str) -
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def database(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Settings of either database. On PostgreSQL another process takes over once the lease of a killed one is old."""
+    """Settings for each database. On PostgreSQL another process takes over when a killed process's lease expires."""
     if request.param == "sqlite":
         return {}
     url: str = request.getfixturevalue("postgres_database")

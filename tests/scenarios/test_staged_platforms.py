@@ -1,4 +1,4 @@
-"""A card of staged calls on each platform: how it looks, how it is answered, and how it changes."""
+"""An approval of staged calls on each platform: its look, its answers, and its updates."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def limits(scene: Scene) -> ChatLimits:
 
 
 async def card_of(scene: Scene) -> Seen:
-    """Have two messages staged; their card."""
+    """Stage two messages and return their approval post."""
     await scene.ada.says("write to bob and eve")
     await scene.ada.sees("I prepared two messages.")
     card = await scene.ada.sees("Do these 2 things?")
@@ -39,7 +39,7 @@ def model() -> FakeModel:
 
 
 async def changes(scene: Scene, card: Seen, *, done: int) -> None:
-    """Wait until the card says that so many of its two calls are done and the rest is not; nothing can be pressed."""
+    """Wait until the approval shows this many of its two calls as done and has no buttons."""
 
     def look() -> Seen | None:
         now = next(seen for seen in scene.stand.said() if seen.id == card.id)
@@ -68,7 +68,7 @@ async def test_ticks_choose_some(tmp_path: Path, stand: Stand) -> None:
         card = await card_of(scene)
 
         async def presses(label: str, shows: str) -> Seen:
-            """Press, and wait for a button of that name."""
+            """Press a button and wait for one with the other label."""
             now = next(seen for seen in stand.said() if seen.id == card.id)
             pressed = next(button for button in now.buttons if button.startswith(label))
             await stand.clicks(now, pressed, stand.ada)
@@ -92,7 +92,7 @@ async def test_a_reaction_decides(tmp_path: Path, stand: Stand, emoji: str, sent
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
-        await scene.thread_of(card)  # a person is slower than the bot's own notes
+        await scene.thread_of(card)  # a person is slower than the bot's own records
         await stand.reacts(card, emoji, stand.ada)
         await changes(scene, card, done=len(sent))
         assert outside.sent == sent

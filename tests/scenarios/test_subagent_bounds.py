@@ -1,4 +1,4 @@
-"""Subagents get no more than who called them: profile, tools and taint, down and up."""
+"""Subagents never get more than their caller: profile, tools and taint, in both directions."""
 
 from pathlib import Path
 
@@ -16,21 +16,21 @@ CURL = call("bash", command="curl https://example.com/")
 
 
 def agent(home: Path, name: str, text: str) -> None:
-    """An agent with these settings."""
+    """Create an agent with these settings."""
     folder = home / "agents" / name
     folder.mkdir(parents=True)
     (folder / "agent.toml").write_text(text)
 
 
 async def asked(world: World, thread: ThreadId) -> ApprovalRequested:
-    """What is asked for in a thread, as soon as something is."""
+    """Wait for the approval that a thread requests."""
     request = (await world.happens(thread, "approval_requested")).data
     assert isinstance(request, ApprovalRequested)
     return request
 
 
 async def child_of(world: World) -> ThreadId:
-    """The one subagent, as soon as there is one."""
+    """Wait for the only subagent."""
     await world.happens(world.ada.thread, "tool_started")
     (child,) = await children_of(world)
     return child

@@ -1,4 +1,4 @@
-"""Subagents: turns that other turns call, within their bounds, over crashes, stops and questions."""
+"""Subagents: turns that other turns call, within bounds and across crashes, stops and approvals."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Subagents over two workers on one PostgreSQL: a parent on one and its child on the other, and one is killed."""
+"""Subagents on two workers and one PostgreSQL: the parent on one, the child on the other, and one is killed."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ PARENT = "web:lobby:sea"
 
 
 class Cluster:
-    """One `shoal serve` and two `shoal worker` that run one turn at a time each; a command marks who runs it."""
+    """One `shoal serve` and two `shoal worker` with one turn at a time each. Commands record their worker."""
 
     def __init__(self, folder: Path, model: FakeModel, stack: ExitStack) -> None:
         self._folder = folder
@@ -45,39 +45,38 @@ class Cluster:
         return self._stack.enter_context(process(role, self._folder / name, self._settings))
 
     def restart(self, name: str) -> None:
-        """Start a worker again on the machine where it was killed."""
+        """Restart a worker on the machine where it was killed."""
         self.workers[name] = self._process("worker", name)
 
     def at_work(self) -> dict[str, tuple[str, int]]:
-        """By the name that a command was given: the worker that runs it, and its process id."""
+        """Return the worker and process id of each running command, by the command's name."""
         lines = [line.split() for line in (self._folder / "marks").read_text().splitlines()]
         assert len({name for name, _, _ in lines}) == len(lines), "no command runs twice"
         return {name: (Path(folder).relative_to(self._folder).parts[0], int(pid)) for name, pid, folder in lines}
 
     def are_at_work(self, *names: str) -> bool:
-        """Whether commands of these names run."""
+        """Return whether the commands with these names are running."""
         return (self._folder / "marks").exists() and self.at_work().keys() >= set(names)
 
     def children(self) -> list[str]:
-        """The threads of subagents."""
         threads = json.loads(self.serve.ask("/api/threads?limit=100").body)
         rows = threads["threads"] if isinstance(threads, dict) else threads
         return [row["thread"] for row in rows if row["thread"].startswith("agent:")]
 
     def has_ended(self, thread: str) -> bool:
-        """Whether the thread's turn has finished."""
+        """Return whether the thread's turn has finished."""
         return any(event.type == "turn_finished" for event in self.serve.events(thread))
 
 
 def waits(folder: Path, name: str) -> Reply:
-    """A call of a command that says who and where it is, and waits until it is let go."""
+    """Return a call of a command that records its worker and process id, and waits."""
     command = f"echo {name} $$ $PWD >> {folder}/marks; while [ ! -e {folder}/go ]; do sleep 0.1; done"
     return Reply(calls=(Call("bash", json.dumps({"command": command})),))
 
 
 @asynccontextmanager
 async def cluster_of(folder: Path, model: FakeModel) -> AsyncGenerator[Cluster]:
-    """The cluster, at work on a plan, until the block ends."""
+    """Run the cluster on a plan until the block ends."""
     stack = ExitStack()
     await model.start()
     try:
@@ -90,12 +89,12 @@ async def cluster_of(folder: Path, model: FakeModel) -> AsyncGenerator[Cluster]:
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until the condition is true."""
     await asyncio.to_thread(until, condition)
 
 
 def ends(events: list[Entry]) -> list[object]:
-    """How the turns of a thread ended."""
+    """Return how the turns of a thread ended."""
     return [event.data["outcome"] for event in events if event.type == "turn_finished"]
 
 
@@ -142,16 +141,16 @@ async def test_stop_ends_the_tree_on_both_workers(tmp_path: Path) -> None:
 
 
 def both_at_work(folder: Path) -> FakeModel:
-    """A parent that begins a child and works on; each runs a command that waits."""
+    """Return a model for a parent that starts a child and continues. Both run a command that waits."""
     return cast(
         plan=[delegates("spawn", "dive deep"), waits(folder, "parent"), "done"],
         dive=[waits(folder, "child"), "pearls"],
-        pearls=["done"],  # where it was told of the child before it ended
+        pearls=["done"],  # where it was notified of the child before it ended
     )
 
 
 async def on_both(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Where parent and child are at work, each on a worker of its own."""
+    """Wait until parent and child run on different workers, and return their workers."""
     await holds(lambda: cluster.are_at_work("parent", "child"))
     at_work = cluster.at_work()
     assert {worker for worker, _ in at_work.values()} == {"a", "b"}
@@ -159,5 +158,5 @@ async def on_both(cluster: Cluster) -> dict[str, tuple[str, int]]:
 
 
 def told(events: list[Entry]) -> list[Entry]:
-    """What the parent was told of the child beside the result of the call that began it."""
+    """Return the parent's messages about the child, apart from the result of the call."""
     return [event for event in events if event.type == "user_message" and "pearls" in str(event.data["text"])]

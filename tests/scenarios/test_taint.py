@@ -1,4 +1,4 @@
-"""Untrusted content holds up what could leak or do harm, through the whole app, whatever the profile allows."""
+"""Untrusted content blocks leaks and harmful actions through the whole app, whatever the profile allows."""
 
 from pathlib import Path
 

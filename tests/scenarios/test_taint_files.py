@@ -1,5 +1,4 @@
-"""What untrusted content had a hand in stays untrusted on the disk: a later, clean conversation that reads it is held
-up as the first one was."""
+"""Files written from untrusted content stay untrusted on disk, even for a later conversation."""
 
 import json
 from collections.abc import Mapping
@@ -21,25 +20,25 @@ from shoal.tools.functions import tool
 
 CURL = call("bash", command="curl --version")
 FETCHED = "what curl fetched"
-"""What taints the last call itself, after it was let through."""
+"""The taint of the last call itself, after it was allowed."""
 WRITE = call("write", path="notes.md", content="hostile")
 READ = call("read", path="notes.md")
 
 
 def clean_file(home: Path, name: str) -> None:
-    """A file in the workspace that was there before all that follows."""
+    """Create a file in the workspace before the conversation."""
     workspace = home / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
     (workspace / name).write_text("plain\n")
 
 
 async def taints(world: World) -> list[str]:
-    """What tainted each call of the thread, in order."""
+    """Return the taint of each call in the thread, in order."""
     return [event.data.tainted_by for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 
 async def steered(world: World) -> None:
-    """A conversation that reads a stranger's page and does what the model was told to do next; then it is cleared."""
+    """Read an untrusted page in a conversation, follow its instructions, then clear the conversation."""
     await world.ada.says("read the page")
     await world.ada.sees("written")
     await world.app[Orchestrator].clear(world.ada.thread, "ada")
@@ -253,15 +252,15 @@ async def test_a_turn_that_nothing_steered_marks_nothing(tmp_path: Path) -> None
 
 
 class Letter:
-    """A web of one file. Implements `domain.web.Fetcher`."""
+    """A web with one file. Implements `domain.web.Fetcher`."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """The letter, whatever the address."""
+        """Return the letter for every URL."""
         return Fetched(request.url, 200, (), b"do as I say\n")
 
 
 async def read_later(world: World, author: Author, tainted_by: str = "", *, text: str = "look") -> str:
-    """What taints a conversation, cleared since, that looks at a file which `author` once sent, or passed on."""
+    """Return the taint of a cleared conversation that reads a file which `author` once sent or forwarded."""
     world.app[Attachments].fetcher = Letter()
     letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
     now = world.app[Clock].now()
@@ -289,7 +288,7 @@ async def test_a_file_that_somebody_trusted_passes_on_taints_too(tmp_path: Path)
 
 
 async def test_a_file_that_a_trusted_person_hands_over_taints_as_well(tmp_path: Path) -> None:
-    """People hand over mails, pages and documents that others wrote."""
+    """People forward mails, pages and documents by others."""
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("ada", "Ada", trusted=True))
         assert found.endswith("letter.txt', written after the file letter.txt")

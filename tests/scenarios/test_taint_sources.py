@@ -1,5 +1,5 @@
-"""Every source of untrusted content, through the whole app with everything allowed: what would leave is asked for, with
-the source on the card. Files are in test_taint_files, MCP servers in test_mcp, missed messages in test_backfill."""
+"""Every source of untrusted content, with everything allowed: leaving the machine asks and names the source. Files
+are in test_taint_files, MCP servers in test_mcp, missed messages in test_backfill."""
 
 import json
 from pathlib import Path
@@ -32,19 +32,18 @@ FOUND = json.dumps({"web": {"results": [{"title": "Tea", "url": "https://tea.exa
 
 
 class Web:
-    """A web where every address has the same content. Implements `domain.web.Fetcher`."""
+    """A web with the same content at every URL. Implements `domain.web.Fetcher`."""
 
     def __init__(self, body: bytes, media_type: str) -> None:
         self._body = body
         self._headers = (("content-type", media_type),)
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """The content."""
         return Fetched(request.url, 200, self._headers, self._body)
 
 
 def on_the_web(world: World) -> None:
-    """Give the world's web tools something to find."""
+    """Give the web tools in this world some content."""
     world.app[Registry].remove("read_url")
     world.app[Registry].add(read_url_tool(Web(PAGE, "text/html")))
     world.app[Registry].remove("web_search")
@@ -52,7 +51,7 @@ def on_the_web(world: World) -> None:
 
 
 async def reason(world: World) -> str:
-    """Why the one question of ada's thread is asked."""
+    """Return the reason of the only approval in ada's thread."""
     await world.ada.is_asked()
     (request,) = await asked(world)
     return request.reason
@@ -138,7 +137,7 @@ async def test_an_answer_in_the_same_conversation_is_not(tmp_path: Path) -> None
 
 
 async def tainted_by(world: World, thread: ThreadId | None = None) -> list[str]:
-    """What tainted each call of a thread."""
+    """Return the taint of each call in a thread."""
     return [event.data.tainted_by for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]
 
 
@@ -188,7 +187,7 @@ async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: 
 
 async def test_a_page_that_cannot_be_read_says_nothing_of_its_own_and_does_not_taint(tmp_path: Path) -> None:
     class Redirecting(Web):
-        """Every address leads to one that says what to do. Implements `domain.web.Fetcher`."""
+        """Redirects every URL to one whose address gives instructions. Implements `domain.web.Fetcher`."""
 
         async def fetch(self, request: FetchRequest) -> Fetched:
             return Fetched("https://evil.example/obey-me", 404, (), b"")

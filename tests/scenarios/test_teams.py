@@ -1,4 +1,4 @@
-"""The whole app on Microsoft Teams, where it is unlike other platforms: cards of the older kind, and teams."""
+"""Teams-specific behavior of the whole app: older cards, and teams."""
 
 from pathlib import Path
 

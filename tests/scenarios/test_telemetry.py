@@ -1,4 +1,4 @@
-"""What a collector of OpenTelemetry gets, read with the official protobufs."""
+"""OpenTelemetry data as a collector receives it, decoded with the official protobufs."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ KINDS = {"traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceReq
 
 
 class Collector:
-    """Takes in what an exporter sends, over HTTP as protobuf."""
+    """Accepts an exporter's data over HTTP as protobuf."""
 
     def __init__(self) -> None:
         self.bodies: list[tuple[str, bytes]] = []
@@ -39,8 +39,7 @@ class Collector:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing."""
+            def log_message(self, format: str, *args: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}"
@@ -51,7 +50,7 @@ class Collector:
         self._server.server_close()
 
     def text(self) -> str:
-        """All that came, for looking for what must not be in it."""
+        """Return all received data, to search for secrets."""
         return "".join(body.decode("utf-8", "replace") for _, body in self.bodies)
 
     def of(self, signal: str) -> list[object]:
@@ -76,12 +75,12 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def attributes(span: Span) -> dict[str, object]:
-    """By name."""
+    """Return the attributes by name."""
     return {one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in span.attributes}
 
 
 def call(name: str, **arguments: object) -> Reply:
-    """A model that calls one tool."""
+    """Return a reply that calls one tool."""
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 

@@ -1,4 +1,4 @@
-"""Whose clock counts: the person's, the agent's, the configuration's; in prompts, reminders, budgets and notes."""
+"""Time zones of the person, the agent and the configuration in prompts, reminders, budgets and notes."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from shoal.testing.scenario import World, scenario
 
 
 async def told(world: World) -> list[str]:
-    """What each turn was told of the time."""
+    """Return the time information of each turn."""
     started = [event.data for event in await world.journal() if isinstance(event.data, TurnStarted)]
     return [next(line for line in one.context.splitlines() if line.startswith("Time:")) for one in started]
 
@@ -57,7 +57,7 @@ async def test_a_reminder_is_in_the_zone_of_whoever_asks(tmp_path: Path) -> None
 
 
 async def test_a_budget_begins_anew_at_local_midnight(tmp_path: Path) -> None:
-    """Also on the day of 23 hours: 21:30 UTC is 23:30 in Berlin after the change."""
+    """Including the 23-hour day: 21:30 UTC is 23:30 in Berlin after the change."""
     clock = ManualClock(datetime(2026, 3, 29, 21, 30, tzinfo=UTC), timezone="Europe/Berlin")
     model = FakeModel(script=lambda seen: Reply("fine", usage=Usage(9_000, 10)))
     settings = {"timezone": "Europe/Berlin", "budget": {"tokens_per_day": 15_000}, "model": {"max_output_tokens": 100}}

@@ -1,4 +1,4 @@
-"""How many transactions a turn takes, on both databases: each costs a durable write, so their number only goes down."""
+"""Transactions per turn on both databases. Each costs a durable write, so the numbers may only fall."""
 
 import inspect
 from collections.abc import Generator, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class CountingDriver:
-    """Passes everything on to a driver, and notes each transaction by the name of its script."""
+    """Passes calls to a driver and records each transaction by its script's name."""
 
     def __init__(self) -> None:
         self.driver: Driver
@@ -47,7 +47,7 @@ class CountingDriver:
     ]
 )
 def settings(request: pytest.FixtureRequest) -> Generator[Mapping[str, object]]:
-    """Which database the home is on."""
+    """Settings for each database."""
     if request.param == "sqlite":
         yield {}
     else:
@@ -56,7 +56,7 @@ def settings(request: pytest.FixtureRequest) -> Generator[Mapping[str, object]]:
 
 
 async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply | str) -> list[str]:
-    """What the second turn of a thread writes, whose model takes these steps."""
+    """Return the writes of a thread's second turn, in which the model takes these steps."""
     counting = CountingDriver()
     model, clock = FakeModel("hello", *steps), ManualClock()
     async with scenario(
@@ -65,7 +65,7 @@ async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply
         await world.ada.says("hi")
         await world.ada.sees("hello")
         await world.rests()
-        await clock.advance(2)  # whoever writes on at once may have more to say
+        await clock.advance(2)  # anyone who keeps writing may have more to say
         counting.noted.clear()
         await world.ada.says("go on")
         await world.ada.sees("done")
@@ -79,6 +79,6 @@ async def test_a_plain_turn_takes_four_transactions(tmp_path: Path, settings: Ma
 
 
 async def test_a_call_takes_two_more(tmp_path: Path, settings: Mapping[str, object]) -> None:
-    """One after another: the message with the call's start, and the result."""
+    """In sequence: the message with the start of the call, then the result."""
     found = await transactions(tmp_path, settings, *(echoes(str(number)) for number in range(10)), "done")
     assert found == ["accept_prompt", "open_turn", *["commit"] * 20, "finish_turn", "posted"]

@@ -1,4 +1,4 @@
-"""A restoration that is killed anywhere is done again, also inside a git repository."""
+"""Interrupted restores are completed later, even inside a git repository."""
 
 import signal
 import subprocess

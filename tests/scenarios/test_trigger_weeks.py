@@ -1,7 +1,7 @@
-"""Weeks of triggers over the whole app: clocks change in two time zones, Shoal is restarted, and away for some hours.
+"""Weeks of triggers through the whole app, with clock changes in two zones, restarts, and hours of downtime.
 
-What is to come is written down by hand: every instant (UTC) and what is answered in the chat, and nothing else. Time
-passes hour by hour, and to the second before and after each instant that is written down.
+The expected result is written by hand: every instant (UTC) and its answer, and nothing else. Time passes hour by
+hour, and to the second before and after each such instant.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from shoal.testing.scenario import SECONDS_MAX, World, scenario
 
 SETTINGS: dict[str, object] = {"triggers": {"heartbeat_minutes": 1440}}
 STARTING_SECONDS = 30.0
-"""What begins a little after the start has begun by then."""
+"""Work that starts shortly after startup has started by then."""
 LATE = "and is late"
 
 
 class Week(NamedTuple):
-    """`reminders` are arguments of /remind, `plans` those of the tool `schedule`, `files` event files by name.
+    """`reminders` are arguments for /remind, `plans` for the tool `schedule`, `files` are event files by name.
 
-    It is restarted at `restart`, and away from the first to the second time of `away`.
+    Shoal restarts at `restart` and is down between the two times of `away`.
     """
 
     begin: str
@@ -206,12 +206,12 @@ AUTUMN_IN_BOTH = Week(
 
 
 def instant(text: str) -> datetime:
-    """MM-DD HH:MM of the year of these weeks, in UTC."""
+    """Parse MM-DD HH:MM in these weeks' year, in UTC."""
     return datetime.strptime(f"2026-{text}", "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
 
 class Diary:
-    """The agent, which writes down when it is called upon and answers with what it was told; and its Shoal."""
+    """The agent, which records each turn and repeats its prompt, and its Shoal."""
 
     def __init__(self, home: Path, week: Week) -> None:
         self.home = home
@@ -257,7 +257,7 @@ class Diary:
             self.posted += [text for text in world.chat.texts(world.ada.thread) if text != "planned"]
 
     async def _put_away(self, world: World) -> None:
-        """What the last look at the event files, which goes by real time, does with those whose time has come."""
+        """Check the final state of due event files, after the last look at the folder in real time."""
         triggers = await world.app[TriggerStore].all()
         stored = {trigger.spec.name or trigger.spec.text: trigger.state for trigger in triggers}
         self.missed |= {name for name, state in stored.items() if state == "missed"}
@@ -286,7 +286,7 @@ class Diary:
 
 
 def files_in(folder: Path) -> list[str]:
-    """What lies directly in it."""
+    """Return the files directly in the folder."""
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""Turns that start by themselves: reminders, event files, schedules."""
+"""Automatic turns: reminders, event files and schedules."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
 async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("the file said so")) as world:
         event = {"type": "immediate", "threadId": world.ada.thread, "text": "something happened"}
-        (world.app[Home].events / "signal.json").write_text(json.dumps(event))  # whose folder is there from the start
+        (world.app[Home].events / "signal.json").write_text(json.dumps(event))  # its folder exists from the start
         await world.ada.sees("the file said so")
         assert world.model.calls == 1
 
@@ -135,7 +135,7 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
         ada = world.person("ada", "1", "dm-ada", direct=True)
         await ada.says("are you there?")
         await ada.sees("here")
-        await clock.advance(30)  # past what looks once after the start
+        await clock.advance(30)  # past the checks that run once after startup
         spec = NewTrigger(
             "periodic",
             "* * * * *",

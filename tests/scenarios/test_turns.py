@@ -1,4 +1,4 @@
-"""Turns as people live them: order, limits, failures, and what the model gets to see of them."""
+"""Whole turns: order, limits, failures, and the model's view."""
 
 import asyncio
 import sqlite3
@@ -285,9 +285,7 @@ async def test_a_wait_within_the_bound_is_kept_to_and_a_longer_one_fails_at_once
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hello")
         await world.model.wait_for_calls(1)
-        await clock.advance(
-            62 if tries == 2 else 1
-        )  # a turn that waits for its model asks it again when the wait is over
+        await clock.advance(62 if tries == 2 else 1)  # a turn that waits for its model retries after the wait
         await world.ada.sees("here I am" if tries == 2 else "I will retry")
         assert model.calls == tries
 
@@ -360,7 +358,7 @@ async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tm
 
 
 async def test_calls_whose_ids_a_model_repeats_all_run(tmp_path: Path) -> None:
-    """Within one message and in a later one."""
+    """In one message and across messages."""
 
     def echo_of(text: str) -> Call:
         return Call("echo", f'{{"text": "{text}"}}', "c1")
@@ -388,7 +386,7 @@ async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Pat
         await world.ada.says("fourth")
         await world.ada.sees("too long for the model")
         assert len(await data_of(world, Compacted)) == 0
-        assert model.requests[4].messages[0].text.startswith("[ada] first")  # the next turn had it all again
+        assert model.requests[4].messages[0].text.startswith("[ada] first")  # the next turn had everything again
 
 
 async def test_read_only_calls_run_together_and_keep_their_order(tmp_path: Path) -> None:
@@ -486,7 +484,7 @@ async def test_a_completion_callback_that_fails_is_logged_and_called_for_the_nex
     called: list[str] = []
 
     def register(thread: ThreadId, turn: TurnId, reply: str) -> Awaitable[None]:
-        """Fails before there is anything to await, then while it is awaited, then not."""
+        """Fail before returning an awaitable, then while it is awaited, then not at all."""
         called.append(reply)
         if len(called) == 1:
             raise ValueError("the register is closed")
@@ -526,7 +524,7 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
 async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long people talk: beyond the bound the longest idle thread is read from the journal when it goes on."""
+    """Beyond the bound, the longest idle thread is dropped and later read from the journal."""
     monkeypatch.setattr("shoal.threads.orchestrator.HELD_BYTES_MAX", 3000)
     answers = [f"noted {number}" for number in range(12)]
     async with scenario(tmp_path, FakeModel(*answers)) as world:

@@ -1,4 +1,4 @@
-"""Undo: what turns did to files is shown, and taken back; whatever happens meanwhile, nobody's work is lost."""
+"""Undo: showing and reverting file changes of turns, without losing anyone's work."""
 
 import asyncio
 import json
@@ -46,27 +46,26 @@ OWNER = Asker(trust="owner", user="owner")
 
 
 def calls(*each: tuple[str, dict[str, str]]) -> Reply:
-    """One message with these calls."""
+    """Return one message with these calls."""
     return Reply(calls=tuple(Call(name, json.dumps(given)) for name, given in each))
 
 
 def writes(path: str, content: str) -> Reply:
-    """A call that writes a file."""
+    """Return a call that writes a file."""
     return calls(("write", {"path": path, "content": content}))
 
 
 def runs(command: str) -> Reply:
-    """A call that runs a command."""
+    """Return a call that runs a command."""
     return calls(("bash", {"command": command}))
 
 
 def workspace(world: World) -> Path:
-    """Where the agent works."""
     return world.app[Home].agent("main") / "workspace"
 
 
 async def turn(world: World, text: str = "go") -> str:
-    """One message and the end of its turn; the turn's id."""
+    """Send one message, wait for the end of its turn, and return the turn's id."""
     done = (await world.types()).count("turn_finished")
     await world.ada.says(text)
     return (await world.happens(world.ada.thread, "turn_finished", done + 1)).turn
@@ -408,7 +407,7 @@ async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -
         row = await store.checkpoints.get(only)
         assert row is not None
         await UndoStore(store.driver, world.app[Clock]).begin("U1", row, "ada", row.after, row.before)
-        (workspace(world) / "a.txt").unlink()  # so far it came
+        (workspace(world) / "a.txt").unlink()  # so far it got
     async with scenario(tmp_path, FakeModel()) as world:
         assert not list(workspace(world).iterdir())
         event = (await world.journal())[-1].data
@@ -461,7 +460,7 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
         (workspace(world) / "a.txt").unlink()
         kept = sorted((tmp_path / "data" / "checkpoints").glob("*/??/*"))
         for path in kept:
-            os.utime(path, (0, 0))  # long ago, so that no checkpoint can be about to name it
+            os.utime(path, (0, 0))  # long ago, so no checkpoint can be about to reference it
         await delete_thread(
             app[Store], app[Home], app[LiveToolServices].artifacts, app[Folders], world.ada.thread, "web:owner"
         )
@@ -565,7 +564,7 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
         await world.ada.asks("/undo 2")
         assert "`/undo back` reverses this" in await world.ada.asks("/undo last")
         assert files() == []
-        for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo, and the last one to be taken back
+        for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo and the last one to be reverted
             await world.ada.asks("/undo Back")
             assert files() == expected
 
@@ -613,7 +612,7 @@ async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
             await undo.undo(second, own, OWNER)
 
 
-# ---- what is not kept ----
+# ---- content that is not stored ----
 
 TINY: dict[str, object] = {"checkpoints": {"file_bytes_max": 100}}
 BIG = "head -c 500 /dev/zero > big"
@@ -700,7 +699,7 @@ async def test_rights_come_back_with_their_special_bits(tmp_path: Path) -> None:
 
 
 def shuffled(drawn: random.Random, root: Path) -> str:
-    """Commands that change files in any way; each content that they write is another one."""
+    """Return commands that change files at random, each writing different content."""
     names, lines = ("a", "b", "big", "d", "d/a", "d/e", "d/e/b", "new/deep/x"), list[str]()
     for _ in range(drawn.randint(1, 6)):
         name, other = drawn.choice(names), drawn.choice(names)
@@ -731,7 +730,7 @@ def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
             "bytes_max": drawn.choice([60, 150, 10_000]),
             "files_max": drawn.choice([5, 99]),
         }
-        sees_all = bounds["files_max"] > 8  # more than there are names; else it is told that some are not looked at
+        sees_all = bounds["files_max"] > 8  # more than there are names, otherwise Shoal reports that it skipped some
         model = FakeModel(script=lambda seen: "done" if seen.rounds else runs(commands))
         async with scenario(root, model, settings={"checkpoints": bounds}) as world:
             folder, undo, turns = workspace(world), world.app[Undo], list[str]()

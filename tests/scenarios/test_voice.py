@@ -1,4 +1,4 @@
-"""Voice messages: heard before the model is asked, and answered aloud where somebody wants that."""
+"""Voice messages: transcribed before the model call, and answered with speech on request."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ UNTRUSTED = re.compile(r"<untrusted source='[^']*'>\n.*?\n</untrusted>", re.DOTA
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, **settings: Mapping[str, object]
 ) -> AsyncGenerator[Services]:
-    """The app with one bot, whose owner is ada, and a service that hears and speaks."""
+    """Run the app with one bot, owned by ada, and a speech service."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
     overrides: dict[str, object] = {
         "platforms": {"telegram": [account]},
@@ -58,7 +58,7 @@ async def running(
 
 @asynccontextmanager
 async def stage(*answers: str) -> AsyncGenerator[tuple[FakeTelegram, FakeModel]]:
-    """Telegram with ada in it, and a model with ears and a voice."""
+    """Yield Telegram with ada, and a model that hears and speaks."""
     telegram, model = FakeTelegram(), FakeModel(*answers)
     telegram.add_chat(ADA)
     await telegram.start()
@@ -70,7 +70,7 @@ async def stage(*answers: str) -> AsyncGenerator[tuple[FakeTelegram, FakeModel]]
 
 
 async def sees(telegram: FakeTelegram, found: Callable[[Sent], bool]) -> Sent:
-    """What the bot posted, as soon as it stands there."""
+    """Wait for a matching post by the bot."""
 
     def one() -> Sent | None:
         return next((sent for sent in telegram.said(ADA) if found(sent)), None)
@@ -87,12 +87,12 @@ def is_voice(sent: Sent) -> bool:
 
 
 def asked(model: FakeModel, path: str) -> int:
-    """How often the service was asked for this."""
+    """Return the number of service requests for this path."""
     return sum(one.endswith(path) for one, _ in model.audio)
 
 
 async def said(app: Services) -> UserSaid:
-    """What the journal has of what ada said last."""
+    """Return ada's last message from the journal."""
     return [one.data for one in await app[Store].journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
 
 
@@ -181,14 +181,14 @@ async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) ->
         usd = {row.model: row.usd for row in rows if row.usd is not None}
         assert usd["ears/whisper-1"] == pytest.approx(0.6 / 60 * seconds_of(recording(SAID)))
         assert usd["ears/tts-1"] == pytest.approx(1000 * len("The tide is high at six.") / 1_000_000)
-        await telegram.sends_voice(ADA, recording("x" * 1600))  # a minute and more
+        await telegram.sends_voice(ADA, recording("x" * 1600))  # more than a minute
         told = await sees(telegram, lambda sent: "could not understand" in sent.text)
         assert "budget" in told.text
     assert asked(model, "/audio/transcriptions") == 1
 
 
 async def test_what_somebody_else_says_in_a_recording_is_never_the_owner_s(tmp_path: Path) -> None:
-    """Passed on or answered: it stands in an untrusted block, taints the turn, and is not spoken to."""
+    """Forwarded or quoted, it is in an untrusted block, taints the turn, and is not answered."""
     async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model) as app:
         origin: Json = {"type": "user", "sender_user": user_of(9), "date": 0}
         await telegram.sends_voice(ADA, recording(CLAIM), more={"forward_origin": origin})

@@ -1,4 +1,4 @@
-"""A voice message whose process is killed: at whatever write, it is recognised once, spoken once, and paid for once."""
+"""A voice message whose process is killed at any write: transcribed, spoken and charged once."""
 
 import asyncio
 from pathlib import Path

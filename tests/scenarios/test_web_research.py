@@ -1,4 +1,4 @@
-"""Searching and reading go on without questions after pages were read, and lead nowhere that was not given."""
+"""After reading pages, searching and reading continue without approval, but only to known addresses."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HTML = (("content-type", "text/html"),)
 
 
 class Web:
-    """Pages by address; every request is noted. A page of None redirects to another site."""
+    """Pages by URL. Records every request. A page of None redirects to another site."""
 
     def __init__(self, pages: Mapping[str, str | None]) -> None:
         self.pages = pages

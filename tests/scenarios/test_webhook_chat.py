@@ -1,4 +1,4 @@
-"""The whole app behind a webhook chat: answers, approvals, an outage, a long answer, and a real process over HTTP."""
+"""The whole app behind a webhook chat: answers, approvals, an outage, a long answer, and a real HTTP process."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ SECONDS_MAX = 60.0
 
 @asynccontextmanager
 async def chat(clock: Clock) -> AsyncGenerator[FakeHookChat]:
-    """The other side, listening."""
+    """Yield the other side, listening."""
     found = FakeHookChat(clock)
     await found.start()
     yield found
@@ -39,13 +39,12 @@ async def chat(clock: Clock) -> AsyncGenerator[FakeHookChat]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Time of the test's own."""
     return ManualClock()
 
 
 @asynccontextmanager
 async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock) -> AsyncGenerator[Services]:
-    """The app with one webhook chat, whose owner is ada."""
+    """Run the app with one webhook chat, owned by ada."""
     account = {"secret": SECRET, "post_url": f"{hook.server.address}/take", "owner": "ada"}
     overrides: Mapping[str, object] = {
         "platforms": {"webhook": {"ticker": account}}, "sandbox": {"kind": "host"},
@@ -61,7 +60,7 @@ async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock
 
 
 async def sees(hook: FakeHookChat, part: str, times: int = 1) -> HookPosted:
-    """The message that contains `part`, as soon as it stands there (so many times) and is no preview."""
+    """Wait until a final message with `part` has arrived `times` times."""
 
     def found() -> HookPosted | None:
         done = [one for one in hook.messages if part in one.text and not one.text.endswith(WRITING)]

@@ -1,9 +1,10 @@
-"""A Shoal with triggers of every kind that all come at once, to be killed at a chosen durable write.
+"""A Shoal with triggers of every kind that all come due, killed at a chosen durable write.
 
-`python -m tests.scenarios.trigger_life` reads orders, one JSON object a line, forks a child for each that lives it, and
-answers with a line: the child's exit code, or minus its signal, and how many writes there were.
+`python -m tests.scenarios.trigger_life` reads one JSON order per line, runs each in a forked child, and prints the
+child's exit code or its negative signal, and the number of writes.
 
-A person and some programs make the triggers: what they did not see done they do again after the kill, as such do.
+A person and several programs create the triggers. After the kill they repeat everything whose success they did not
+see.
 """
 
 import asyncio
@@ -45,18 +46,18 @@ SECONDS_MAX = 60.0
 START = datetime(2026, 1, 5, 9, 59, tzinfo=UTC)
 HOUR = START + timedelta(minutes=1)
 AGAIN = HOUR + timedelta(seconds=10)
-"""When it is started again after the kill; what could not be made before it comes at LATER."""
+"""Time of the restart after the kill. Triggers created after it are due at LATER."""
 LATER = HOUR + timedelta(minutes=1)
 STARTING_SECONDS = 25.0
-"""What begins a little after the start has begun by then, and what looks once has looked."""
+"""Work that starts shortly after startup has started by then, and one-time checks are over."""
 SECRET = "a secret that both of us know"
 OPENING_KINDS = ("opening-cron", "opening-file", "opening-hook")
-"""Those that lead into a channel, where a post opens a thread for each."""
+"""Triggers for a channel, where each one's post opens a thread."""
 KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "heartbeat", *OPENING_KINDS)
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run; `at` 0 kills nowhere. Without a `database` it is the home's own."""
+    """One run. With `at` 0 it is never killed. Without a `database` it uses the home's own."""
 
     home: str
     world: str
@@ -66,7 +67,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 def thread_of(kind: str) -> ThreadId:
-    """Where a trigger of this kind leads."""
+    """Return the thread of this kind of trigger."""
     return make_thread_id("fake", "harbour", kind)
 
 
@@ -80,7 +81,7 @@ class Shore:
         self.at = LATER if self.clock.now() == AGAIN else HOUR
 
     def answer(self, seen: Seen) -> Reply:
-        """The model: makes the plan, tells the heartbeat, and answers everything else with what it was."""
+        """Answer as the model: create the schedule, answer the heartbeat, and otherwise repeat the prompt."""
         asked = seen.user_text.split("<context>")[0].strip()
         if "make a plan" in asked:
             return self._planned(seen)
@@ -92,7 +93,7 @@ class Shore:
         return Reply("[SILENT]" if kind == "heartbeat" else f"did {kind}")
 
     def _planned(self, seen: Seen) -> Reply:
-        """Schedule once; where the outcome is not known, look first."""
+        """Schedule once. If the outcome is unknown, look first."""
         last = seen.messages[-1]
         made = last.role == "tool" and "it is time: plan" in last.text
         if made:
@@ -103,11 +104,11 @@ class Shore:
         return Reply(calls=(Call("schedule", json.dumps(wanted)),))
 
     def show(self, posted: Posted) -> None:
-        """The platform."""
+        """Record a post as the platform."""
         self.world.note("chat", key=posted.post.key, text=posted.markdown)
 
     async def arrange(self, app: Services, address: str) -> None:
-        """Make every trigger that is not made yet."""
+        """Create every trigger that does not exist yet."""
         made = {trigger.spec.text for trigger in await app[TriggerStore].all()}
         self._write_files(app[Home].events, made)
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
@@ -145,7 +146,7 @@ class Shore:
                 assert (await client.post(f"/hooks/{name}", content=b"{}", headers=headers)).status_code == 202
 
     def _write_files(self, events: Path, made: set[str]) -> None:
-        """Each file is written once, since it lasts; a periodic one whose time passed before it was read, again."""
+        """Write each file once, because files survive. Rewrite a periodic one whose time passed before it was read."""
         events.mkdir(parents=True, exist_ok=True)
         written = {line["what"] for line in self.world.read("files")}
         cron = f"{self.at.minute} {self.at.hour} * * *"
@@ -162,12 +163,12 @@ class Shore:
                 self.world.note("files", what=kind)
 
     def has_seen(self, *kinds: str) -> Callable[[], bool]:
-        """Whether these were answered."""
+        """Return a check that these were answered."""
         return lambda: {f"did {kind}" for kind in kinds} <= {line["text"] for line in self.world.read("chat")}
 
 
 async def live(life: Life) -> int:
-    """Have all triggers made and let them come; end when everything is answered and put away."""
+    """Create all triggers and let them fire. End when everything is answered and cleaned up."""
     shore, drivers = Shore(life), list[tuple[KillingDriver, WatchedDriver]]()
 
     def wrap(driver: Driver) -> Driver:
@@ -208,12 +209,12 @@ async def live(life: Life) -> int:
 
 
 async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
-    """Let time pass until everything has come, and what is over is put away."""
+    """Let time pass until every trigger has fired and finished ones are cleaned up."""
     await quiet(app, driver)
     await shore.clock.advance(STARTING_SECONDS)
     events = app[Home].events
     await asyncio.to_thread(until, shore.has_seen("file-now", "hook", "opening-file", "opening-hook"))
-    events.joinpath(".look").touch()  # every change in the directory has it looked through, at once
+    events.joinpath(".look").touch()  # every change in the folder triggers an immediate scan
     for name in ("file-now", "opening-file"):
         await asyncio.to_thread(until, (events / "done" / f"{name}.json").exists)
     for at in (HOUR, LATER):
@@ -228,7 +229,7 @@ async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
 
 
 async def _stored(app: Services, *kinds: str) -> None:
-    """Wait until event files are taken in, or over."""
+    """Wait until event files are accepted or finished."""
     wanted = {f"file:{kind}.json" for kind in kinds}
     while not wanted <= {trigger.spec.name for trigger in await app[TriggerStore].all()}:
         pass

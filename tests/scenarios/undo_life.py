@@ -1,7 +1,7 @@
-"""A Shoal in which a turn is undone, that undo too, and the turn again, and the thread copied; to be killed anywhere.
+"""A Shoal that undoes a turn, undoes the undo, reverts the turn again and forks the thread, killed at any point.
 
-`python -m tests.scenarios.undo_life` reads orders, one JSON object a line, forks a child for each that lives it, and
-answers with a line: the child's exit code, or minus its signal, and how often it could have been killed.
+`python -m tests.scenarios.undo_life` reads one JSON order per line, runs each in a forked child, and prints the
+child's exit code or its negative signal, and the number of possible kill points.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ OWNER = Asker(trust="owner", user="owner")
 UNDOS = 3
 SECONDS_MAX = 60.0
 NOT_YET = -1_000_000
-"""What is written before it counts."""
+"""Value of the counter before counting starts."""
 COMMANDS = {
     "first": "mkdir -p keep old/deep; echo one > a; echo b > b; echo x > old/deep/x; echo run > run; echo s > swap; "
     "ln -s a link; echo k > keep/k; chmod 644 run",
@@ -58,9 +58,9 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.sym
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `at` says at which write to the database, or change of a `file`, it is killed; 0 is never. `until` says
-    how far it goes: the `turns` are what is to be undone, then there are the `undos`; after the copies of the `fork`
-    the model is told of it all. Counted is from the undos on, or `since` the copies."""
+    """One run. `at` is the database write or `file` change at which it is killed; 0 is never. `until` is the last
+    part to run: the `turns` to undo, then the `undos`, then the copies of the `fork`, after which the model is told
+    of everything. Counting starts with the undos, or with `since` at the copies."""
 
     home: str
     world: str
@@ -73,14 +73,14 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class FileChanges:
-    """Counts what this process changes on the disk, and kills it before the change of a number."""
+    """Counts this process's file changes and kills it before a chosen one."""
 
     def __init__(self, at: int) -> None:
         self.count = NOT_YET
         self._at = at
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Hear of one, as of all that Python audits."""
+        """Handle one of Python's audit events."""
         if event == "open":
             flags = arguments[2]
             if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
@@ -93,7 +93,7 @@ class FileChanges:
 
 
 def tree_of(folder: Path) -> list[tuple[str, str, int]]:
-    """Everything in a folder: its path, what it is, and its rights."""
+    """Return everything in a folder: path, kind and permissions."""
     found: list[tuple[str, str, int]] = []
     for path in sorted(folder.rglob("*")):
         what = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
@@ -103,7 +103,7 @@ def tree_of(folder: Path) -> list[tuple[str, str, int]]:
 
 
 async def live(life: Life) -> int:
-    """Do what is not done yet; returns how many writes, or changes of files, there were."""
+    """Do the remaining work and return the number of writes or file changes."""
     world, files, drivers = World(Path(life.world)), FileChanges(life.at), list[KillingDriver]()
     if life.kind == "file":
         sys.addaudithook(files)
@@ -195,7 +195,7 @@ async def _live(app: Services, chat: FakeChat, world: World, life: Life, counts:
 
 
 async def _turn(app: Services, word: str) -> str:
-    """Say a word, unless it was said, and wait for the end of its turn; the turn's id."""
+    """Send a word unless it was sent before, wait for the end of its turn, and return the turn's id."""
     author, sent = Author("ada", trusted=True), app[Home].attachments(THREAD) / "map.txt"
     if not sent.exists():
         sent.parent.mkdir(parents=True, exist_ok=True)

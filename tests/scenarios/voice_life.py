@@ -1,4 +1,4 @@
-"""A process that hears a voice message on Telegram and answers it aloud, until it is done or killed at a write."""
+"""A process that hears a Telegram voice message and answers with speech, until it is done or killed at a write."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,8 @@ from shoal.testing.platforms.telegram import TOKEN
 
 
 class VoiceOrder(msgspec.Struct):
-    """Where the home, the platform and the model are, and at which durable write the process dies (0: at none)."""
+    """The addresses of the home, the platform and the model, and the durable write at which the process dies (0:
+    none)."""
 
     home: str
     telegram: str
@@ -27,7 +28,7 @@ class VoiceOrder(msgspec.Struct):
 
 
 async def live(order: VoiceOrder) -> int:
-    """Run until the answer is spoken; returns how many durable writes there were."""
+    """Run until the answer is spoken and return the number of durable writes."""
     drivers: list[KillingDriver] = []
 
     def wrap(driver: Driver) -> Driver:

@@ -1,1 +1,1 @@
-"""Tests of single parts, in the folders of src/shoal."""
+"""Unit tests, in the same folders as src/shoal."""

@@ -1,4 +1,4 @@
-"""Accounts: a platform's adapter costs nothing where it is not configured, and what is missing is told."""
+"""Accounts: unconfigured platforms cost nothing, and missing settings are reported."""
 
 import pytest
 

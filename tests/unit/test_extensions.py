@@ -1,4 +1,4 @@
-"""Extensions: found by entry point, imported when used, and told apart when two packages collide."""
+"""Extensions: found by entry point, imported on first use, and distinguishable when two packages collide."""
 
 import sys
 from collections.abc import Callable

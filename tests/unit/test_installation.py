@@ -1,4 +1,4 @@
-"""What has to be typed to add an extra depends on how this Shoal was installed."""
+"""The command that adds an extra depends on how Shoal was installed."""
 
 import sys
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from shoal.installation import as_typed, how_to_add, install_command
 
 
 class Noted:
-    """A package of which its installer has noted this."""
+    """A package with this installer metadata."""
 
     def __init__(self, note: str | None) -> None:
         self.read_text = {"direct_url.json": note}.get

@@ -1,6 +1,6 @@
-"""Readers of foreign text take linear time over whatever is repeated, beyond their regular expressions.
+"""Readers of foreign text take linear time on repeated input, beyond their regular expressions.
 
-What counts is CPU time (`tests/growth.py`): a text four times as long may take eight times as long.
+The measure is CPU time (`tests/growth.py`): a text four times as long may take up to eight times as long.
 """
 
 from collections.abc import Callable

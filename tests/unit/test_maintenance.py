@@ -1,4 +1,4 @@
-"""What runs beside the turns comes often enough."""
+"""Maintenance tasks run often enough."""
 
 import asyncio
 
@@ -9,13 +9,12 @@ from shoal.testing import ManualClock
 
 
 class Looks:
-    """Counts how often questions were settled."""
+    """Counts how often approvals were expired."""
 
     def __init__(self) -> None:
         self.times = 0
 
     async def expire_approvals(self) -> None:
-        """Nothing is due."""
         self.times += 1
 
 

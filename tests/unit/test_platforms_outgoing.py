@@ -1,4 +1,4 @@
-"""What every platform is told with an answer: no previews of links, and nobody but the asker is notified."""
+"""Options sent with every answer on every platform: no link previews, and only the asker is notified."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ def test_no_platform_calls_everybody_in_posts_edits_or_cards(call: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_no_platform_calls_everybody_by_a_file(call: str) -> None:
-    """Neither by its caption nor by its name, which some platforms get as text."""
+    """Neither through its caption nor through its name, which some platforms receive as text."""
     file = Path(f"{call.replace('/', '')}.txt")
     for place in PLACES:
         post = OutboundPost(make_thread_id("slack", "D1", "0"), "k", place.format(call), file=file)

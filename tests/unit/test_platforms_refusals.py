@@ -1,4 +1,4 @@
-"""A post that a chat refuses for the moment is kept, whatever words or status the platform has for that."""
+"""Posts that a chat refuses temporarily are kept, whatever error the platform reports."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Services are found by class, and created once from each other."""
+"""Services are found by class and created once, from each other."""
 
 from typing import Self
 

@@ -1,4 +1,4 @@
-"""An agent's directory and its file, changed key by key."""
+"""Agent folders and key-by-key edits to `agent.toml`."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_removed_agent_is_deleted_or_moved(tmp_path: Path) -> None:
 
 
 def registry(root: Path, own: str, shared: str) -> AgentRegistry:
-    """Of a home with the agent `main`, which says `own`, and a `settings.json` that says `shared`."""
+    """Return the registry of a home in which `main` has the settings `own` and settings.json has `shared`."""
     home = Home(root)
     home.agent("main").mkdir(parents=True, exist_ok=True)
     home.data.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Whatever lies in the place of an agent's files: a sentence for the operator, and nothing ends or waits for it."""
+"""Agent folders with unexpected files: each becomes a message to the operator and never blocks or crashes."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who is meant by a message, and what is chosen for its place."""
+"""Which agent answers a message, and which agent a channel is bound to."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ HERE = make_thread_id("matrix", "!room:b.c", "1")
 
 
 class World:
-    """Two machines' views of one database."""
+    """Two machines on one database."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
@@ -26,7 +26,6 @@ class World:
         self.there = ChannelBindings(store.registry, clock, {})
 
     def binding(self, agent: str) -> Binding:
-        """The room's."""
         return Binding("matrix", "!room:b.c", agent, "matrix:ada", self.clock.now())
 
 

@@ -1,4 +1,4 @@
-"""A running Ollama is used where nothing else is set up; nothing there means the demo model."""
+"""A running Ollama becomes the default provider. Without one, Shoal uses the demo model."""
 
 import socket
 from pathlib import Path

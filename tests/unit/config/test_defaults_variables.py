@@ -1,4 +1,4 @@
-"""The variables of other tools: they complete what the file leaves open, and never beat it."""
+"""Environment variables of other tools fill in missing settings and never override the file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Loading: what counts over what, and that every mistake is reported, at once, with all a person needs."""
+"""Loading the configuration: precedence, and complete error reports."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -248,7 +248,7 @@ NEITHER = 1
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that offers platforms and a provider."""
+    """Install a package that provides platforms and a model provider."""
     record = tmp_path / "site" / "shoal_irc-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: shoal-irc\nVersion: 1\n")

@@ -1,4 +1,4 @@
-"""Every secret of a configuration is told to whoever keeps secrets out of texts."""
+"""Every secret in a configuration is registered for redaction."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings as editors and clipboards leave them: byte order marks, UTF-16, invisible characters in keys."""
+"""Settings files with byte order marks, UTF-16 or invisible characters in keys."""
 
 import codecs
 from pathlib import Path

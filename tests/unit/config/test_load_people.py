@@ -1,4 +1,4 @@
-"""Linked identities: written as PLATFORM:USER, and nobody is two people."""
+"""Linked identities: the PLATFORM:USER form, and conflicts between people."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the setup pages of the platforms say to write into shoal.toml is taken, and makes an account."""
+"""The settings shown on each platform's setup page load and create an account."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the code does, about every key."""
+"""docs/configuration.md matches the code for every key."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Secrets are found where the settings say, and are shown nowhere."""
+"""Secret settings are resolved from their source and never printed."""
 
 import stat
 import sys

@@ -1,4 +1,4 @@
-"""Sections of the file that features bring."""
+"""Configuration sections that features define."""
 
 from pathlib import Path
 

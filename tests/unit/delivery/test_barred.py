@@ -1,4 +1,4 @@
-"""What becomes of a post whose place takes none: the chat around it, a later try, or its owner."""
+"""Posts that a channel rejects: they go to the parent chat, are retried, or are reported to the owner."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ TIDE = "High tide is at six."
 
 
 class Stand:
-    """A sender, what its owner is told, and what was given up."""
+    """A sender with a record of the notices and failed posts."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -44,17 +44,14 @@ class Stand:
         self.lost: list[str] = []
 
     async def tell(self, row: OutboxRow, why: str) -> None:
-        """Note what the owner is told."""
         self.told.append((row.post.text, why))
 
     async def give_up(self, row: OutboxRow, why: str, refused: bool) -> None:
-        """Note what was given up."""
         self.lost.append(row.id)
         await self.store.outbox.fail(row, why, refused)
 
     @asynccontextmanager
     async def sending(self) -> AsyncGenerator[None]:
-        """Have it deliver while the block runs."""
         previews = Previews(self.chat, Hub(), self.store.outbox, self.clock)
         sender = Sender(self.chat, self.store.outbox, self.clock, previews)
         barred = BarredChats("fake", self.store.settings, self.tell)
@@ -66,26 +63,22 @@ class Stand:
             await asyncio.wait([running])
 
     async def passes(self, seconds: int) -> None:
-        """Time goes by."""
         for _ in range(seconds):
             await self.clock.advance(1)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Time goes by until something is so."""
         async with asyncio.timeout(60):
             while not holds():
                 await self.passes(1)
 
     async def put(self, id: str, text: str = TIDE, thread: ThreadId = TOPIC) -> None:
-        """Something is to be posted."""
         await self.store.outbox.put(NewPost(id, thread, text))
 
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    """An empty one."""
     driver = WatchedDriver(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"))
-    clock = ManualClock(settle=driver.rests)  # no time passes while the database is at work
+    clock = ManualClock(settle=driver.rests)  # the manual clock must not advance while the database is working
     store = Store(driver, clock)
     yield Stand(store, clock)
     await store.close()
@@ -257,7 +250,7 @@ async def test_a_late_answer_arrives_once_as_a_message_of_its_own_whatever_happe
             await stand.until(lambda: "Something else." in chat.texts(TOPIC))
     stand.clock.jump(1 if odd == "is posted late" else 60)
     await stand.put(reply_key(turn))
-    if odd == "is posted late":  # the chat could not be reached
+    if odd == "is posted late":  # the chat was unreachable
         stand.clock.jump(LATE_SECONDS)
     elif odd == "clock set back":
         stand.clock.jump(-5)

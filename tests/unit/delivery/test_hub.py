@@ -1,4 +1,4 @@
-"""Who watches a thread sees what happens in it, until they leave."""
+"""Watchers of a thread receive its events until they leave."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Posts keep to every window, in order, and to what the platform asks."""
+"""Pacing of posts: rate windows, order, and waits that the platform requests."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def thread(channel: str, name: str = "1") -> ThreadId:
 
 
 async def times(pacer: Pacer, clock: ManualClock, threads: list[ThreadId], seconds: float) -> list[float]:
-    """When each post was made, in order of asking, within so many seconds."""
+    """Return the times at which the posts were made, in seconds and in request order, within `seconds`."""
     made: list[float | None] = [None] * len(threads)
 
     async def post(number: int) -> None:
@@ -139,7 +139,7 @@ async def test_a_platform_that_asks_to_wait_for_ever_is_asked_again_after_a_day(
 
 
 def test_of_more_channels_than_are_kept_the_longest_unused_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their refusals as well as their last posts. Besides channels the account is kept."""
+    """Their rejections are forgotten too. The account's own state stays."""
     monkeypatch.setattr("shoal.delivery.pacing.ROUTES_KEPT_MAX", 3)
     pacer = Pacer(LIMITS, ManualClock())
     for name in ("a", "b", "c", "a", "d"):

@@ -1,4 +1,4 @@
-"""Previews: what people see while an answer is written, how often it changes, and what becomes of it."""
+"""Previews of an answer while it is being written: content, edit rate, and final state."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,12 +34,11 @@ MARKUPS = ("markdown", "telegram", "slack", "discord", "matrix", "plain")
 
 
 class MeetingChat(FakeChat):
-    """A platform at which something else happens just before a post."""
+    """A platform that runs a callback just before a post."""
 
     before_posting: Callable[[], Awaitable[None]] | None = None
 
     async def post(self, post: OutboundPost) -> str:
-        """Once."""
         meet, self.before_posting = self.before_posting, None
         if meet is not None:
             await meet()
@@ -47,7 +46,7 @@ class MeetingChat(FakeChat):
 
 
 class Stand:
-    """A hub with something to show, and the platform it is shown on."""
+    """A hub, a store and the platform that shows the previews."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -57,32 +56,27 @@ class Stand:
         self.previews = self.made()
 
     def made(self) -> Previews:
-        """Previews as after a start."""
+        """Return new previews, as after a restart."""
         return Previews(self.chat, self.hub, self.store.outbox, self.clock)
 
     def happens(self, data: EventData, thread: ThreadId = THREAD) -> None:
-        """Something was journaled."""
         self.hub.publish([Event(1, thread, TURN, datetime(2026, 1, 5, tzinfo=UTC), data)])
 
     async def writes(self, text: str, step: int = 0) -> None:
-        """The model writes."""
         self.hub.show(THREAD, TURN, TextStreamed(text, step))
         await self.clock.advance(0)
-        await self.clock.sleepers()  # until the database has the message and the preview waits for more
+        await self.clock.sleepers()  # until the database has the message and the preview is waiting for more text
 
     async def passes(self, seconds: float = 0.0) -> None:
-        """Time goes by."""
         await self.clock.advance(seconds)
 
     @property
     def texts(self) -> list[str]:
-        """What stands on the platform."""
         return self.chat.texts(THREAD)
 
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    """Previews that run."""
     clock = ManualClock()
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     made = Stand(store, clock)
@@ -96,7 +90,6 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 def reply(text: str = "done", turn: TurnId = TURN) -> OutboxRow:
-    """The reply's row in the outbox."""
     post = NewPost(f"{turn}:reply", THREAD, text)
     return OutboxRow(post.id, THREAD, post, 0, 0, datetime(2026, 1, 5, tzinfo=UTC))
 
@@ -363,22 +356,19 @@ async def test_a_preview_is_not_edited_while_its_channel_is_barred(stand: Stand)
 
 
 class ClumsyChat(MeetingChat):
-    """An adapter that stumbles over whatever it is asked for, until it is mended."""
+    """An adapter that fails every call until `mended` is set."""
 
     is_mended = False
 
     async def post(self, post: OutboundPost) -> str:
-        """Only when mended."""
         if not self.is_mended:
             raise KeyError("channel")
         return await super().post(post)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Never."""
         raise RuntimeError("not written yet")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Never."""
         raise TypeError("an id")
 
 

@@ -1,4 +1,4 @@
-"""What a sender does with the rows it claims: long ones stay its own, and a preview that may stand is found."""
+"""Rows that a sender claims: long sends keep their claim, and the reply reuses its preview."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -47,7 +47,7 @@ ANSWER = NewPost("T1:reply", make_thread_id("fake", "harbour", "1"), "The tide i
 
 
 class NotingOutbox(Outbox):
-    """Notes what was claimed."""
+    """Records every claim and its outcome."""
 
     def __init__(self, driver: SqliteDriver, clock: ManualClock) -> None:
         super().__init__(driver, clock)
@@ -58,19 +58,17 @@ class NotingOutbox(Outbox):
         self.refused: list[bool] = []
 
     async def fail(self, row: OutboxRow, error: str, refused: bool = True) -> None:
-        """Fail and note whether it was refused."""
         await super().fail(row, error, refused)
         self.refused.append(refused)
 
     async def give_back(self, row: OutboxRow) -> None:
-        """Give back, but for so many times."""
+        """Give the row back. The first calls fail."""
         if self.away:
             self.away -= 1
             raise StoreUnavailable("The database is away.")
         await super().give_back(row)
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Put back and note when it is due."""
         await super().retry(row, at, error, maybe_sent=maybe_sent)
         self.put_back.append(at)
         self.attempts.append(row.attempts)
@@ -78,13 +76,12 @@ class NotingOutbox(Outbox):
     async def claim(
         self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
     ) -> list[OutboxRow]:
-        """Claim and note."""
         rows = await super().claim(platforms, limit, claim_seconds, held)
         self.claimed += [row.id for row in rows]
         return rows
 
     async def finish(self, claim_seconds: float) -> Committed:
-        """End a turn with the answer ANSWER."""
+        """Finish a turn with the answer ANSWER."""
         row = await self._driver.write(put_claimed(ANSWER, self._clock.now(), claim_seconds)) if claim_seconds else None
         if row is None:
             await self.put(ANSWER)
@@ -93,7 +90,7 @@ class NotingOutbox(Outbox):
 
 
 class SlowChat(FakeChat):
-    """Posts when the gate opens."""
+    """Waits for the gate before each post."""
 
     def __init__(self, gate: asyncio.Event, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -101,7 +98,6 @@ class SlowChat(FakeChat):
         self._gate = gate
 
     async def post(self, post: OutboundPost) -> str:
-        """Wait, then post."""
         self.asked.set()
         await self._gate.wait()
         return await super().post(post)
@@ -109,7 +105,6 @@ class SlowChat(FakeChat):
 
 @asynccontextmanager
 async def sending(sender: Sender) -> AsyncGenerator[None]:
-    """Have it deliver while the block runs."""
     running = asyncio.ensure_future(sender.run())
     try:
         yield
@@ -120,13 +115,11 @@ async def sending(sender: Sender) -> AsyncGenerator[None]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The time."""
     return ManualClock()
 
 
 @pytest.fixture
 async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[NotingOutbox]:
-    """An empty one."""
     driver = SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF")
     yield NotingOutbox(driver, clock)
     await driver.close()
@@ -143,7 +136,7 @@ async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: NotingOutbox
 
 
 async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: NotingOutbox, clock: ManualClock) -> None:
-    """However far the clock has moved on before the sender looks: after a suspended machine, say."""
+    """Even if the clock jumped ahead while the sender worked, as after the machine was suspended."""
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
@@ -184,7 +177,7 @@ async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: Not
 async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_next(
     outbox: NotingOutbox, clock: ManualClock, known: bool
 ) -> None:
-    """Whether or not it is known that it was stored."""
+    """Whether or not the sender knows that the answer was stored."""
     sender = Sender(FakeChat(clock=clock), outbox, clock)
     running = asyncio.ensure_future(sender.run())
     await clock.sleepers()
@@ -207,7 +200,7 @@ async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_n
 async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked(
     outbox: NotingOutbox, clock: ManualClock, away: int
 ) -> None:
-    """At once, or when the database is there again."""
+    """Either immediately or when the database is back."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
     sender = Sender(chat, outbox, clock)
 
@@ -263,7 +256,7 @@ async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look
 async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
-    """As after an outage: no time passes here."""
+    """As after an outage. The clock does not move in this test."""
     chat = FakeChat(clock=clock)
     for number in range(2 * ROWS_A_CLAIM + 1):
         await outbox.put(NewPost(f"p{number}", make_thread_id("fake", "harbour", str(number)), "short"))
@@ -300,7 +293,7 @@ async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: NotingOutbox, cl
 async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
     outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
-    """Where a platform has no keys the preview stays as it was, and the reply comes below it."""
+    """If the platform has no idempotency keys, the preview stays and the reply is posted below it."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
     thread = make_thread_id("fake", "harbour", "1")
     await outbox.begin_preview(thread, TurnId("T1"))
@@ -315,7 +308,7 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
 async def test_an_answer_that_went_on_without_its_preview_never_takes_it(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
-    """Who made the preview learns late that another process delivers; the repeat of a lost answer is marked."""
+    """The preview's owner learns late that another process delivers. The repeat of a lost answer is marked."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
     thread, turn = make_thread_id("fake", "harbour", "1"), TurnId("T1")
     await outbox.begin_preview(thread, turn)
@@ -331,10 +324,9 @@ async def test_an_answer_that_went_on_without_its_preview_never_takes_it(
 
 
 class Noted(NotingOutbox):
-    """Another process notes its preview's id just before this one goes on without it."""
+    """Another process records its preview's id just before this one continues without it."""
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """Note, then forget."""
         await self.previewed(thread, turn, "m1")
         await super().unpreviewed(thread, turn)
 
@@ -353,10 +345,10 @@ async def test_a_preview_whose_id_comes_at_the_last_moment_is_deleted(tmp_path: 
 
 
 class ReadBack(FakeChat):
-    """A platform that forgot every key and can be read."""
+    """A platform that forgot every key but can be read back."""
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Whatever says the same."""
+        """Return the ids of all posts with the same text."""
         self._keys.clear()
         return [one.id for one in self.posted if one.markdown == post.markdown]
 
@@ -476,7 +468,7 @@ async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next
     chat, thread = FakeChat(limits=SLOW, clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("p", thread, "word " * 790))
     async with sending(Sender(chat, outbox, clock)):
-        await chat.sees(thread, "word")  # the second piece waits for its time
+        await chat.sees(thread, "word")  # the second part waits for its slot
     await outbox.release("fake")
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert (row.part, row.maybe_sent) == (1, False)
@@ -497,10 +489,9 @@ async def test_both_messages_of_a_piece_that_two_processes_have_posted_say_what_
 
 
 class Uneditable(FakeChat):
-    """A platform that edits nothing of so long ago."""
+    """A platform that rejects edits of old messages."""
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Refuse."""
         raise PlatformError("Too old to be edited.", permanent=True)
 
 
@@ -539,14 +530,13 @@ async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: NotingOutbox, 
 
 
 class RefusingChat(FakeChat):
-    """Refuses each piece so many times."""
+    """Rejects each part a given number of times."""
 
     def __init__(self, clock: ManualClock, *times: int) -> None:
         super().__init__(clock=clock)
         self._left = list(times)
 
     async def post(self, post: OutboundPost) -> str:
-        """Refuse, or post."""
         part = int(post.key.rpartition(":")[2])
         if self._left[part]:
             self._left[part] -= 1
@@ -660,7 +650,7 @@ async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: No
 async def test_an_edit_changes_every_message_of_a_post_from_where_it_was_interrupted(
     outbox: NotingOutbox, clock: ManualClock, done: int
 ) -> None:
-    """A message for which the new text has nothing left says so by a sign."""
+    """A message with no text left shows a placeholder."""
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     sender = Sender(chat, outbox, clock)
     await outbox.put(NewPost("p", thread, "word " * 700))
@@ -678,14 +668,11 @@ async def test_an_edit_that_is_refused_goes_on_with_the_message_that_refused_it(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     class Busy(FakeChat):
-        """Refuses the second edit."""
-
         edits = 0
 
         async def edit(
             self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()
         ) -> None:
-            """Count, and refuse or edit."""
             self.edits += 1
             if self.edits == 2:
                 raise REFUSED

@@ -1,4 +1,4 @@
-"""What the tests of features share: a home directory, and ways to run a command in it."""
+"""Shared fixtures for the feature tests: a home directory and commands to run in it."""
 
 from tests.unit.surfaces.cli.conftest import bare_environment, home, shoal
 

@@ -1,4 +1,4 @@
-"""Folders of any depth are walked and removed without recursion."""
+"""Walking and removing folders of any depth without recursion."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ DEPTH = 1_500
 
 
 def deep(top: Path, depth: int, name: str = "d") -> None:
-    """Make nested folders, also beyond the longest path, with a file in the last one."""
+    """Create nested folders, possibly beyond the longest path, with a file in the innermost one."""
     top.mkdir(parents=True, exist_ok=True)
     handle = os.open(top, os.O_RDONLY)
     for _ in range(depth):

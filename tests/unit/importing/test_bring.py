@@ -1,4 +1,4 @@
-"""Imported files carry the taint of their product until a person has edited them."""
+"""Imported files carry the taint of their product until a person edits them."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ def test_imported_files_are_tainted_until_a_person_edits_them(tmp_path: Path) ->
     (home / own).write_text("I wrote this.")
     made_ns = (home / own).stat().st_ctime_ns
     while time.time_ns() < made_ns + 2 * SLACK_NS:
-        pass  # a file made right before the import counts as tainted, too
+        pass  # a file created just before the import counts as tainted too
     diary = Found("diary", tmp_path / "diary", title="Diary")
     diary.add_agent(FoundAgent("diary", files={"SOUL.md": "You keep a diary."}, memory=["Ada likes tea"]), "diary")
     bring_into(CommandContext(home), diary)

@@ -1,4 +1,4 @@
-"""Journals for tests: random but lawful sequences of a thread's events."""
+"""Random valid journals for tests."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -30,22 +30,20 @@ PERSON = Author("u1", trusted=True)
 
 
 def number(*data: EventData, turn: str = "t1", first: int = 1) -> list[Event]:
-    """Give events their numbers."""
+    """Number the events in order."""
     return [Event(seq, THREAD, TurnId(turn), AT, one) for seq, one in enumerate(data, first)]
 
 
 def calls(*ids: str) -> tuple[ToolCall, ...]:
-    """Calls of a tool by these ids."""
+    """Return tool calls with these ids."""
     return tuple(ToolCall(CallId(one), "time", "{}") for one in ids)
 
 
 def result(call: str, text: str = "ok", *, is_error: bool = False, counts: bool = True) -> ToolFinished:
-    """The result of a call."""
     return ToolFinished(CallId(call), "time", text, is_error, counts=counts)
 
 
 def transcript_of(events: Iterable[Event]) -> Transcript:
-    """The transcript of a whole journal."""
     transcript = Transcript()
     for event in events:
         transcript.add(event)
@@ -53,7 +51,7 @@ def transcript_of(events: Iterable[Event]) -> Transcript:
 
 
 def messages_of(transcript: Transcript) -> tuple[ModelMessage, ...]:
-    """What a request would have of it now; events may still be added to it afterwards."""
+    """Return the messages for a request. Later events must not change them."""
     now = copy(transcript)
     now.entries = list(transcript.entries)
     now.settle()
@@ -61,7 +59,6 @@ def messages_of(transcript: Transcript) -> tuple[ModelMessage, ...]:
 
 
 def state_after(turn: TurnId, events: Iterable[Event]) -> TurnState:
-    """The fold of a turn over a whole journal."""
     state = TurnState(turn)
     for event in events:
         state.apply(event)
@@ -70,7 +67,7 @@ def state_after(turn: TurnId, events: Iterable[Event]) -> TurnState:
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[Event]:
-    """A journal of up to five turns, each cut off anywhere, with clears and compactions between and within."""
+    """Draw a journal of up to five turns, each cut off anywhere, with clears and compactions at any point."""
     events: list[Event] = []
 
     def put(turn: str, data: EventData) -> None:

@@ -1,4 +1,4 @@
-"""The file of what is being processed, as processes leave it that die."""
+"""The file that lists the work in progress, after a process died."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def opened(file: Path) -> Begun:
 
 
 def die_in(file: Path, *keys: str) -> None:
-    """What a process leaves that dies while these are processed."""
+    """Start these and die while they are being processed."""
     begun = opened(file)
     for key in keys:
         begun.begin(key)
@@ -32,7 +32,7 @@ def test_two_deaths_in_the_same_event_end_it_at_the_third_start(tmp_path: Path) 
         pass
     with pytest.raises(EndedTwice), begun.during("poison"):
         raise AssertionError
-    with begun.during("poison"):  # somebody sends it once more
+    with begun.during("poison"):  # sent again
         pass
 
 
@@ -100,7 +100,7 @@ async def test_the_deaths_of_all_processes_of_a_cluster_count_together(tmp_path:
             raise AssertionError
     await third.learn()
     assert await database.page(DIED_IN) == []
-    assert third.begin("poison")  # somebody sends it once more
+    assert third.begin("poison")  # sent again
 
 
 async def test_what_ends_well_elsewhere_counts_for_nothing(tmp_path: Path) -> None:

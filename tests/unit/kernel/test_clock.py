@@ -1,4 +1,4 @@
-"""Pauses between tries."""
+"""Delays between retries."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The table of chat commands: names, numbers, and how a text is read."""
+"""The table of chat commands: names, numbers, and parsing."""
 
 from datetime import UTC, datetime
 

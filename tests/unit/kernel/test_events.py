@@ -1,4 +1,4 @@
-"""Events are read as they were stored, and the API shows them as people are to read them."""
+"""Events: stored forms that stay readable, and their form in the API."""
 
 import msgspec
 import pytest

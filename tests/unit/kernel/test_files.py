@@ -1,4 +1,4 @@
-"""What waits for a thread waits to its end, however it is cancelled, and costs nothing meanwhile."""
+"""Waits on behalf of a thread finish despite cancellation and use no CPU while waiting."""
 
 import asyncio
 import contextlib

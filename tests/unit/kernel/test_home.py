@@ -1,4 +1,4 @@
-"""Where things lie."""
+"""The layout of the home directory."""
 
 from pathlib import Path
 

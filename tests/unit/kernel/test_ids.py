@@ -1,4 +1,4 @@
-"""Thread ids: the codec loses nothing, and what it makes is safe as a file name."""
+"""Thread ids: encoding is lossless and safe as a file name."""
 
 import pytest
 from hypothesis import given

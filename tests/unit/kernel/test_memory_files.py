@@ -1,4 +1,4 @@
-"""Lines of memory that are for one person alone."""
+"""Memory lines that belong to one person."""
 
 from hypothesis import given
 from hypothesis import strategies as st

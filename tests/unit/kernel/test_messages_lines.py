@@ -1,4 +1,4 @@
-"""Which waiting messages are one turn: one person's alone, in their order, within bounds; and how long is waited."""
+"""Grouping waiting messages into a turn: one person's messages, in order and within bounds, and how long to wait."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,7 @@ PAUSE, SECOND = 1.5, 1_000_000
 
 
 def line(number: int, user: str = "ada", **fields: object) -> Prompt:
-    """A message of a chat."""
+    """Return a chat message."""
     prompt = Prompt(THREAD, f"k{number}", f"line {number}", Author(user, trusted=True), NOON, in_chat=True)
     return replace(prompt, message_id=f"m{number}", **fields)
 
@@ -99,7 +99,7 @@ def test_joined_lines_bring_all_that_they_said_in_order() -> None:
 
 
 def waits(count: int = 1, *, since: float = 0.0, until: float = 0.0, user: str = "ada", is_all: bool = True) -> Waiting:
-    """So many lines, accepted at so many seconds."""
+    """Return this many lines, accepted at these times in seconds."""
     lines = tuple(line(number, user) for number in range(count))
     return Waiting(lines[0], lines, round(since * SECOND), round(until * SECOND), is_all)
 
@@ -107,13 +107,13 @@ def waits(count: int = 1, *, since: float = 0.0, until: float = 0.0, user: str =
 @pytest.mark.parametrize(
     ("waiting", "before", "now", "left"),
     [
-        (waits(), None, 0.0, 0.0),  # what begins something
-        (waits(since=1.0, until=1.0), waits(), 1.5, 1.0),  # follows a line that was answered already
+        (waits(), None, 0.0, 0.0),  # starts a new exchange
+        (waits(since=1.0, until=1.0), waits(), 1.5, 1.0),  # follows a line that was answered
         (waits(since=2.0, until=2.0), waits(), 2.0, 0.0),  # after a pause
-        (waits(since=1.0, until=1.0, user="bob"), waits(), 1.0, 0.0),  # somebody else
+        (waits(since=1.0, until=1.0, user="bob"), waits(), 1.0, 0.0),  # another user
         (waits(3, until=2.0), None, 2.5, 1.0),
         (waits(3, until=2.0), None, 4.0, 0.0),
-        (waits(3, until=2.0, is_all=False), None, 2.0, 0.0),  # another waits
+        (waits(3, until=2.0, is_all=False), None, 2.0, 0.0),  # another user is waiting
         (waits(30, until=PAUSES_MAX * PAUSE), None, PAUSES_MAX * PAUSE, 0.0),  # went on for too long
         (waits(3, until=2.0), None, -3600.0, 0.0),  # the clock was set back
     ],

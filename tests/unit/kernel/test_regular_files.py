@@ -1,4 +1,4 @@
-"""Only regular files are opened; whatever else lies there is refused at once, with its path."""
+"""Opening regular files only. Anything else is refused immediately, with its path."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_regular_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str, flags: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    monkeypatch.chdir(tmp_path)  # socket paths must be short
     ODD[odd](Path("file"))
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="'file'"):

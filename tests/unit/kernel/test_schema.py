@@ -1,4 +1,4 @@
-"""What is wrong with a value is a sentence with its key and what is allowed there."""
+"""Schema errors name the key and the allowed values."""
 
 import tomllib
 from datetime import datetime

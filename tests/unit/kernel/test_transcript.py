@@ -1,4 +1,4 @@
-"""Journal to model messages: every call is paired, whatever the journal holds."""
+"""Model messages from a journal: every call has a result, whatever the journal contains."""
 
 import msgspec
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a turn does next, read from its journal alone."""
+"""The next action of a turn, decided from its journal alone."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -63,7 +63,7 @@ def error(call: str) -> EventData:
 
 
 def not_run(call: str) -> EventData:
-    """Skipped, cut off, denied by a person, interrupted."""
+    """Return a result for a call that did not run: skipped, cut off, denied or interrupted."""
     return result(call, is_error=True, counts=False)
 
 

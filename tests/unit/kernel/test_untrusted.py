@@ -1,4 +1,4 @@
-"""What comes from outside: a file's text stays a part of its section of the prompt, and JSON is what is known of it."""
+"""Untrusted input: file text stays inside its prompt section, and only known JSON fields are read."""
 
 import re
 from datetime import datetime

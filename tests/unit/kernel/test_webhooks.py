@@ -1,4 +1,4 @@
-"""A call from outside that is made again is the same message, whatever about it was changed that no proof covers."""
+"""A repeated webhook call is the same message, even if unsigned parts of it change."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ SECRET = "0123456789abcdef-secret"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 DAY = 86_400.0
 FORGOTTEN_SECONDS = REPEATED_SECONDS + DAY
-"""The soonest that the store forgets a message that was taken in."""
+"""The earliest time at which the store forgets a message."""
 REPEAT_SECONDS = 3600.0
 
 Headers = Mapping[str, str]
@@ -34,7 +34,7 @@ Replay = tuple[float, tuple[str, ...], dict[str, str], str, bool]
 
 
 def call(kinds: frozenset[str], body: bytes, at: datetime) -> dict[str, str]:
-    """The headers of a call as its sender makes it."""
+    """Return the headers of a call as its sender makes it."""
     made = {
         "timed": ("X-Shoal-Signature", proof(SECRET, body, at)),
         "signed": ("X-Hub-Signature-256", f"sha256={signature(SECRET, body)}"),
@@ -44,14 +44,14 @@ def call(kinds: frozenset[str], body: bytes, at: datetime) -> dict[str, str]:
 
 
 class Receiver:
-    """What a webhook does with a call, and what the store does with its key."""
+    """A webhook's verdict on a call, and the store's memory of its key."""
 
     def __init__(self) -> None:
         self.settings = MemorySettings()
         self.taken: dict[tuple[str, str], datetime] = {}
 
     async def receives(self, headers: Headers, body: bytes, now: datetime, place: str = "hook:ci") -> str:
-        """`refused`, `known` or `new`."""
+        """Return `refused`, `known` or `new`."""
         for key, at in list(self.taken.items()):
             if (now - at).total_seconds() > FORGOTTEN_SECONDS:
                 del self.taken[key]
@@ -81,7 +81,7 @@ UNSIGNED: tuple[str, ...] = (
 
 @st.composite
 def replays(draw: st.DrawFn) -> Replay:
-    """When, which proofs are taken away, which headers are added, where to, and whether names change their case."""
+    """Draw a replay: its time, removed proofs, added headers, target, and header case."""
     later = draw(st.floats(0, 120 * DAY) | st.floats(0, 2 * AGE_SECONDS_MAX) | st.just(FORGOTTEN_SECONDS + 1))
     without = draw(st.lists(st.sampled_from(["X-Shoal-Signature", "X-Hub-Signature-256"]), unique=True))
     added = draw(st.dictionaries(st.sampled_from(UNSIGNED), st.text(max_size=8), max_size=3))
@@ -109,7 +109,7 @@ def test_no_change_of_what_is_not_signed_makes_a_captured_call_new(
 
 
 async def test_a_signature_of_time_and_body_is_none_of_a_body_that_begins_so() -> None:
-    """Both are made with the same secret: whoever has captured one may send it under the other's header."""
+    """Both use the same secret, so an attacker could send one signature under the other header."""
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     time, _, mac = captured["X-Shoal-Signature"].removeprefix("t=").partition(",v1=")
     assert await receiver.receives(captured, b"{}", START) == "new"
@@ -165,7 +165,7 @@ async def test_a_call_counts_once_wherever_the_same_secret_opens() -> None:
 
 
 async def test_two_addresses_with_one_bearer_secret_are_each_sent_the_same_body() -> None:
-    """Whoever has captured the secret itself may make any call; programs do send two addresses the same."""
+    """Anyone with the secret can make any call, and programs do send the same body to two addresses."""
     receiver, headers = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     for place, expected in (("hook:ci", "new"), ("hook:room", "new"), ("hook:ci", "known"), ("hook:room", "known")):
         assert await receiver.receives(headers, b"{}", START, place) == expected
@@ -181,7 +181,7 @@ async def test_a_bearers_call_that_a_clock_ahead_took_in_may_come_again_when_tha
 
 
 async def test_a_call_that_was_cut_off_keeps_its_key_for_a_week() -> None:
-    """Who was answered that the queue is full, or nothing at all, calls again: the message is still taken in, once."""
+    """A sender who got no answer or "queue full" calls again. The message must still be accepted once."""
     settings = MemorySettings()
     proved = (Proof("signed", "ab" * 32),)
     first = await first_delivery(settings, proved, "hook:ci", START)

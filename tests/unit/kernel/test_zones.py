@@ -1,4 +1,4 @@
-"""Time zones by name, and how the machine's own is found."""
+"""Time zones by name, and the machine's own zone."""
 
 from datetime import UTC, datetime
 from pathlib import Path

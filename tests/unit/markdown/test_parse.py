@@ -1,4 +1,4 @@
-"""Addresses and tokens are read before emphasis, emphasis works next to CJK, and no text takes long."""
+"""Parsing Markdown: addresses and tokens before emphasis, emphasis next to CJK, and linear time."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def tokens(text: str) -> list[str]:
 
 
 def styles(text: str) -> list[tuple[str, str]]:
-    """What of a text is styled how."""
+    """Return the styled parts of a text with their styles."""
     found: list[tuple[str, str]] = []
 
     def walk(nodes: list[Node]) -> None:
@@ -164,7 +164,7 @@ KELP = ("https://kelp.example/a_b", "Kelp")
 
 
 def links_in(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
-    """The text, address and title of each link."""
+    """Return the text, address and title of each link."""
     found: list[tuple[str, str, str]] = []
     for node in nodes:
         if node.kind == "link":

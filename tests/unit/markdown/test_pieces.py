@@ -1,4 +1,4 @@
-"""Cuts close what is open and open it again, and are within no link, emoji or letter."""
+"""Cutting text: open blocks are closed and reopened, and no link, emoji or letter is split."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Splitting loses nothing, keeps to the limit, leaves no fence open and makes no silly pieces."""
+"""Splitting text: nothing is lost, limits hold, fences are closed, and no part is needlessly short."""
 
 import re
 
@@ -32,13 +32,13 @@ def fences_open(text: str) -> bool:
 
 
 @given(markdown, st.integers(64, 500))
-@example("~~~_\n" + "x" * 300, 64)  # each piece opens the block anew, with the same language
+@example("~~~_\n" + "x" * 300, 64)  # each part reopens the block with the same language
 def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: int) -> None:
     pieces = split(text, chars_max)
     assert all(len(piece) <= chars_max for piece in pieces)
     counted = "".join(pieces)
     languages = "".join(re.findall(r"^(?:`{3,}|~{3,})([^\n`]*)$", text, re.MULTILINE))
-    for character in set(text) - set("`~\n*_ -") - set(languages):  # a list that goes on repeats its mark
+    for character in set(text) - set("`~\n*_ -") - set(languages):  # a continued list repeats its marker
         assert counted.count(character) == text.count(character)
 
 

@@ -1,4 +1,4 @@
-"""Answers in a platform's own markup: nothing is lost, nothing is longer than the platform takes."""
+"""Rendering answers in a platform's markup, complete and within its limits."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ markdown = st.lists(line, max_size=30).map("\n".join)
 
 
 def answer() -> str:
-    """10,000 characters with fences, tables, links and CJK; every word has its number."""
+    """Return 10,000 characters with fences, tables, links and CJK, in which every word has a number."""
     parts: list[str] = []
     number = 0
     while sum(map(len, parts)) < 10_000:
@@ -134,13 +134,13 @@ def test_what_nobody_nests_so_deep_stays_text() -> None:
 
 
 def as_sent(entities: object) -> Json:
-    """Entities as they arrive at the Bot API."""
+    """Return the entities in the form in which they reach the Bot API."""
     sent: Json = msgspec.json.decode(msgspec.json.encode(entities))
     return sent
 
 
 def telegram(markdown: str) -> tuple[str, list[tuple[str, str]]]:
-    """What Telegram shows, and the parts of it that are styled."""
+    """Return the text that Telegram shows and its styled parts."""
     text, entities = styled(render_markup(markdown, DIALECTS["telegram"]))
     return text, [(entity.kind, entity.text) for entity in checked_entities(text, as_sent(entities))]
 

@@ -1,4 +1,4 @@
-"""People see what the Markdown says: each platform shows the words of the parsed text, and no mark."""
+"""Each platform shows the words of the parsed Markdown and no markup characters."""
 
 import random
 import re
@@ -34,7 +34,7 @@ _INVISIBLE = re.compile(r"[\s\u200b\u00ad\u2060]+")
 
 
 def said(nodes: Sequence[Node], platform: str) -> str:
-    """What blocks or spans say on a platform, with the marks of lists."""
+    """Return the text that blocks or spans show on a platform, with list markers."""
     return "".join(_said(node, platform) for node in nodes)
 
 
@@ -74,7 +74,7 @@ def _codes(nodes: Sequence[Node]) -> str:
 
 
 def _pictured(node: Node) -> Node:
-    """A link as it is within another: its words alone."""
+    """Return a nested link as its plain text."""
     return msgspec.structs.replace(node, kind="paragraph") if node.kind == "link" else node
 
 
@@ -120,7 +120,7 @@ def test_people_see_what_the_text_says(platform: str) -> None:
 
 PLAIN_RUN = frozenset[str]()
 EXACT = frozenset({"matrix", "telegram"})
-"""Platforms whose marks work anywhere. On the others some cannot be written, and are left out."""
+"""Platforms whose markup works anywhere. The others drop styles that they cannot express."""
 STYLES = frozenset({"strong", "em", "s"})
 _TYPES = {"bold": "strong", "italic": "em", "strikethrough": "s", "code": "code", "pre": "code"}
 
@@ -147,12 +147,12 @@ RUNS: dict[str, Callable[[str], list[Run]]] = {
 
 
 def meant(nodes: Sequence[Node], platform: str, styles: frozenset[str] = PLAIN_RUN) -> Iterator[Run]:
-    """What blocks or spans say on a platform, as `said` has it, with the styles of each part."""
+    """Yield the text of `said`, with the styles of each part."""
     dialect = DIALECTS[platform]
     assert dialect is not None
     for at, node in enumerate(nodes):
         match node.kind:
-            case "strong" if "in a heading" in styles:  # which is bold already
+            case "strong" if "in a heading" in styles:  # already bold
                 yield from meant(node.children, platform, styles)
             case "strong" | "em" | "s":
                 yield from meant(node.children, platform, styles | {node.kind})
@@ -188,7 +188,7 @@ def meant(nodes: Sequence[Node], platform: str, styles: frozenset[str] = PLAIN_R
 
 
 def characters(runs: Iterable[Run]) -> list[Run]:
-    """Each visible character with its styles."""
+    """Return each visible character with its styles."""
     return [
         (unit, frozenset(unquote(_PLAIN.normalizeLink(style)) for style in styles - {"in a link", "in a heading"}))
         for text, styles in runs
@@ -227,7 +227,7 @@ _PLAIN = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disab
 
 
 def shown_by_commonmark(text: str) -> str:
-    """The words that a plain CommonMark parser shows."""
+    """Return the words that a plain CommonMark parser shows."""
     return "".join(
         child.content
         for token in _PLAIN.parse(text)
@@ -241,7 +241,8 @@ def ours(nodes: Sequence[Node]) -> str:
 
 
 def test_the_parser_shows_what_commonmark_shows() -> None:
-    """But for its own rules: tokens, CJK, tables, boxes, formulas, definitions, no strikethrough by longer runs."""
+    """Shoal's own rules are excluded: tokens, CJK, tables, checkboxes, formulas, definitions, and strikethrough only
+    with `~~`."""
     compared = 0
     for seed in range(ASCII_SOUPS):
         text = soup(random.Random(seed))
@@ -262,8 +263,8 @@ _NO_LETTER = re.compile(r"[\W\d_]+")
 
 
 def cut_text(seed: int) -> tuple[str, int]:
-    """A text of several soups, and the length of a message; without what is repeated behind a cut: headers of tables,
-    titles of links, and addresses that are shown."""
+    """Return a random text and a message length, without parts that are repeated after a cut: table headers, link
+    titles and visible addresses."""
     source = random.Random(seed)
     blocks = _REPEATED.sub("](http://x.example)", "\n\n".join(soup(source) for _ in range(4))).split("\n\n")
     return "\n\n".join(block for block in blocks if "| ---" not in block), source.choice((150, 250, 500))

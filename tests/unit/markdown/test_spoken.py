@@ -1,4 +1,4 @@
-"""The text of an answer as it is read aloud."""
+"""The spoken form of an answer."""
 
 from shoal.markdown.spoken import speakable
 

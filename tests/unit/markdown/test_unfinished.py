@@ -1,4 +1,4 @@
-"""Text that is still being written is shown without stray marks, and nothing that is shown goes away again."""
+"""Unfinished Markdown: no stray markup, and shown text never disappears."""
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -94,7 +94,7 @@ document = st.lists(block, min_size=1, max_size=3).map("\n\n".join)
 
 
 def letters(markdown: str) -> str:
-    """What can be read, in the order in which it stands there."""
+    """Return the visible letters in order."""
     return "".join(filter(str.isalpha, render_markup(markdown, DIALECTS["plain"])))
 
 

@@ -1,8 +1,7 @@
 # ruff: noqa: E501 - the words stand as they were said
-"""What providers say of a conversation that is too long, and what sounds like it and is something else.
+"""Providers' error messages for conversations that are too long, and similar messages with other causes.
 
-Each wording stands with where it is written down: a provider's own repository or documentation, or an issue that quotes
-its answer.
+Each message has its source: the provider's own repository or documentation, or an issue that quotes it.
 """
 
 OVERFLOWS: dict[str, tuple[str, ...]] = {
@@ -15,7 +14,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         " the length of the messages.",
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
     ),
-    # servers and gateways of unknown make, by what they count
+    # servers and gateways of unknown make, by the unit they count
     "others": (
         "tokens in request more than max tokens allowed",
         "Total tokens of image and text exceed max message tokens",
@@ -189,12 +188,12 @@ WITHOUT_WINDOW = {
     "max_tokens must be at least 1, got -186.",
     "litellm.BadRequestError: litellm.ContextWindowExceededError: OpenAIException - too long",
 }
-"""Those that state no window."""
+"""Messages that state no window."""
 WINDOWS = {
     2, 1000, 1024, 2048, 4081, 4096, 4097, 8192, 12288, 16384, 30720, 32767, 32768, 40000, 64000, 65536, 128000, 131040,
     131072, 200000, 204698, 256000, 262144, 272000, 983616, 1048576,
 }  # fmt: skip
-"""The windows that the others state; their other numbers are no one's window."""
+"""The windows that the other messages state. Their other numbers are not windows."""
 
 RATE_LIMITS = (
     # cline/cline #4971 (Groq)
@@ -208,14 +207,14 @@ RATE_LIMITS = (
     "Too many tokens per day, please wait before trying again.",
     # Anthropic's documentation of rate limits
     "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
-    # zimmra/openclaw (tests of what is no overflow), earendil-works/pi (the last, of Bedrock)
+    # zimmra/openclaw (tests of non-overflow errors), earendil-works/pi (the last, of Bedrock)
     "request reached organization TPD rate limit, current: 1506556, limit: 1500000",
     "Throttling error: Too many tokens",
 )
-"""Answers with 429: a shorter request is no help, waiting is."""
+"""Answers with status 429: waiting helps, a shorter request does not."""
 
 OTHER_REFUSALS = (
-    # RooCodeInc/Roo-Code #5729 (Groq), #248 and charmbracelet/crush #946 (Bedrock): the output is meant
+    # RooCodeInc/Roo-Code #5729 (Groq), #248 and charmbracelet/crush #946 (Bedrock): about the output
     "max_tokens must be less than or equal to 16384, the maximum value for max_tokens is less than the context_window for"
     " this model",
     "The maximum tokens you requested exceeds the model limit of 32768",
@@ -232,7 +231,7 @@ OTHER_REFUSALS = (
     "Context window too small: minimum is 1000 tokens",
     "messages[3] is malformed",
 )
-"""Answers with 400 to which a shorter conversation would change nothing."""
+"""Answers with status 400 for which a shorter conversation does not help."""
 
 LOAD = (
     (503, "The server has too many tokens in flight. Please retry."),
@@ -245,4 +244,4 @@ LOAD = (
     (429, "Token limit exceeded for this organization."),
     (429, "Concurrent token limit exceeded"),
 )
-"""Answers that speak of tokens and mean load, or what a customer may use: waiting helps, and a shorter request does not."""
+"""Answers that mention tokens but mean load or quota: waiting helps, a shorter request does not."""

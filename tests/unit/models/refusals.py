@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - the words stand as they were said
-"""How services refuse a part of a conversation, and what sounds like it and is something else.
+"""Services' refusals of a part of a conversation, and similar messages with other causes.
 
-Each stands with its status and where it is written down: documentation, source, or an issue that quotes the answer.
+Each entry has its status and its source: documentation, source code, or an issue that quotes it.
 """
 
 from typing import TypeAlias
@@ -114,7 +114,7 @@ TEACH: dict[str, Words] = {
         (400, '{"object":"error","message":"cannot identify image file <_io.BytesIO object at 0x7f>"}'),  # vllm
     ),
 }  # fmt: skip
-"""What they teach, as FIELD=VALUE of a quirk, or the fault of this conversation."""
+"""The lesson from each refusal, as FIELD=VALUE of a quirk, or the conversation's fault."""
 
 TEACH_NOTHING: Words = (
     (401, '{"error":{"message":"Incorrect API key provided. Tools are not available for invalid keys."}}'),
@@ -133,4 +133,4 @@ TEACH_NOTHING: Words = (
     (400, '{"error":{"message":"Bad Request"}}'),
     (400, ""),
 )  # fmt: skip
-"""What is about something else: a key, a quota, one tool's schema, an outage, or nobody knows what."""
+"""Refusals with other causes: a key, a quota, one tool's schema, an outage, or an unknown problem."""

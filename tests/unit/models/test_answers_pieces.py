@@ -1,7 +1,7 @@
-"""Parallel calls in the notations of real servers, cut anywhere, are the calls that were made.
+"""Parallel tool calls in the formats of real servers, cut anywhere.
 
 Seen in ollama#15457 and #7881 (one index, or none), litellm and langchain#34811 (equal indices), sglang#7117,
-Qwen-Agent#943 (pieces that alternate), oracle/langchain-oracle#108 and #254 (an index without an id), gcli2api#406
+Qwen-Agent#943 (alternating chunks), oracle/langchain-oracle#108 and #254 (an index without an id), gcli2api#406
 (Gemini's calls all at index 0), vLLM's streaming deltas (id and name again in the last chunk).
 """
 
@@ -20,7 +20,7 @@ Notation = Callable[[Sequence[Call], Callable[[str], list[str]]], list[Piece]]
 
 
 def openai(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Index, id and name with the first piece, the index alone with the rest."""
+    """Index, id and name with the first chunk, then the index alone."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         pieces.append((index, f"call_{index}", name, ""))
@@ -29,7 +29,7 @@ def openai(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece
 
 
 def alternating(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """All calls begin, then their pieces come in turns."""
+    """All calls start first, then their chunks alternate."""
     rests = [cut(arguments) for _, arguments in calls]
     pieces: list[Piece] = [(index, f"call_{index}", name, "") for index, (name, _) in enumerate(calls)]
     while any(rests):
@@ -38,7 +38,7 @@ def alternating(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[
 
 
 def one_index(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Ollama, LiteLLM: whole calls, each at index 0, with ids of their own."""
+    """Ollama, LiteLLM: whole calls, each at index 0, with separate ids."""
     return [(0, f"call_{index}", name, arguments) for index, (name, arguments) in enumerate(calls)]
 
 
@@ -47,7 +47,7 @@ def one_index_in_pieces(calls: Sequence[Call], cut: Callable[[str], list[str]]) 
 
 
 def one_index_without_ids(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Gemini's compatible interface and llama.cpp: whole calls, the id empty."""
+    """Gemini's compatible interface and llama.cpp: whole calls with an empty id."""
     return [(0, "", name, arguments) for name, arguments in calls]
 
 
@@ -60,7 +60,7 @@ def no_index(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Pie
 
 
 def no_index_name_always(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """The name with every piece, no index and no id."""
+    """The name with every chunk, no index and no id."""
     return [(None, "", name, piece) for name, arguments in calls for piece in cut(arguments)]
 
 
@@ -78,7 +78,7 @@ def whole_again_at_the_end(calls: Sequence[Call], cut: Callable[[str], list[str]
 
 
 def growing(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Each piece has all of the arguments so far."""
+    """Each chunk repeats all arguments so far."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         so_far = ""
@@ -89,7 +89,7 @@ def growing(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piec
 
 
 def empty_object_first(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Proxies in front of Anthropic: `{}` with the name, then the arguments."""
+    """Proxies for Anthropic: `{}` with the name, then the arguments."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         pieces.append((index, f"toolu_{index}", name, "{}"))
@@ -98,7 +98,7 @@ def empty_object_first(calls: Sequence[Call], cut: Callable[[str], list[str]]) -
 
 
 def mistral(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Whole calls in one chunk; the first index is 0 for all, the ids have nine characters."""
+    """Whole calls in one chunk, all at index 0, with ids of nine characters."""
     return [(0, f"aB3dE6gH{index}", name, arguments) for index, (name, arguments) in enumerate(calls)]
 
 
@@ -133,7 +133,7 @@ def test_the_calls_are_those_that_were_made(notation: Notation, calls: list[Call
             text = text[size:]
         return pieces
 
-    if notation is one_index_with_one_id:  # the same call twice under one id is the same call
+    if notation is one_index_with_one_id:  # the same call twice under one id is one call
         calls = list(dict.fromkeys(calls))
     assert collected(notation(calls, cut)) == calls
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: encoded once, joined to the same as from scratch, and bounded."""
+"""Encoded messages: encoded once, identical to a fresh encoding, and bounded."""
 
 import base64
 import gc
@@ -46,7 +46,7 @@ LOADED = {PICTURE.path: b"aGVsbG8="}
 
 
 class CountingChat(OpenAiChat):
-    """Counts how often it encodes."""
+    """Counts its encodings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ pictures = st.sampled_from([(), (PICTURE,), (PICTURE, Image("/gone.png", "image/
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[ModelMessage]:
-    """Turns as a transcript has them: every call is paired."""
+    """Draw turns in which every call has a result, as in a transcript."""
     messages: list[ModelMessage] = []
     for turn in range(draw(st.integers(1, 4))):
         messages.append(UserMessage(draw(texts), draw(pictures)))
@@ -97,7 +97,7 @@ def test_a_conversation_grown_step_by_step_is_the_one_written_at_once(
 
 
 def _unmarked(body: bytes) -> bytes:
-    """Cache marks move with the end of the conversation; all else stays."""
+    """Remove the cache marks, which move with the end of the conversation."""
     return body.replace(b',"cache_control":{"type":"ephemeral"}', b"")
 
 
@@ -275,7 +275,7 @@ def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
 @pytest.mark.parametrize("kind", PROTOCOLS)
 @pytest.mark.parametrize("name", ["", "my tool<|x|>", "x" * 300, "名前"])
 def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind: type[ApiProtocol], name: str) -> None:
-    """Else that call would have every later request of the conversation refused."""
+    """Otherwise that call would make the provider refuse every later request of the conversation."""
     call = ToolCall(CallId("c1"), name, "{}")
     messages = (UserMessage("hi"), AssistantMessage("", (call,)), ToolMessage(CallId("c1"), name, "?", is_error=True))
     sent = kind().encode(request(messages), Quirks(), {}).content

@@ -1,8 +1,8 @@
-"""Streams in forms that no specification has, as real servers send them: what arrived is in the answer.
+"""Non-standard streams from real servers: everything that arrived is in the answer.
 
-Seen in CLIProxyAPI#2460 and openai-python#2722 (empty `data:`), vllm-project/aibrix#2653 (cut events),
-sub2api#1471 (an error in the middle of an event), brainlid/langchain#569 (comments), client-js#18 (raw line ends),
-and in the lists of LiteLLM, vLLM, llama.cpp, Ollama and SGLang.
+Seen in CLIProxyAPI#2460 and openai-python#2722 (empty `data:`), vllm-project/aibrix#2653 (cut events), sub2api#1471 (an
+error inside an event), brainlid/langchain#569 (comments), client-js#18 (raw line ends), and in the lists of LiteLLM,
+vLLM, llama.cpp, Ollama and SGLang.
 """
 
 import gzip
@@ -265,7 +265,7 @@ async def test_a_compressed_answer_is_read(encoding: str, pack: Callable[[bytes]
 
 
 def _mutated(source: random.Random, value: object, path: tuple[str, ...] = ()) -> object:
-    """The value with odd fields, but for the text itself."""
+    """Return the value with odd fields, leaving the text alone."""
     odd: tuple[object, ...] = (None, False, "", [], {}, 7, 1.5, "x", [1], {"x": 1}, True)
     if isinstance(value, dict):
         found = {str(key): _mutated(source, one, (*path, str(key))) for key, one in value.items()}
@@ -278,7 +278,9 @@ def _mutated(source: random.Random, value: object, path: tuple[str, ...] = ()) -
     if is_kept or source.random() < 0.7:
         return value
     one = source.choice(odd)
-    return value if path[-1] == "index" and isinstance(one, int | float) and one else one  # a number: another answer
+    return (
+        value if path[-1] == "index" and isinstance(one, int | float) and one else one
+    )  # a number would change the answer
 
 
 STREAMS: dict[type[ApiProtocol], tuple[list[object], list[object]]] = {

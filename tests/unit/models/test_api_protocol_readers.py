@@ -1,4 +1,4 @@
-"""What providers and the servers that imitate them really send, beside the plain case of the contract."""
+"""Responses of providers and of servers that imitate them, beyond the plain case in the contract tests."""
 
 import json
 
@@ -31,7 +31,7 @@ ORIGIN = "kind:mine:api.example.com:m"
 def read(
     protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False
 ) -> ModelDone | ModelFailed:
-    """What comes of these events; `"[DONE]"` is sent as it stands. `back`: the reasoning's text is wanted back."""
+    """Read these events. `"[DONE]"` is sent verbatim. `back` asks for the reasoning text to be sent back."""
     count = iter(range(1, 100))
     reader = protocol.reader(AnswerContext("mine", ORIGIN, taken, lambda: f"new{next(count)}", reasoning_back=back))
     for event in events:
@@ -359,7 +359,7 @@ ANSWERS: dict[type[ApiProtocol], list[object]] = {
         }
     ],
 }
-"""The same answer of each protocol; "?" stands for what it says of its use."""
+"""The same answer in each protocol; "?" marks the place of its usage."""
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
@@ -491,7 +491,7 @@ def test_a_gateway_that_reports_openai_s_names_in_anthropic_s_protocol() -> None
 
 
 def opening(*events: object) -> tuple[str, str, list[str]]:
-    """The text, the thinking and what was shown as text of a model whose template opens thinking."""
+    """Return the text, the thinking and the text shown live for a model whose template starts with thinking."""
     context = AnswerContext("mine", ORIGIN, frozenset(), lambda: "new", offers_tools=True, opens_thinking=True)
     reader, shown = OpenAiChat().reader(context), list[str]()
     for event in events:

@@ -1,4 +1,4 @@
-"""From a model's name to a provider, its window and its price; and what the providers say of themselves."""
+"""From a model's name to its provider, window and price, and the data that providers publish."""
 
 import asyncio
 import json

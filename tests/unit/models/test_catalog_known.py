@@ -1,4 +1,4 @@
-"""Which models are known to exist."""
+"""The models that are known to exist."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo model: says what it is, calls the tools that are offered, and makes sense of what they return."""
+"""The demo model: it says what it is, calls the offered tools and uses their results."""
 
 import json
 
@@ -40,7 +40,7 @@ TOOLS = (
 
 
 async def ask(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS) -> AssistantMessage:
-    """The demo model's answer; checks that its pieces are its text."""
+    """Return the demo model's answer after checking that its chunks add up to its text."""
     provider = DemoProvider(ManualClock())
     events = [event async for event in provider.stream(ModelRequest("demo", "", messages, tools))]
     done = events[-1]

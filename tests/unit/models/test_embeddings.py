@@ -1,4 +1,4 @@
-"""Vectors of texts over the wire, from each kind of provider that has them."""
+"""Text embeddings over the wire, from each kind of provider that has them."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""One taxonomy from every provider's words."""
+"""Failure kinds from each provider's error messages."""
 
 import json
 
@@ -85,7 +85,7 @@ def test_every_wording_of_a_conversation_too_long_is_known(provider: str, words:
 
 
 def test_the_window_that_a_refusal_states_is_read() -> None:
-    """And no other number in it: what was asked for, an error's code, a count of bytes."""
+    """It ignores every other number, such as the requested tokens, an error code or a byte count."""
     stated = {
         words: failure_of(400, (SHAPES[0] % json.dumps(words)).encode(), {}, "mine").window_tokens
         for every in OVERFLOWS.values()

@@ -1,4 +1,4 @@
-"""Server-sent events, however they are cut and whatever ends their lines."""
+"""Server-sent events, cut anywhere and with any line ending."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A refusal of one field teaches the provider to leave it out; the call then succeeds, and the next one at once."""
+"""After a provider refuses a field, Shoal omits it. The call succeeds, and so does the next one."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ ASKED = ModelRequest("new-model", "", (UserMessage("hi"),), max_output_tokens=9,
 
 
 def picky(seen: Seen) -> Refusal | str:
-    """A server of a model that takes neither field."""
+    """A model server that accepts neither field."""
     body = msgspec.json.decode(seen.body)
     if "max_tokens" in body:
         return Refusal(

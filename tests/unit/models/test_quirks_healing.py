@@ -1,4 +1,4 @@
-"""A refusal teaches how to ask again: what is kept of that, for how long, and what people are told."""
+"""Lessons from refusals: what Shoal remembers, for how long, and what users see."""
 
 import json
 from collections.abc import AsyncGenerator, Callable

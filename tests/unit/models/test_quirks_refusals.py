@@ -1,4 +1,4 @@
-"""The words of services in the order of their own: what they teach, and what they do not."""
+"""Services' refusals in their original words, and the lesson from each."""
 
 import pytest
 from tests.unit.models.refusals import TEACH, TEACH_NOTHING
@@ -7,7 +7,7 @@ from shoal.models.failures import failure_of
 from shoal.models.quirks import Quirks, fault_of, lesson, words_of
 
 SENDING = Quirks(reasoning_field="reasoning_content")
-"""A form from which each lesson is something new."""
+"""Quirks with which every lesson is new."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Speech by services: the same calls as the providers' own packages make, and recordings in the form that is wanted."""
+"""Speech services: the same calls as the providers' own packages, and recordings in the requested format."""
 
 import shutil
 from array import array
@@ -26,7 +26,7 @@ from shoal.models.speech import (
 from shoal.testing.model import FakeModel, FakeSettings, Refusal
 from shoal.testing.model.speech import recording, words_in
 
-# The Gemini package subclasses what aiohttp would rather not have subclassed.
+# The Gemini package subclasses a class that aiohttp warns about subclassing.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")
 SAID = "High tide is at six, and “low” at noon. 潮"
 
@@ -39,7 +39,6 @@ async def fake() -> AsyncIterator[FakeModel]:
 
 
 def speech(fake: FakeModel, kind: str, key: str = "key", voice: str = "") -> Speech:
-    """Speech of a provider of this kind."""
     base = f"{fake.url}/v1beta" if kind == "gemini" else f"{fake.url}/v1"
     provider = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))
     endpoint = model_endpoint("one", "model-1", provider, SystemClock(), {})

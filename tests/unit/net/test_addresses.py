@@ -1,4 +1,4 @@
-"""Addresses a model may open: every form of a private one is refused, whoever invents it."""
+"""Addresses that a model may open: every form of a private address is refused."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_network
 

@@ -1,4 +1,4 @@
-"""What a person is told of a connection that failed."""
+"""The message that a user sees when a connection fails."""
 
 import socket
 import ssl
@@ -9,7 +9,7 @@ from shoal.net.connections import network_reason
 
 
 def behind(error: BaseException, cause: BaseException) -> BaseException:
-    """The error, with what it came from."""
+    """Return the error with this cause."""
     error.__cause__ = cause
     return error
 

@@ -1,4 +1,4 @@
-"""The guarded client against real servers on loopback: pinned, checked at every hop, bounded, without credentials."""
+"""The guarded HTTP client: pinned addresses, checks at every redirect, size bounds and no credentials."""
 
 import asyncio
 import gzip
@@ -18,7 +18,7 @@ Answer = Callable[[str, dict[str, str]], bytes]
 
 
 class Names:
-    """A resolver that gives each name's answers in turn, the last one for ever."""
+    """A resolver that returns each name's answers in turn and repeats the last one."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self.answers = answers
@@ -40,7 +40,7 @@ def reply(body: bytes = b"ok", status: str = "200 OK", **headers: str) -> bytes:
 
 @asynccontextmanager
 async def server(answer: Answer) -> AsyncGenerator[tuple[int, list[tuple[str, dict[str, str]]]]]:
-    """A server on loopback; yields its port and what it was asked."""
+    """Yield the port of a server on loopback and the requests it received."""
     seen: list[tuple[str, dict[str, str]]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

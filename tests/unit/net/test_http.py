@@ -1,4 +1,4 @@
-"""The client against servers that speak HTTP in every legal way, and in some that are not."""
+"""The HTTP client against servers with every legal framing, and some that break the rules."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ IDLE_SECONDS = 20.0
 
 
 async def take(reader: asyncio.StreamReader) -> bytes:
-    """Read one request, head and body."""
+    """Read one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")), 0)
     return head + await reader.readexactly(length)
 
 
 def saying(*answers: Sequence[bytes], then_close: bool = False) -> Serve:
-    """Answers requests one after another with these pieces, each its own write."""
+    """Answer each request with these chunks, each in its own write."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for pieces in answers:
@@ -179,7 +179,7 @@ async def test_silence_is_a_timeout(first: bytes) -> None:
 
 
 def dripping(head: bytes, body: bytes) -> Serve:
-    """Answers a byte at a time, long after anybody waits for the rest."""
+    """Answer one byte at a time, long after the client stops waiting."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await take(reader)
@@ -228,14 +228,13 @@ async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch,
 
 
 async def failure(port: int, kind: str = "openai") -> ModelFailed:
-    """What comes of asking the model of that server, which has nothing to say."""
+    """Return the failure of a call to that server, which answers nothing."""
     (failed,) = await events(port, kind)
     assert isinstance(failed, ModelFailed)
     return failed
 
 
 async def events(port: int, kind: str) -> list[ModelEvent]:
-    """The events of an answer of that server."""
     settings = ProviderSettings(
         kind=kind,
         base_url=f"http://127.0.0.1:{port}/v1",
@@ -319,7 +318,7 @@ OTHER_ERRORS: dict[str, FailureKind] = {
     '{"message":"busy","code":503}': "overloaded",
     '{"detail":"Not authenticated","code":401}': "server_error",
 }
-"""Errors in a stream, as servers in front of a provider send them in the form of another protocol."""
+"""Stream errors in another protocol's form, as proxies in front of a provider send them."""
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
@@ -366,7 +365,7 @@ async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 
 class Timers:
-    """Stands for the loop where a connection asks for the time: a test moves it by hand."""
+    """Replaces the event loop's clock for a connection. The test moves it by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -393,7 +392,7 @@ class Timers:
 
 
 class NoTransport(asyncio.Transport):
-    """Swallows what is sent."""
+    """Discards everything it is given."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         pass
@@ -435,7 +434,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None
         await take(reader)
         writer.write(OK + b"content-length: 5\r\n\r\nhello")
         if len(connections) == 1:
-            # The second request over it meets a server that has just stopped listening to it.
+            # The second request meets a server that has just stopped reading.
             await take(reader)
             return
         await reader.read()
@@ -493,7 +492,7 @@ async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> No
 
 async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", -1.0)
-    # The first server stays silent after one answer: a second request over its connection would never end.
+    # The first server is silent after one answer, so a second request on its connection would hang.
     async with listening(saying([BODIES["sized"][0]])) as port:
         one = client(port)
         for _ in range(3):
@@ -544,7 +543,7 @@ async def test_credentials_in_an_address_are_not_told() -> None:
 
 
 def certificate(folder: Path) -> Path:
-    """A key and a certificate of its own for 127.0.0.1, in one file."""
+    """Write a self-signed certificate for 127.0.0.1 and its key to one file."""
     from ipaddress import ip_address
 
     from cryptography import x509

@@ -1,1 +1,1 @@
-"""Tests of the permission engine."""
+"""Tests for the permission engine."""

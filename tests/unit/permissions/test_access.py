@@ -1,4 +1,4 @@
-"""Who counts as whom: linked identities, and membership by user or by role."""
+"""Linked identities, and membership by user or by role."""
 
 import msgspec
 import pytest

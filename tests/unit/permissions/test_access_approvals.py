@@ -1,4 +1,4 @@
-"""An approval is bound to one thing, shown as it is, and given by the right people."""
+"""Approvals: bound to one action, displayed faithfully, and decided only by approvers."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Who reads along where, and so how far a turn sees."""
+"""The audience of a channel, and how much a turn may see because of it."""
 
 import pytest
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""What a command can read, and what runs because of it, as paths of the sandbox."""
+"""The files that a command can read or run, as sandbox paths."""
 
 import tempfile
 from collections.abc import Generator
@@ -16,7 +16,8 @@ FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py",
 
 @pytest.fixture
 def workspace() -> Generator[Path]:
-    """Not where tests' files may stand in memory, below `/dev`: what a path there leads to cannot be known."""
+    """A workspace outside `/dev`. Shoal cannot know where paths below `/dev` lead, and temporary files may be in
+    `/dev/shm`."""
     with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
         found = Path(folder, "ws")
         for name in FILES:
@@ -31,7 +32,7 @@ def actions(command: str, workspace: Path) -> list[Action]:
 
 
 def reads(command: str, workspace: Path) -> set[str] | None:
-    """What all parts together read, without `/workspace/`."""
+    """Return all paths that the parts read, without `/workspace/`, or None if unknown."""
     found: set[str] = set()
     for action in actions(command, workspace):
         if action.reads is None:

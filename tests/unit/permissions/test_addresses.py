@@ -1,4 +1,4 @@
-"""Which addresses may be read unasked after untrusted content, and that no secret leaves by them."""
+"""Addresses that a tainted turn may read without asking. No secret leaves through them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def found(site: str, *addresses: str) -> ToolFinished:
 
 
 def runs(given_addresses: GivenAddresses, url: str, reads: WebReads = NO_READS) -> bool:
-    """Whether `standard` lets `read_url` open it in a tainted turn."""
+    """Return whether `standard` lets `read_url` open the address in a tainted turn."""
     address = canonical_address(url)
     if not address:
         return False
@@ -173,7 +173,7 @@ STEPS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_no_byte_of_a_secret_reaches_a_server_and_choices_are_bounded(steps: Iterable[tuple[object, ...]]) -> None:
-    """A model that obeys every injection reads any address with any spelling; pages link wherever they like."""
+    """The model obeys every injection and spells addresses in any way, and pages link anywhere."""
     state, reads, offered, requests = GivenAddresses(), NO_READS, set[str](), list[str]()
 
     def take(data: EventData) -> None:

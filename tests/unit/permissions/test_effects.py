@@ -1,4 +1,4 @@
-"""Every action has one effect, and the table says what follows from it."""
+"""Each action has one effect, which decides how profiles treat it."""
 
 import re
 from importlib.resources import files
@@ -59,7 +59,7 @@ def test_what_leaves_or_lasts_or_nobody_knows_always_asks(effect: Effect) -> Non
     ("command", "sealed", "online", "host"),
     [
         ("ls -la", "read", "read", "read"),
-        ("git status", "contained", "unknown", "unknown"),  # no repository that is known to run nothing
+        ("git status", "contained", "unknown", "unknown"),  # not a repository that is known to run nothing
         ("cat notes.md | sort | uniq -c", "read", "read", "read"),
         ("cat /etc/hostname", "read", "read", "unknown"),
         ("cat $FILE", "read", "read", "unknown"),
@@ -289,7 +289,7 @@ def test_mcp_tools_go_by_the_kind_that_was_confirmed(
 
 
 def test_a_confirmed_read_does_harm_for_a_stranger() -> None:
-    """Where a rule allows it, as `open` does, the guard holds it up."""
+    """If a rule allows it, as in `open`, the taint guard still asks."""
     profile, actions = Profiles(MCP).get("open"), (Action("tool:mcp_mail_search:{}"),)
     for trusted, decision in ((True, "allow"), (False, "ask")):
         situation = replace(SEALED, trusted=trusted, tainted=True)

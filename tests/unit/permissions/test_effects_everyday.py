@@ -1,4 +1,4 @@
-"""How often `standard` asks on an ordinary day: 100 calls that people want, in a workspace with a repository."""
+"""How often `standard` asks on an ordinary day: 100 common calls in a workspace with a repository."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def asking(workspace: Path, situation: Situation) -> list[str]:
-    """The calls that ask."""
+    """Return the calls that ask."""
     mounts = (Mount(workspace, "/workspace", writable=True),)
 
     def actions(call: str) -> tuple[Action, ...]:

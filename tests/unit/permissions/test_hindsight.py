@@ -1,4 +1,4 @@
-"""Other rules for the past, and rules that the past speaks for."""
+"""Replaying past checks under other rules, and rules that past approvals suggest."""
 
 import re
 from datetime import UTC, datetime
@@ -23,12 +23,12 @@ STANDARD = Profiles(TRAITS).get("standard")
 
 
 def check(action: str, decision: Decision, count: int = 1) -> PastCheck:
-    """Something that was checked."""
+    """Return a past check."""
     return PastCheck(action, decision, count, THREAD, AT)
 
 
 def allowed(*actions: str) -> Approval:
-    """A question that was answered with yes."""
+    """Return an approval that was given."""
     return Approval(
         id=ApprovalId("a"),
         call_id=CallId("c"),
@@ -46,7 +46,7 @@ def allowed(*actions: str) -> Approval:
 
 
 def suggested(*approvals: Approval) -> list[tuple[str, ...]]:
-    """The patterns of the rules suggested for these."""
+    """Return the patterns of the rules suggested for these approvals."""
     return [one.allow for one in suggestions(approvals, {THREAD: "main"}, {"main": STANDARD})]
 
 

@@ -1,4 +1,4 @@
-"""Where the values of a call come from: verbatim words of a person, or only what others wrote."""
+"""Origins of argument values: a person's exact words, or untrusted text only."""
 
 import json
 from datetime import UTC, datetime

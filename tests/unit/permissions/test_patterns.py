@@ -1,4 +1,4 @@
-"""Patterns mean what they mean to `re`, and no text can make one slow."""
+"""Patterns match as in `re`, in linear time."""
 
 import re
 
@@ -17,7 +17,7 @@ ATOMS = [
 
 @st.composite
 def patterns(draw: st.DrawFn) -> str:
-    """Patterns of the syntax in use, without those that `re` refuses."""
+    """Draw patterns in the supported syntax that `re` accepts."""
     text = "".join(draw(st.lists(st.sampled_from(ATOMS), min_size=1, max_size=5)))
     if draw(st.booleans()):
         text = f"(?:{text})" + draw(st.sampled_from(["", "*", "+", "?", "{2}", "a", "|b"]))
@@ -25,7 +25,7 @@ def patterns(draw: st.DrawFn) -> str:
 
 
 def matches(pattern: str, text: str, *, dotall: bool = False) -> bool:
-    """Whether the automaton says that the pattern matches the whole text."""
+    """Return whether the automaton matches the whole text."""
     automaton = Automaton()
     automaton.add(pattern, dotall=dotall)
     return bool(automaton.match(text))
@@ -39,7 +39,7 @@ def test_a_pattern_matches_what_re_matches(pattern: str, text: str) -> None:
     except PatternRefused:
         return
     if "$" in pattern and text.endswith("\n"):
-        return  # to `re`, $ also stands before a last newline; here it is the end
+        return  # in `re`, $ also matches before a final newline; here it matches only at the end
     assert found == bool(re.fullmatch(pattern, text))
 
 

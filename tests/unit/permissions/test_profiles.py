@@ -1,4 +1,4 @@
-"""Profiles are checked when they are loaded; extending and overriding never lose a deny."""
+"""Loading profiles: validation, and that extending or overriding never drops a deny rule."""
 
 from functools import cache
 
@@ -20,13 +20,13 @@ from tests.known_tools import TRAITS
 
 
 def answer(profile: Profile, text: str) -> Decision:
-    """The decision on a plain action."""
+    """Return the decision on a plain action."""
     return decide(profile, Action(text)).decision
 
 
 @cache
 def built_in() -> Profiles:
-    """The profiles of an installation that has none of its own, compiled once as there."""
+    """Return the built-in profiles, compiled once as in an installation without custom ones."""
     return Profiles(TRAITS)
 
 
@@ -215,7 +215,7 @@ def test_built_in_profiles(name: str, action: str) -> None:
 @pytest.mark.parametrize("name", ["locked", "standard"])
 @pytest.mark.parametrize("detail", ["", "notes.md", "/workspace/notes.md", '{"path":"notes.md"}', "any words"])
 def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, detail: str) -> None:
-    """A tool of an extension that calls itself `search` is no better than any other."""
+    """An extension's tool that is also named `search` gets no special treatment."""
     ours = {tool for tool, _ in TRAITS.items()}
     words = {*ALIKE_READERS, *ALIKE_WRITERS, *ALIKE_WEB}
     assert {"search", "grep", "append"} <= words - ours

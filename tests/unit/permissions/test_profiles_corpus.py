@@ -1,7 +1,7 @@
-"""A thousand commands as coding agents give them: an owner who chose `guarded` is asked for few that are harmless.
+"""A thousand commands from coding agents: `guarded` asks for few harmless ones.
 
-A line of `commands.txt` begins with `+` for a command that a careful owner would call harmless, with `-` for one that
-they would want to be asked about; `␤` stands for a new line.
+In `commands.txt`, a line starts with `+` if a careful owner would call the command harmless, and with `-` if they would
+want to be asked. `␤` stands for a newline.
 """
 
 from pathlib import Path

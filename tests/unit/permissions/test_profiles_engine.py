@@ -1,4 +1,4 @@
-"""What holds for every profile and every action."""
+"""Properties of every profile and every action."""
 
 from typing import get_args
 
@@ -36,17 +36,17 @@ actions = st.builds(
 
 
 def profile(*layers: ProfileSettings) -> Profile:
-    """Layers, the first to be asked first."""
+    """Draw the layers of a profile, the first one checked first."""
     return Profile("test", layers)
 
 
 def strictness(layers: tuple[ProfileSettings, ...], action: Action) -> int:
-    """How strict the answer is."""
+    """Return how strict the answer is."""
     return STRICTNESS[decide(profile(*layers), action).decision]
 
 
 def strict(ruling: Ruling) -> int:
-    """How strict an answer is."""
+    """Return how strict a ruling is."""
     return STRICTNESS[ruling.decision]
 
 

@@ -1,4 +1,4 @@
-"""Ways to have one command run another: each is seen through, or has to be named by whoever allows it."""
+"""Ways to make one command run another: each is detected or must be spelled out in an allow rule."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.known_tools import TRAITS
 
 CWD = Path("/nowhere/ws")
 PLAIN = Profile("plain", [ProfileSettings(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])
-"""Allows every command that is what it seems to be, and names none."""
+"""A profile that allows every transparent command and spells out none."""
 NO_RM = Profile("no-rm", [ProfileSettings(deny=("tool:bash:rm( .*)?",), allow=(EVERYTHING,))])
 
 

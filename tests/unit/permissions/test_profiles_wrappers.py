@@ -1,7 +1,7 @@
-"""Under `guarded` nothing that runs another command lets through what the profile denies by itself.
+"""Under `guarded`, a wrapper never runs a command that the profile denies on its own.
 
-A line of `wrappers.txt` is a command that runs, or may run, another one: `{}` stands for its words, `{q}` for all of it
-as one word.
+Each line of `wrappers.txt` is a command that runs or may run another one. `{}` stands for its words, `{q}` for the
+whole command as one word.
 """
 
 import shlex
@@ -45,7 +45,7 @@ def test_ordinary_runs_are_allowed(command: str) -> None:
 
 
 def test_a_message_in_the_same_conversation_is_allowed_by_guarded() -> None:
-    """Its action has the thread's name too, which no rule of `guarded` denies."""
+    """Its action also contains the thread's name, which no `guarded` rule denies."""
     here = Action("tool:message:here", also=("tool:message:slack:c:t",))
     assert decide_all(Profiles(TRAITS).get("guarded"), [here])[0] == "allow"
     assert decide_all(Profiles(TRAITS).get("guarded"), [Action("tool:message:slack:c:t")])[0] == "deny"

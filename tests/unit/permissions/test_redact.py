@@ -1,4 +1,4 @@
-"""Secrets do not pass, other text does."""
+"""Redaction removes secrets and leaves other text alone."""
 
 import base64
 import json
@@ -262,14 +262,13 @@ def test_audit_entries_are_cleaned_before_they_are_hashed() -> None:
 
 
 class Kept(logging.Handler):
-    """Keeps what would be written."""
+    """Keeps formatted records."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Format and keep it."""
         self.lines.append(self.format(record))
 
 

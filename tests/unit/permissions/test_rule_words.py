@@ -1,4 +1,4 @@
-"""Rules made of choices match what was chosen and nothing else, and say in words what they are about."""
+"""Rules built from choices match exactly those choices and describe themselves in words."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which files count as secrets, by name and by content, and which as executed by other programs."""
+"""Files that count as secrets, by name and content, and files that other programs execute."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The rule that a card proposes: it covers the call that it was made from, and nothing whose effect is broader."""
+"""The rule that an approval proposes: it covers the original call and nothing with a broader effect."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ TRAITS = TraitsByName(
 )
 ADA = Asker(trust="owner", user="1", platform="telegram", channel="1")
 ONLINE = Situation(isolated=True, covered=True, trusted=True)
-"""A sandbox with a network, in which commands that leave the machine are asked about."""
+"""A sandbox with a network, in which commands that leave the machine ask."""
 STANDARD = Profiles(TRAITS).get("standard")
 GIT_FILES = Coverage(files=(CoveredFile("/workspace/.git/config", 100, "ab"),))
 
@@ -37,7 +37,7 @@ OTHER = '[remote "other"]\n\turl = ssh://git@code.example/eve/boat.git\n\tfetch 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A work tree on the branch main, with two remotes."""
+    """A work tree on the branch main with two remotes."""
     return make_repository(tmp_path_factory.mktemp("repository"), ORIGIN + OTHER)
 
 
@@ -46,7 +46,7 @@ def rule_of(actions: tuple[Action, ...], covers: Coverage = NO_COVERAGE, asker: 
 
 
 def decided(rule: StandingRule, actions: tuple[Action, ...], asker: Asker = ADA, agent: str = "main") -> str:
-    """What becomes of these actions once the rule is in force."""
+    """Return the decision on these actions once the rule is in force."""
     return decide_all(with_rule(rule).effective("standard", asker, agent), actions, ONLINE)[0]
 
 
@@ -100,7 +100,7 @@ def test_the_rule_of_a_push_covers_the_same_push_and_no_broader_one(repository: 
 
 
 MORE = ("-f", "-u", "origin", "other", "main", "dev", "HEAD", "+main", "main:dev", "--tags", "&&", "|", ";", "://evil")
-"""Words that may stand behind `git push`."""
+"""Words that may follow `git push`."""
 BROADER_WORDS = {"-f", "other", "dev", "+main", "main:dev", "--tags", "://evil"}
 
 

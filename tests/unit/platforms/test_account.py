@@ -1,4 +1,4 @@
-"""An account is connected again however often it fails, and says so once."""
+"""A failing account reconnects after every failure and reports the outage once."""
 
 import logging
 from pathlib import Path
@@ -14,24 +14,22 @@ from shoal.platforms.account import ChatAccount
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings
 
 
-class Ended(BaseException):
-    """Enough was seen."""
+class Ended(BaseException): ...
 
 
 class Slept(SystemClock):
-    """Notes how long it was to sleep, and does not."""
+    """Records each sleep and returns immediately."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Note it."""
         self.seconds.append(seconds)
 
 
 class Account(ChatAccount[AccountSettings]):
-    """Connects as often as it has failures left; None is a connection that worked before it failed."""
+    """Fails with each entry of `failures` in turn. None is a connection that worked for a while."""
 
     def __init__(self, clock: SystemClock, failures: list[Exception | None]) -> None:
         super().__init__("fake", AccountSettings(), Home(Path("home")), MemorySettings(), clock)
@@ -53,7 +51,6 @@ class Account(ChatAccount[AccountSettings]):
 
 
 async def waits(*failures: Exception | None) -> list[float]:
-    """The pauses after these failures."""
     clock = Slept()
     account = Account(clock, list(failures))
     with pytest.RaisesGroup(Ended):
@@ -85,7 +82,7 @@ async def test_the_same_failure_is_a_warning_once(caplog: pytest.LogCaptureFixtu
 
 
 async def test_what_nobody_foresaw_ends_no_other_account(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told with its traceback, and waited for as for any failure."""
+    """It is logged with its traceback and retried like any other failure."""
     caplog.set_level(logging.INFO)
     first, second, _ = await waits(PlatformError("away"), ValueError("odd"), ValueError("odd"))
     assert 0 < first < second

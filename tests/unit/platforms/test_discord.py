@@ -1,4 +1,4 @@
-"""Discord's pure parts: who is meant, what is said, in which thread, and what is sent."""
+"""Discord parsing and encoding without a connection: mentions, text, threads and payloads."""
 
 from datetime import UTC, datetime
 
@@ -44,7 +44,7 @@ ids = st.integers(1, 2**63 - 1).map(str)
 
 
 def message(content: object = "hello", **fields: object) -> DiscordMessage:
-    """A message of ada's as Discord describes it."""
+    """Return a message from ada in Discord's format."""
     described: dict[str, object] = {
         "id": "11", "channel_id": "5", "guild_id": "3", "content": content,
         "author": {"id": "7", "username": "ada", "global_name": "Ada"},

@@ -1,4 +1,4 @@
-"""Whatever a platform answers, a call ends: with an answer of a bounded size, or with the error that delivery knows."""
+"""Platform calls end with a bounded answer or with an error that delivery handles."""
 
 import asyncio
 import gzip
@@ -21,7 +21,7 @@ Answers = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def answering(answer: Answers) -> AsyncGenerator[str]:
-    """A server that answers each request so; yields its address."""
+    """Yield the address of a server that gives this answer to each request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

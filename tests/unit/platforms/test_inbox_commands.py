@@ -1,4 +1,4 @@
-"""What adapters share: a message's files stay for a turn, and for nothing else."""
+"""Adapter intake: attached files are stored only for messages that become turns."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ THREAD = ThreadId("fake:harbour:1")
 
 
 def sent(file: Path, text: str) -> Prompt:
-    """A stranger's message with a file that was kept already."""
+    """Return an untrusted user's message with a stored file."""
     file.write_text("obey")
     attachments = (Attachment("letter.txt", "text/plain", path=str(file)), Attachment("lost.txt", "", error="gone"))
     author = Author("eve", trusted=False)
@@ -30,7 +30,7 @@ def sent(file: Path, text: str) -> Prompt:
 async def test_a_file_stays_where_a_turn_will_have_it(
     tmp_path: Path, text: str, answer: Literal["accepted", "busy"], *, stays: bool
 ) -> None:
-    """One that nobody took would lie there unmarked, as if it were of somebody trusted."""
+    """A file that no turn took would stay unmarked, as if a trusted user had sent it."""
     inbox, file = Inbox(), tmp_path / "letter.txt"
     inbox.answer = answer
     await submit(sent(file, text), inbox)

@@ -1,4 +1,4 @@
-"""Changes that come before their messages: kept for a while, and only their authors' words count."""
+"""Edits that arrive before their message: stored for a while and applied only if the author matches."""
 
 from pathlib import Path
 
@@ -15,12 +15,10 @@ ADA = Author("ada", trusted=False)
 
 
 def prompt(key: str, author: Author = ADA) -> Prompt:
-    """What somebody wrote first."""
     return Prompt(THREAD, key, "low tide", author, START)
 
 
 def edit(key: str) -> Edit:
-    """What ada made of it."""
     return Edit(THREAD, key, "high tide", ADA)
 
 

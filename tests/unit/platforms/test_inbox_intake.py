@@ -1,4 +1,4 @@
-"""Events of one stream: in order within a chat, and no chat waits for another's."""
+"""Events of one stream: ordered within a chat, independent between chats."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ SCOPE = "intake:pigeon"
 
 
 class Chats:
-    """What was taken in, and what cannot be yet; some of it fails at first."""
+    """Records the accepted events. Events in `failing` fail that many times first."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -39,14 +39,14 @@ class Chats:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[anyio.abc.TaskGroup]:
-        """As long as a process lives."""
+        """Run for the lifetime of a process."""
         async with anyio.create_task_group() as tasks:
             await self.intake.open(tasks, self.take)
             yield tasks
             tasks.cancel_scope.cancel()
 
     async def put_slowly(self, tasks: anyio.abc.TaskGroup, chat: str, event: str) -> None:
-        """An event that takes longer than its stream waits."""
+        """Put an event that takes longer than its stream waits."""
         self.slow[event] = asyncio.Event()
         tasks.start_soon(self.intake.put, chat, event)
         await self.clock.sleepers(1)

@@ -1,4 +1,4 @@
-"""The page as a platform: posts are in the journal already, files are handed over."""
+"""The web page as a platform: its posts are already in the journal, and files are handed over."""
 
 from pathlib import Path
 

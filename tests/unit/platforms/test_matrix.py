@@ -1,4 +1,4 @@
-"""Matrix' pure parts: what events mean, and what contents are made of."""
+"""Matrix parsing and encoding without a connection."""
 
 import msgspec
 import pytest
@@ -220,7 +220,7 @@ def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, ma
         assert rendered_length(piece, LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
         post = OutboundPost(make_thread_id("matrix", "!r", "$root"), "k", piece, buttons=BUTTONS)
         for content in (post_content(post, MatrixTarget("!r", "$root")), edit_content("$e", piece, BUTTONS)):
-            assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encrypted it is a third longer
+            assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encryption makes it a third longer
 
 
 def test_html_that_would_be_too_long_is_left_out() -> None:

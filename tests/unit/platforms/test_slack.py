@@ -1,4 +1,4 @@
-"""What Slack's messages become, and what ours become there, without a connection."""
+"""Slack parsing and encoding without a connection."""
 
 import re
 
@@ -68,11 +68,11 @@ def test_any_text_is_read(raw: str) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=80))
 def test_what_is_written_literally_comes_back(text: str) -> None:
-    """A code span takes any text as it is; Slack's escapes are undone by who reads it."""
+    """A code span takes any text verbatim. The reader undoes Slack's escapes."""
     if "`" in text or not text.strip() or text != text.strip():
         return
     sent = render_markup(f"`{text}`", MRKDWN)
-    assert shown_text(sent) == text.replace(SOFT_HYPHEN, "")  # which nobody sees
+    assert shown_text(sent) == text.replace(SOFT_HYPHEN, "")  # invisible to users
 
 
 @pytest.mark.parametrize("text", ["＞ 引用", "＊重点＊です", "名前＿の＿欄", "｀符号｀", "a ＞ b", "＊", "1 ＊ 2 ＊ 3"])

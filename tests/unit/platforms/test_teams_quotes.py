@@ -1,4 +1,4 @@
-"""Words of somebody else that a person of Teams quotes are not that person's."""
+"""Teams quotes: quoted words are not attributed to the person who quotes them."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ END = '</strong><p itemprop="preview">obey</p></blockquote><p>do you agree?</p>'
 
 
 def activity(*bodies: str) -> TeamsActivity:
-    """What Teams tells of a message of ada's with this HTML."""
+    """Return ada's Teams message with this HTML."""
     return msgspec.convert(
         {
             "type": "message",
@@ -36,7 +36,7 @@ def activity(*bodies: str) -> TeamsActivity:
 
 
 def told(prompt: Prompt) -> list[tuple[str, bool, str]]:
-    """What it refers to."""
+    """Return the references of a prompt."""
     return [(one.text, one.own, one.tainted_by) for one in prompt.refers_to]
 
 

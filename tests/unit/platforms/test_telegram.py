@@ -1,4 +1,4 @@
-"""What Telegram's messages become."""
+"""Telegram parsing without a connection."""
 
 import msgspec
 import pytest
@@ -9,7 +9,7 @@ ME = TelegramUser(1, is_bot=True, username="shoal_bot")
 
 
 def message(text: str, **more: object) -> TelegramMessage:
-    """Ada's message in her direct chat."""
+    """Return a message from ada in her direct chat."""
     fields = {"message_id": 7, "chat": {"id": 5, "type": "private"}, "from": {"id": 9, "first_name": "Ada"}, **more}
     return msgspec.convert({**fields, "text": text}, TelegramMessage)
 

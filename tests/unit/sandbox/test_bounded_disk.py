@@ -1,4 +1,4 @@
-"""What a folder holds, and when it is walked to know."""
+"""Disk limits: measuring a folder, and when it is measured."""
 
 import os
 import re
@@ -18,19 +18,18 @@ NOBODY = 65_534
 
 
 def disk_limits(bytes_max: int, files_max: int, free_bytes_min: int) -> SandboxSettings:
-    """Limits of folders and their disk."""
+    """Return limits for folders and their disk."""
     return SandboxSettings(
         workspace_bytes_max=bytes_max, workspace_files_max=files_max, disk_free_bytes_min=free_bytes_min
     )
 
 
 def mount(folder: Path) -> Mount:
-    """The workspace."""
     return Mount(folder, "/workspace", writable=True)
 
 
 def fill(folder: Path, mebibytes: int, name: str = "file") -> None:
-    """Write a file whose bytes are really there."""
+    """Write a file whose bytes are allocated on disk."""
     with (folder / name).open("wb") as file:
         file.write(os.urandom(mebibytes * MEBIBYTE))
         os.fsync(file.fileno())
@@ -38,7 +37,7 @@ def fill(folder: Path, mebibytes: int, name: str = "file") -> None:
 
 @pytest.fixture
 def users_folder() -> Iterator[Path]:
-    """A folder that this test looks at as somebody who is not root."""
+    """A folder that the test accesses without root permissions."""
     folder = Path(tempfile.mkdtemp())
     uid = os.geteuid()
     if uid == 0:
@@ -50,7 +49,7 @@ def users_folder() -> Iterator[Path]:
 
 
 def test_entries_of_every_kind_are_counted_and_bytes_once(tmp_path: Path) -> None:
-    """Links are not followed, holes take nothing, a second name is no second file."""
+    """Links are not followed, holes take no space, and a hard link counts once."""
     (tmp_path / "below" / "deeper").mkdir(parents=True)
     fill(tmp_path / "below", 2)
     os.link(tmp_path / "below" / "file", tmp_path / "again")
@@ -63,14 +62,13 @@ def test_entries_of_every_kind_are_counted_and_bytes_once(tmp_path: Path) -> Non
 
 
 def test_a_walk_ends_at_its_bound(tmp_path: Path) -> None:
-    """However many files there are."""
     for number in range(50):
         (tmp_path / f"{number}").touch()
     assert measure_folder(tmp_path, 20).files == 20
 
 
 def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
-    """A path can be longer than the kernel takes at once; nothing hides behind it."""
+    """A path can be longer than the kernel accepts in one call. Files there must still count."""
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(25):
         os.mkdir("d" * 200, dir_fd=here)
@@ -83,7 +81,7 @@ def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> None:
-    """Its owner can look into it again, and has to."""
+    """The owner can restore its permissions."""
     (users_folder / "secret").mkdir()
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
     assert room.problem(mount(users_folder)) == ""
@@ -107,7 +105,7 @@ def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> No
     ],
 )
 def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: SandboxSettings, told: str) -> None:
-    """And what is just reached is not exceeded."""
+    """Reaching a limit is not exceeding it."""
     for name in "abc":
         fill(tmp_path, 1, name)
     problem = DiskUsage(limits).problem(mount(tmp_path))
@@ -115,7 +113,7 @@ def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: San
 
 
 def test_a_folder_may_hold_what_it_held_at_the_beginning(tmp_path: Path) -> None:
-    """So that a command can tidy up; beyond that it has grown."""
+    """This lets a command clean up. Growth beyond that counts."""
     fill(tmp_path, 3)
     room = DiskUsage(disk_limits(2 * MEBIBYTE, 0, 0))
     assert room.problem(mount(tmp_path))
@@ -123,7 +121,7 @@ def test_a_folder_may_hold_what_it_held_at_the_beginning(tmp_path: Path) -> None
     assert room.outgrown([mount(tmp_path)], ceilings, True) == ""
     fill(tmp_path, 1, "more")
     found = ""
-    while not found:  # a walk is not made again at once
+    while not found:  # it is not measured again immediately
         found = room.outgrown([mount(tmp_path)], ceilings, True)
     assert "holds 4 MiB" in found
 
@@ -137,7 +135,7 @@ def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypat
         return measure_folder(root, files_max)
 
     monkeypatch.setattr(bounded, "measure_folder", counted)
-    room = DiskUsage(disk_limits(2**50, 2**40, 0))  # what others write on this disk is far less
+    room = DiskUsage(disk_limits(2**50, 2**40, 0))  # other processes write far less to this disk
     for _ in range(10):
         assert not room.may_be_full(mount(tmp_path))
     assert walks == []
@@ -148,7 +146,7 @@ def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypat
 
 
 def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
-    """Whoever wants to use it says so."""
+    """The code that uses the folder reports it."""
     room = DiskUsage(SandboxSettings())
     gone = mount(tmp_path / "gone")
     assert (room.may_be_full(gone), room.is_overdue(gone), room.problem(gone)) == (False, False, "")
@@ -156,7 +154,7 @@ def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
 
 
 def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
-    """The one that was looked at longest ago is forgotten."""
+    """The least recently measured folder is forgotten."""
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0, workspace_files_max=1))
     for number in range(FOLDERS_MAX + 1):
         (tmp_path / f"{number}").mkdir()
@@ -173,5 +171,5 @@ def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "shown"), [(5_000, "4 KiB"), (MEBIBYTE, "1 MiB"), (2_254_857_830, "2.1 GiB")])
 def test_sizes_are_told_for_people(size: int, shown: str) -> None:
-    """With one digit after the point, where there is any."""
+    """With one decimal digit where needed."""
     assert shown_bytes(size) == shown

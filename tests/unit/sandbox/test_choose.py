@@ -1,4 +1,4 @@
-"""Choosing a sandbox: what was asked for or an error, and on `auto` an isolating one or the host that says so."""
+"""Choosing a sandbox: the requested one or an error. With `auto`, an isolating one or the host with a warning."""
 
 import shutil
 from pathlib import Path
@@ -15,13 +15,13 @@ needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bub
 
 @pytest.fixture
 def without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which no program is found."""
+    """A machine without the bubblewrap program."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @pytest.fixture
 def broken_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which bubblewrap may not make namespaces."""
+    """A machine on which bubblewrap may not create namespaces."""
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The container that is made for a command, as Docker's daemon is asked for it."""
+"""The request that creates a command's container, as Docker's daemon receives it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Spec = dict[str, dict[str, list[dict[str, object]]]]
 
 
 class Daemon(socketserver.ThreadingUnixStreamServer):
-    """Refuses to make containers, and keeps what it was asked for."""
+    """Refuses to create containers and keeps the requests."""
 
     daemon_threads = True
 
@@ -28,7 +28,7 @@ class Daemon(socketserver.ThreadingUnixStreamServer):
 
 
 class Refusing(socketserver.StreamRequestHandler):
-    """One answer a connection."""
+    """Sends one answer per connection."""
 
     def handle(self) -> None:
         head = b"".join(iter(self.rfile.readline, b"\r\n")).decode()
@@ -59,7 +59,7 @@ async def test_a_container_gets_each_folder_that_exists_and_writes_to_none_but_t
 ) -> None:
     names = {"workspace": True, "scratch": True, "artifacts": False, "docs": False}
     mounts = tuple(Mount(tmp_path / name, f"/{name}", writable=writable) for name, writable in names.items())
-    for mount in mounts[:3]:  # an agent without documents has no folder of them
+    for mount in mounts[:3]:  # an agent without documents has no folder for them
         mount.host.mkdir()
         if os.geteuid() == 0:
             os.chown(mount.host, 1000, 1000)

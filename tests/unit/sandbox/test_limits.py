@@ -1,4 +1,4 @@
-"""The small parts of sandboxes: paths, limits, control groups, the macOS profile."""
+"""Small parts of sandboxes: paths, limits, control groups and the macOS profile."""
 
 import resource
 import threading
@@ -116,15 +116,15 @@ def test_a_plain_directory_is_joined_by_no_thread(tmp_path: Path) -> None:
 
 @pytest.fixture
 def groups() -> Iterator[ControlGroups]:
-    """Control groups of this machine that take threads; none of them is left."""
+    """This machine's control groups that accept threads. All are removed afterwards."""
     if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
     yield found
-    until(found.close)  # the kernel takes a moment to end a thread
+    until(found.close)  # the kernel needs a moment to end a thread
 
 
 def starters() -> set[threading.Thread]:
-    """The threads of this process that start commands; those of earlier tests may end at any time."""
+    """Return this process's threads that start commands. Those of earlier tests may end at any time."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("shoal-start")}
 
 

@@ -1,4 +1,4 @@
-"""The allow-listed proxy: what is on the list is reached, and nothing else, whoever asks however."""
+"""The allow-list proxy: listed hosts are reachable, all others are not."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The filter of system calls, run by an interpreter of its own for machines that are not here."""
+"""The system call filter, run by a small BPF interpreter for architectures other than this machine's."""
 
 import ctypes
 import ctypes.util
@@ -22,7 +22,7 @@ BEFORE = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "so
 
 
 def judged(machine: str, architecture: int, number: int, first: int = 0, second: int = 0) -> int:
-    """The error a call ends with, by the rules of classic BPF; ALLOWED when it is let through."""
+    """Return the error for a system call by the rules of classic BPF, or ALLOWED."""
     program = list(struct.iter_unpack("=HBBI", filter_program(machine)))
     data = struct.pack("=IIQQQ", number, architecture, 0, first, second)
     at, held = 0, 0
@@ -108,7 +108,7 @@ def test_calls_that_nobody_has_looked_at_are_not_there(machine: str, architectur
 
 
 def test_another_architecture_is_not_there() -> None:
-    """Its numbers mean something else."""
+    """Its numbers have other meanings."""
     assert filter_program("riscv64") == b""
     assert judged("x86_64", RISCV, 0) == judged("aarch64", X86_64, 0) == errno.ENOSYS
 
@@ -119,7 +119,8 @@ LIBRARY = ctypes.util.find_library("seccomp")
 @every_architecture
 @pytest.mark.skipif(LIBRARY is None, reason="libseccomp is not installed")
 def test_the_numbers_are_those_of_the_library(machine: str, architecture: int, name: str) -> None:
-    """As another who reads the kernel's tables has them; negative there is none, or none of its own."""
+    """Compared with another reader of the kernel's tables. A negative number means that the architecture lacks the
+    call."""
     library = ctypes.CDLL(LIBRARY)
     for call in CALLS:
         number = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture), call.encode())

@@ -1,4 +1,4 @@
-"""Known is a list: a program counts by its bare name, with options that are each on its own list."""
+"""Known programs and options: a program counts by its bare name, and each of its options must be listed."""
 
 import string
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def is_harmless(command: str, cwd: Path = CWD) -> bool:
 
 
 def programs() -> Iterator[tuple[tuple[str, ...], Program]]:
-    """Every program and subcommand of the table, with its words."""
+    """Yield every program and subcommand in the table with its words."""
     left = [((name,), program) for name, program in PROGRAMS.items()]
     while left:
         words, program = left.pop()
@@ -59,7 +59,7 @@ def test_what_is_harmless_is_known_and_what_is_opaque_reads_and_runs_anything(co
 
 
 KNOWN_OTHERWISE = ("command", "export", "find", "mapfile", "printf", "read", "set", "test", "unset", "wait")
-"""Builtins, and what is not read by the list of options."""
+"""Builtins and programs that are parsed without the option list."""
 
 
 @given(
@@ -76,7 +76,7 @@ def test_a_path_is_no_known_program(path: str, name: str) -> None:
 
 
 def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
-    """For every program that takes options at all."""
+    """For every program that takes options."""
     for words, program in programs():
         if program.style != "none" and words[0] != "-m":
             for option in ("--frobnicate", "--frobnicate=x", "--frobnicate x"):
@@ -84,7 +84,7 @@ def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
 
 
 def test_a_word_that_may_become_an_option_counts_as_one() -> None:
-    """For every program of which an option can matter."""
+    """For every program with options that matter."""
     for words, program in programs():
         if program.style != "none" and not program.free and words[0] != "-m":
             for word in ("*", "$x", "$(id)", '"$x"', "?x"):
@@ -92,7 +92,7 @@ def test_a_word_that_may_become_an_option_counts_as_one() -> None:
 
 
 def test_every_word_of_the_table_has_a_meaning() -> None:
-    """A role that does not exist would be asked of nothing, and a check that does not exist would not be made."""
+    """A misspelled role or check would silently have no effect."""
     for words, program in programs():
         assert {role.rstrip("*") for role in program.operands.split()} <= set("rwmcdnx+!:"), words
         assert set(program.known.values()) <= {*"rwmcdn!:?2", "flag"}, words
@@ -176,7 +176,7 @@ def test_a_file_name_from_a_pattern_may_have_blanks_and_so_options() -> None:
     assert expand(uncertain(piece("variable", "f", quoted=True)), listed) == ("", "\0.py")
 
 
-# ---- the classes that were let through ----
+# ---- word classes that are allowed ----
 
 RUNS_SOMETHING = [
     "sed -n p *",
@@ -309,7 +309,7 @@ def test_what_runs_or_changes_the_workspace_is_plain_and_never_harmless(command:
     assert not is_harmless(command)
 
 
-# ---- what is written ----
+# ---- writes ----
 
 WRITES = ["sort -o {} x", "uniq x {}", "tee {}", "sed -i s/a/b/ {}", "tree -o {}", "xxd -r x {}", "touch {}", "ls > {}"]
 

@@ -1,4 +1,4 @@
-"""The connections to SQLite."""
+"""Access to the SQLite connections that the store tests open."""
 
 import sqlite3
 
@@ -9,7 +9,7 @@ from shoal.store.sqlite import connect
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
-    """The connections to SQLite that are opened from now on, oldest first."""
+    """The SQLite connections opened during the test, oldest first."""
     opened: list[sqlite3.Connection] = []
 
     def recorded(database: str) -> sqlite3.Connection:

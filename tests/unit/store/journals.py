@@ -1,4 +1,4 @@
-"""Journals made up by hypothesis: turns with steps, calls, steers and failures, and what happens amid them."""
+"""Random journals: turns with steps, calls, steers and failures, and unrelated events between them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ authors = st.builds(Author, id=st.just("u1"), name=st.sampled_from(["", "Nobody 
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some events in a row; `turn` names their turn, empty outside any."""
+    """Consecutive events. `turn` is empty outside a turn."""
 
     turn: str
     events: tuple[EventData, ...]
@@ -51,7 +51,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 @st.composite
 def steps(draw: st.DrawFn, number: int) -> list[EventData]:
-    """One model call with its tool calls; some results are missing, as after a crash."""
+    """Draw one model call with its tool calls. Some results are missing, as after a crash."""
     calls = tuple(ToolCall(CallId(f"c{number}-{n}"), "bash", "{}") for n in range(draw(st.integers(0, 3))))
     said: list[EventData] = [AssistantSaid(draw(texts), calls, draw(st.sampled_from(["end", "max_tokens"])))]
     for call in calls:
@@ -63,7 +63,7 @@ def steps(draw: st.DrawFn, number: int) -> list[EventData]:
 
 @st.composite
 def happenings(draw: st.DrawFn) -> EventData:
-    """Something that may stand anywhere in a turn."""
+    """Draw an event that may occur anywhere in a turn."""
     return draw(
         st.one_of(
             st.builds(Steered, texts, authors, st.just("m9")),
@@ -78,7 +78,7 @@ def happenings(draw: st.DrawFn) -> EventData:
 
 @st.composite
 def between(draw: st.DrawFn) -> EventData:
-    """Something that happens outside turns, maybe while one is open."""
+    """Draw an event that occurs outside turns, possibly while one is open."""
     attachments = st.lists(st.builds(Attachment, st.just("a.txt"), path=st.sampled_from(["", "x/a.txt"])), max_size=2)
     return draw(
         st.one_of(
@@ -94,7 +94,7 @@ def between(draw: st.DrawFn) -> EventData:
 
 @st.composite
 def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
-    """A turn, with things amid it that do not belong to it."""
+    """Draw a turn, interleaved with unrelated events."""
     name = f"T{number}"
     system = draw(st.sampled_from(["", "aa", "aa", "bb", "unknown"]))
     pieces = [
@@ -116,7 +116,7 @@ def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[Event]:
-    """A whole journal; its last turn may still be open."""
+    """Draw a whole journal. Its last turn may still be open."""
     pieces: list[Piece] = []
     count = draw(st.integers(0, 5))
     for number in range(count):

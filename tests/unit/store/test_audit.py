@@ -1,4 +1,4 @@
-"""Whatever is done to a stored chain is found."""
+"""Every manipulation of a stored audit chain is detected."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -23,13 +23,12 @@ SHORT, LONG = 5, 4500
 
 
 def entries(count: int) -> list[AuditEntry]:
-    """As many entries."""
     return [AuditEntry("check", f"tool:bash:command {n}", "allow", user="u") for n in range(1, count + 1)]
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A store with a chain of five entries, and a longer one after it."""
+    """A store with a chain of five entries, followed by a longer chain."""
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     await store.audit.record(CHAIN, entries(SHORT))
     await store.audit.record("web:lobby:b", entries(LONG))
@@ -38,7 +37,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def broken_by(store: Store, path: Path, *statements: str) -> list[tuple[str, int, str]]:
-    """Which chains are broken where, and why, once somebody has done this to the file."""
+    """Return the broken chains after this change to the file: the chain, the entry and the reason."""
     with sqlite3.connect(path / "shoal.db") as database:
         for statement in statements:
             assert database.execute(statement).rowcount > 0
@@ -115,7 +114,7 @@ async def test_an_edit_with_its_hash_made_anew_differs_from_the_next_entry_or_th
 
 
 def stored(length: int) -> list[tuple[str, int, int, str, str, str]]:
-    """The rows of a chain as it should be."""
+    """Return the rows of an intact chain."""
     rows, previous = [], GENESIS
     for number in range(1, length + 1):
         digest = entry_hash(previous, CHAIN, number, number, f"{{{number}}}")

@@ -1,4 +1,4 @@
-"""What a card shows of what would run: all of it, or as much as fits, and then that something is missing."""
+"""The text of an approval: the whole action, or as much as fits with a note that some is missing."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scr
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
 def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
-    assume(not text.endswith("\n") and "\n\n" not in text)  # a fence has its own
+    assume(not text.endswith("\n") and "\n\n" not in text)  # fences have their own test
     shown = card_text("A1", text, chars_max)
     if len(text) <= chars_max:
         assert shown.strip("`") == (f"\n{text}\n" if text else "")
@@ -62,7 +62,7 @@ def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
 
 
 def decided(shown: str, **fields: object) -> Approval:
-    """An approval that somebody allowed."""
+    """Return an approval that was allowed."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     row: dict[str, object] = {
         "id": "A1", "thread": "a:b:c", "turn": "T1", "call_id": "c1", "tool": "bash", "actions": [], "digest": "d",

@@ -1,4 +1,4 @@
-"""A database that is damaged, replaced or lacks what was written last is noticed, and nothing more is written to it."""
+"""A damaged, replaced or outdated database is detected, and Shoal stops writing to it."""
 
 import asyncio
 import contextlib
@@ -35,25 +35,23 @@ SUFFIXES = (*WATCHED, "-used")
 
 
 def put(key: str) -> Script[list[Row]]:
-    """A script that sets a value."""
     return query("setting_put", scope="s", key=key, value=key * 40)
 
 
 async def fill(driver: SqliteDriver) -> None:
-    """Accept every key."""
     for key in KEYS:
         await driver.write(put(key))
 
 
 def keys_in(path: Path) -> list[str]:
-    """Whose values a file has, whole."""
+    """Return the keys whose values are complete in a file."""
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute("select key, value from settings where scope = 's' order by key").fetchall()
     return [key for key, value in rows if value == key * 40]
 
 
 async def keys_of(driver: SqliteDriver) -> list[str]:
-    """Whose values a driver reads."""
+    """Return the keys whose values the driver can read."""
     found: list[str] = []
     for key in KEYS:
         rows = await driver.read(query("setting_get", scope="s", key=key))
@@ -62,12 +60,12 @@ async def keys_of(driver: SqliteDriver) -> list[str]:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """One of the files of a database."""
+    """Return one of the files that belong to a database."""
     return path.with_name(path.name + suffix)
 
 
 def copy_files(source: Path, target: Path) -> Path:
-    """The files as a killed process leaves them."""
+    """Copy the files in the state that a killed process leaves."""
     target.mkdir(exist_ok=True)
     for suffix in SUFFIXES:
         shutil.copy2(beside(source, suffix), beside(target / source.name, suffix))
@@ -76,7 +74,7 @@ def copy_files(source: Path, target: Path) -> Path:
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
-    """A database in use that has accepted every key, partly in its -wal."""
+    """A database in use that has accepted every key. Some are only in its -wal."""
     driver = SqliteDriver(tmp_path / "shoal.db")
     await fill(driver)
     yield driver
@@ -85,7 +83,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a killed process left that had accepted every key."""
+    """The files of a killed process that had accepted every key."""
     import asyncio
 
     folder = tmp_path_factory.mktemp("left")
@@ -101,17 +99,14 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def remove(path: Path) -> None:
-    """`rm`."""
     path.unlink()
 
 
 def move(path: Path) -> None:
-    """`mv`."""
     path.rename(path.with_name("elsewhere"))
 
 
 def replace(path: Path) -> None:
-    """`mv other.db shoal.db`."""
     other = path.with_name("other")
     shutil.copyfile(path, other)
     other.replace(path)
@@ -210,18 +205,18 @@ async def test_what_overwrites_the_file_is_left_as_it_is(driver: SqliteDriver, t
 
 
 def checkpoint(path: Path) -> None:
-    """Have another program copy all of the -wal into the file, so that the next commit begins the -wal anew."""
+    """Copy the whole -wal into the database file from another connection. The next commit starts a new -wal."""
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("pragma wal_checkpoint(full)").fetchall()
 
 
 def lay_over(path: Path, older: bytes) -> None:
-    """`cp older.db shoal.db`."""
+    """Overwrite the database with an older copy."""
     path.write_bytes(older)
 
 
 def blot(path: Path, older: bytes) -> None:
-    """Half of the pages are overwritten: of one alone the -wal may hold a newer state, and it is not missed."""
+    """Overwrite half of the pages. The -wal may hold a newer copy of any single page, which would hide the damage."""
     pages = path.stat().st_size // 4096
     with path.open("r+b") as file:
         file.seek(pages // 2 * 4096)
@@ -242,7 +237,7 @@ async def test_what_another_program_writes_into_the_file_is_noticed_before_more_
         await driver.write(put("between"))
         driver.health.check()
     written_at = path.stat().st_mtime_ns
-    while path.stat().st_mtime_ns == written_at:  # times of files go by ticks of some milliseconds
+    while path.stat().st_mtime_ns == written_at:  # file times have a resolution of some milliseconds
         change(path, older)
     with pytest.raises(StoreCorrupt, match=r"is damaged|was overwritten"):
         await driver.write(put("late"))
@@ -297,7 +292,7 @@ async def test_the_daily_look_finds_an_index_that_lacks_rows(driver: SqliteDrive
 
 
 def flip(path: Path) -> None:
-    """Change a page as a failing disk does: the time of the file stays."""
+    """Change a page as a failing disk does, keeping the file's time."""
     before = path.stat()
     content = bytearray(path.read_bytes())
     at = content.find(KEYS[-1].encode() * 40) & ~4095
@@ -307,7 +302,7 @@ def flip(path: Path) -> None:
 
 
 async def stopped(folder: Path) -> Path:
-    """A database after a clean stop."""
+    """Return a database after a clean stop."""
     driver = SqliteDriver(folder / "shoal.db")
     await fill(driver)
     await driver.close()
@@ -387,11 +382,11 @@ async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> Non
 
 
 async def test_a_change_cut_off_before_there_was_a_wal_is_rolled_back(driver: SqliteDriver, tmp_path: Path) -> None:
-    """As a first start is, or the first one after a restore."""
+    """As on a first start, or the first start after a restore."""
     await driver.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as connection:
         connection.execute("pragma journal_mode = delete")
-        connection.execute("pragma cache_size = 1")  # so that pages are written before the commit
+        connection.execute("pragma cache_size = 1")  # writes pages before the commit
         connection.execute("begin")
         connection.execute("update settings set value = zeroblob(5000)")
         (tmp_path / "killed").mkdir()
@@ -424,7 +419,7 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
 
 
 async def test_a_lost_wal_is_missed_though_a_reader_kept_the_mark_from_the_file(tmp_path: Path) -> None:
-    """Marks then tell nothing: the time of the last commit does."""
+    """The marks then say nothing, but the time of the last commit does."""
     path = await stopped(tmp_path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("begin")
@@ -475,10 +470,12 @@ async def test_an_older_copy_beside_the_wal_of_a_newer_one_is_refused(tmp_path: 
         driver.health.check()
         if age != "closed" and number == (2 if age == "last but one" else 0):
             shutil.copy2(path, older)
-    await driver.write(put("after"))  # the mark that the write before asked for is in the -wal now, and none follows
+    await driver.write(
+        put("after")
+    )  # the mark that the earlier write requested is in the -wal now, and no other follows
     killed, left = copy_files(path, tmp_path / "killed"), copy_files(path, tmp_path / "left")
     await driver.close()
-    again = SqliteDriver(killed)  # what it left is fine
+    again = SqliteDriver(killed)  # the files that it left are intact
     assert await keys_of(again) == KEYS
     await again.close()
     shutil.copyfile(older, left)
@@ -597,7 +594,7 @@ async def test_a_database_that_is_gone_or_empty_is_no_new_home(
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("lies_there", ["folder", "pipe", "circle", "device"])
 def test_what_is_no_file_is_told(tmp_path: Path, lies_there: str, *, read_only: bool) -> None:
-    """Also of a home, whose database may be a link."""
+    """In a home directory too, where the database may be a link."""
     path = tmp_path / "shoal.db"
     match lies_there:
         case "folder":
@@ -670,7 +667,7 @@ async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, v
 async def test_a_disk_that_fails_to_read_is_not_called_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_sqlite: bool
 ) -> None:
-    """SQLite tells both by the same code, and reads behind its back fail as well."""
+    """SQLite uses one code for both, and reads behind its back fail as well."""
     driver, pread = SqliteDriver(tmp_path / "shoal.db"), os.pread
 
     def fails() -> Script[None]:

@@ -1,4 +1,4 @@
-"""One process works in a home at a time."""
+"""Only one process works in a home at a time."""
 
 from pathlib import Path
 

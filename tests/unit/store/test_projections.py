@@ -1,4 +1,4 @@
-"""The readable files say what the journal says: the same bytes, however they came to be written."""
+"""The readable files match the journal byte for byte, however they were written."""
 
 import gc
 import json
@@ -43,20 +43,18 @@ class Files:
         self.folder = home.thread(THREAD)
 
     def read(self) -> tuple[bytes, bytes]:
-        """The log's and the context's bytes."""
+        """Return the bytes of the log and the context."""
         return self._read(LOG), self._read(CONTEXT)
 
     def write(self, log: bytes, context: bytes) -> None:
-        """Put both files into a state, as a crash would leave them."""
+        """Put both files into a state that a crash could leave."""
         (self.folder / LOG).write_bytes(log)
         (self.folder / CONTEXT).write_bytes(context)
 
     def log(self) -> list[dict[str, object]]:
-        """The log's lines, decoded."""
         return [json.loads(line) for line in self._read(LOG).splitlines()]
 
     def context(self) -> list[dict[str, object]]:
-        """The context's messages, decoded."""
         return [json.loads(line)["message"] for line in self._read(CONTEXT).splitlines()]
 
     def _read(self, name: str) -> bytes:
@@ -65,7 +63,7 @@ class Files:
 
 
 def rebuilt(events: Sequence[Event]) -> tuple[bytes, bytes]:
-    """What `rebuild` makes of a journal."""
+    """Return the files that `rebuild` writes for a journal."""
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
         files.projections.rebuild(THREAD, events, SYSTEMS)
@@ -73,7 +71,6 @@ def rebuilt(events: Sequence[Event]) -> tuple[bytes, bytes]:
 
 
 def one_turn(number: int = 1, text: str = "list the files") -> tuple[Piece, ...]:
-    """A plain turn with one tool call."""
     call = ToolCall(CallId(f"c{number}"), "bash", '{"command":"ls"}')
     return (
         Piece(f"T{number}", (TurnStarted("main", "demo", "It is Monday."), UserSaid(text, ANN, f"m{number}"))),
@@ -136,7 +133,7 @@ def test_the_log_has_what_a_message_refers_to_before_it(tmp_path: Path) -> None:
 
 
 def test_only_what_nobody_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:
-    """Old lines say nothing of it, and so are not."""
+    """Old lines do not record their sources, so they are not trusted."""
     files = Files(tmp_path)
     eve = Author("u2", "Eve", trusted=False)
     asks = ApprovalRequested(
@@ -335,7 +332,7 @@ def test_a_crash_at_any_byte_is_mended(events: list[Event], data: st.DataObject)
 
 @st.composite
 def crashes(draw: st.DrawFn, before: tuple[bytes, bytes], after: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """The files as a crash between two states may leave them: the context is written first, then the log."""
+    """Draw the files after a crash between two states. The context is written before the log."""
     if draw(st.booleans()):
         return after[0][: draw(st.integers(len(before[0]), len(after[0])))], after[1]
     if after[1].startswith(before[1]):

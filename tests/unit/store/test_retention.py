@@ -1,4 +1,4 @@
-"""How old rows go: without a number given out twice, and whatever others do to them in the same moment."""
+"""Removing old rows: no number is reused, even with concurrent writers."""
 
 import asyncio
 from collections import Counter
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Meddled:
-    """A driver that counts its queries, and does another one after the first of a name."""
+    """A driver that counts its queries and can run another query after the first one of a given name."""
 
     def __init__(self, driver: SqliteDriver) -> None:
         self._driver = driver
@@ -42,15 +42,12 @@ class Meddled:
         self.then: Query | None = None
 
     async def write(self, script: Script[T]) -> T:
-        """See `Driver`."""
         return await self._driver.write(self._meddled(script))
 
     async def read(self, script: Script[T]) -> T:
-        """See `Driver`."""
         return await self._driver.read(self._meddled(script))
 
     async def close(self) -> None:
-        """See `Driver`."""
         await self._driver.close()
 
     def _meddled(self, script: Script[T]) -> Script[T]:
@@ -69,7 +66,7 @@ class Meddled:
 
 
 class Stand:
-    """A store whose queries are watched."""
+    """A store whose queries are counted."""
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
@@ -77,20 +74,19 @@ class Stand:
         self.store = Store(self.driver, self.clock)
 
     def forgets(self, what: str, *, after: str, upto: str | int) -> None:
-        """Have another process forget rows up to this key right after a query of that name."""
+        """Let another process delete rows up to this key right after a query of that name."""
         before = to_micros(self.clock.now() - timedelta(days=30))
         first = "" if isinstance(upto, str) else 0
         self.driver.after = after
         self.driver.then = Query(what, {"after": first, "upto": upto, "before": before})
 
     async def numbers(self, page: str) -> list[int]:
-        """The numbers of a table's rows."""
         return [number(row[0]) for row in await self.driver.read(query(page, after=0, limit=1000))]
 
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    """A fresh one."""
+    """A fresh store."""
     stand = Stand(tmp_path / "shoal.db")
     yield stand
     await stand.store.close()

@@ -1,4 +1,4 @@
-"""How long rows that only served delivery are kept: as the configuration says, and as long as they are needed."""
+"""Retention of delivery rows: as configured, and at least as long as they are needed."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What SQLite adds to the store's contract: group commit, and files that are full, locked, foreign or damaged."""
+"""SQLite beyond the store contract: group commit, and files that are full, locked, foreign or damaged."""
 
 import asyncio
 import re
@@ -30,26 +30,25 @@ from shoal.store.sqlite import BATCH_SCRIPTS_MAX, SqliteDriver
 
 
 def put(key: str, value: str = "v") -> Script[list[Row]]:
-    """A script that sets a value."""
     return query("setting_put", scope="s", key=key, value=value)
 
 
 async def value(driver: SqliteDriver, key: str) -> str | None:
-    """What a key is set to."""
     rows = await driver.read(query("setting_get", scope="s", key=key))
     return text(rows[0][0]) if rows else None
 
 
 @pytest.fixture
 async def driver(tmp_path: Path, connections: list[sqlite3.Connection]) -> AsyncIterator[SqliteDriver]:
-    """A fresh database, whose writer is the first of the connections."""
+    """A fresh database. Its writer is the first of `connections`."""
     driver = SqliteDriver(tmp_path / "shoal.db")
     yield driver
     await driver.close()
 
 
 def hold_writer(driver: SqliteDriver) -> tuple[asyncio.Event, "asyncio.Future[None]", Script[None]]:
-    """A script that, once the writer runs it, waits inside its transaction until the future's result is set."""
+    """Return a script that waits inside its transaction until the future has a result, and an event that is set when it
+    starts."""
     loop = asyncio.get_running_loop()
     entered, release = asyncio.Event(), loop.create_future()
 
@@ -65,7 +64,7 @@ def hold_writer(driver: SqliteDriver) -> tuple[asyncio.Event, "asyncio.Future[No
 
 
 def commits_of(connection: sqlite3.Connection) -> list[str]:
-    """A list that grows by every commit of the writer."""
+    """Return a list that grows with every commit of the writer."""
     found: list[str] = []
     connection.set_trace_callback(lambda sql: found.append(sql) if sql.lower() == "commit" else None)
     return found
@@ -257,7 +256,6 @@ async def test_a_damaged_database_is_told(tmp_path: Path) -> None:
 
 
 async def damaged_use(path: Path) -> None:
-    """Open a damaged database and use it."""
     driver = SqliteDriver(path)
     try:
         await value(driver, "50")
@@ -280,7 +278,7 @@ async def test_a_read_only_driver_reads_and_makes_nothing(tmp_path: Path) -> Non
     await driver.close()
 
 
-# ---- a process that is killed ----
+# ---- killed processes ----
 
 
 # ---- named queries ----
@@ -314,7 +312,7 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
 
 
 async def test_parameters_are_bound_by_place_alone(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
-    """Python 3.12 warns at every `?1`, which takes five times as long, and 3.14 refuses it."""
+    """Python 3.12 warns at every `?1`, which takes five times as long, and Python 3.14 refuses it."""
     bound: list[str] = []
     connections[0].set_trace_callback(bound.append)
     await driver.write(put("a"))

@@ -1,4 +1,4 @@
-"""Whatever fails, is cancelled or finds the disk full in a batch: what was told to be done is there, and no more."""
+"""Batches of writes under failures, cancellation and full disks: exactly the confirmed work is stored."""
 
 import asyncio
 import sqlite3
@@ -24,7 +24,7 @@ TROUBLES = (Conflict, InvalidInput, StoreError, ZeroDivisionError)
 
 
 class Work(NamedTuple):
-    """A script: what it adds to a key, says and enqueues, how it ends, and whether its caller stops waiting for it."""
+    """A script: its additions, return value and enqueued posts, how it ends, and whether its caller stops waiting."""
 
     key: str
     post: str
@@ -34,7 +34,7 @@ class Work(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a database holds of the scripts' work."""
+    """The database rows that the scripts wrote."""
 
     values: dict[str, str]
     said: list[str]
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 
 def script(number: int, work: Work) -> Script[tuple[str, bool]]:
-    """Reads what is there, changes it in four tables, then ends as it should; tells what it saw."""
+    """Read, change four tables, end as requested, and return what was read."""
     found = yield from query("setting_get", scope="s", key=work.key)
     before = text(found[0][0]) if found else ""
     if work.ending == "refused" and not before:
@@ -64,13 +64,13 @@ def script(number: int, work: Work) -> Script[tuple[str, bool]]:
 
 
 class Model:
-    """What the scripts do, one after the other."""
+    """The expected effect of running the scripts one after another."""
 
     def __init__(self) -> None:
         self.rows = Rows({}, [], [])
 
     def run(self, number: int, work: Work) -> tuple[str, bool]:
-        """Do one that ends well, and tell what it saw."""
+        """Apply one successful script and return what it read."""
         before, fresh = self.rows.values.get(work.key, ""), work.post not in self.rows.posts
         self.rows.values[work.key] = f"{before}.{number}"
         self.rows.said.append(f"said {number}")
@@ -80,7 +80,7 @@ class Model:
 
 
 def rows_of(path: Path) -> Rows:
-    """Read the file itself."""
+    """Read the rows directly from the file."""
     with closing(sqlite3.connect(path)) as connection:
         values = dict(connection.execute("select key, value from settings where scope = 's'").fetchall())
         connection.execute("create virtual table temp.found using fts5vocab (main, search_words, instance)")
@@ -95,9 +95,9 @@ def rows_of(path: Path) -> Rows:
 
 
 async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: int = 0) -> list[object]:
-    """Hand in each batch in a turn of the loop of its own, close at once, and return how each script ended.
+    """Submit each batch in its own turn of the event loop, close immediately, and return how each script ended.
 
-    With `room_pages` the database can grow by no more than that.
+    With `room_pages` the database can grow by at most that many pages.
     """
     known = query("trigger_insert", id="known", spec="", next_at=None, now=0)
     with pytest.MonkeyPatch.context() as patch:
@@ -130,7 +130,7 @@ async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: i
 
 
 def works(*, cancelled: bool, big: bool) -> st.SearchStrategy[list[list[Work]]]:
-    """Batches, some of whose scripts may be cancelled or too big."""
+    """Return a strategy for batches in which some scripts may be cancelled or too big."""
     one = st.builds(
         Work,
         key=st.sampled_from("abc"),
@@ -176,7 +176,7 @@ def test_on_a_full_disk_what_was_told_to_be_done_is_there_and_nothing_else(
 
 
 async def test_what_was_refused_is_not_kept_until_garbage_is_collected(tmp_path: Path) -> None:
-    """A refusal's frames hold the batch that it was in, and whoever waits for it holds the refusal."""
+    """A rejection's frames reference its batch, and the caller holds the rejection."""
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
     try:
         await driver.write(script(1, Work("a", "u", "refused")))

@@ -1,4 +1,4 @@
-"""Sets of staged calls under crashes: what was accepted runs once and in order, and nothing else ever does."""
+"""Staged sets of calls under crashes: accepted calls run once and in order, and nothing else runs."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ from shoal.testing.database import empty_database
 from shoal.testing.faults import WrappedDriver
 
 EXAMPLES = int(os.environ.get("STAGED_SETS", "60"))
-"""Raised to 10,000 by hand."""
+"""Use 10,000 for a longer manual run."""
 CARD = CardId("C1")
 FIRST, SECOND = TurnId("T1"), TurnId("T2")
 LIMITS = TurnsSettings()
@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """The process dies."""
 
 
 class CrashingDriver(WrappedDriver):
-    """Fails at some of its writes, counted over all lives: at an odd number before the write, at an even one after."""
+    """Fails at some of its writes, counted over all lives: before an odd-numbered write, after an even-numbered one."""
 
     def __init__(self, driver: Driver, crashes: Sequence[int]) -> None:
         super().__init__(driver)
@@ -69,7 +69,7 @@ class CrashingDriver(WrappedDriver):
 
 
 class Life:
-    """What a process does with a staged set, from wherever an earlier one has left it."""
+    """One process's work on a staged set, starting where an earlier process stopped."""
 
     def __init__(self, store: Store, calls: int, accepted: frozenset[int], by_one: bool) -> None:
         self.store = store
@@ -81,14 +81,14 @@ class Life:
         self.world = list[str]()
 
     async def run(self) -> None:
-        """Stage, decide, and run what was accepted."""
+        """Stage, decide, and run the accepted calls."""
         await self.stage()
         await self.decide()
         if "allow" in self.verdicts.values():
             await self.act()
 
     async def stage(self) -> None:
-        """A turn that ends with a card."""
+        """Run a turn that ends with an approval request."""
         info = await self.store.journal.thread(THREAD)
         if info is not None and await self.store.approvals.on_card(CARD):
             return
@@ -121,7 +121,7 @@ class Life:
         return CardItem(CARD, number, len(self.ids), staged=True)
 
     async def decide(self) -> None:
-        """The person's answer, which counts once however often it is given."""
+        """Give the person's answer, which counts once however often it is given."""
         calls = await self.store.approvals.on_card(CARD)
         waiting = {call.id: self.verdicts[call.id] for call in calls if call.state == "pending"}
         groups = [{id: verdict} for id, verdict in waiting.items()] if self.by_one else [waiting] if waiting else []
@@ -132,7 +132,7 @@ class Life:
             raise AssertionError("a set was decided twice")
 
     async def act(self) -> None:
-        """The turn that runs what was accepted, as the turn loop does."""
+        """Run the accepted calls as the turn loop does."""
         lease = await self.store.journal.lease(THREAD)
         if lease is None:
             return

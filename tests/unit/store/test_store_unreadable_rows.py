@@ -1,4 +1,4 @@
-"""A row that cannot be read keeps nothing else from its work."""
+"""An unreadable row does not stop the others."""
 
 import sqlite3
 from datetime import timedelta
@@ -26,7 +26,7 @@ UNREADABLE = ("garbage", '{"form": 7}', "[" * 100_000)
 
 
 class Kept:
-    """A store that is closed while something else writes to its file."""
+    """A store that is closed while the test writes to its file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "shoal.db"
@@ -38,7 +38,7 @@ class Kept:
         return Store(SqliteDriver(self.file, synchronous="OFF"), self.clock)
 
     async def written(self, statement: str, value: str) -> None:
-        """Write past the store, and open it again."""
+        """Write to the file directly and open the store again."""
         await self.store.close()
         connection = sqlite3.connect(self.file)
         connection.execute(statement, (value,))

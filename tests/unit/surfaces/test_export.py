@@ -1,4 +1,4 @@
-"""What an exported conversation shows of formulas."""
+"""Formulas in an exported conversation."""
 
 import re
 

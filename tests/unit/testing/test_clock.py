@@ -1,4 +1,4 @@
-"""The manual clock moves only by hand and wakes sleepers in one order."""
+"""The manual clock moves only by hand and wakes sleepers in a fixed order."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The scripted model itself: directives, strictness, caches, pacing, and its command line."""
+"""The scripted model: directives, strictness, caches, pacing, and its command line."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The servers of fakes end clean, whoever is on the way in."""
+"""The servers of fakes stop cleanly while clients are connecting."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ async def nothing(called: Called) -> Answered:
 @pytest.mark.parametrize("steps", range(6))
 @pytest.mark.parametrize("kind", ["platform", "model"])
 async def test_somebody_on_the_way_in_is_let_go_when_a_server_stops(kind: str, steps: int) -> None:
-    """At any step of the event loop; else garbage collection warns in a later test, which fails for that."""
+    """At any step of the event loop. Otherwise garbage collection makes a later test fail with a warning."""
     server = LoopbackServer(nothing) if kind == "platform" else FakeModel()
     address = await server.start()
     _, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""Text in older encodings is text, what is binary stays binary, and bytes outside of an edit stay as they are."""
+"""Text in older encodings is decoded, binary data stays binary, and bytes outside an edit are unchanged."""
 
 import gzip
 import random

@@ -1,4 +1,4 @@
-"""Names are listed as people order them."""
+"""Sorting names as people do."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Setting a key in a TOML file changes that key alone, and no line that somebody wrote."""
+"""Setting a key in a TOML file changes only that key."""
 
 import tomllib
 

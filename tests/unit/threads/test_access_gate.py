@@ -1,4 +1,4 @@
-"""The door: closed unless somebody was let in, by list or by code; answers written as text; not too many messages."""
+"""The access gate: closed without an allow-list entry or a code, plain-text answers, and a rate limit."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -38,7 +38,7 @@ PLATFORM = THREAD.split(":", maxsplit=1)[0]
 
 
 class Inside:
-    """What is behind the door, and what is said through it."""
+    """Code inside the gate, and the messages that reach it."""
 
     pause_seconds = 0.0
 
@@ -324,7 +324,7 @@ async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:
 
 
 def linked(*identities: str, roles: tuple[str, ...] = (), **rules: AccessRules) -> Links:
-    """Somebody with these identities, and the rules of other platforms."""
+    """Return a person with these identities, and the rules of other platforms."""
     return Links(People([Person(identities, roles)]), rules)
 
 

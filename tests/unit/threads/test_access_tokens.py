@@ -1,4 +1,4 @@
-"""Tokens and their persons: what the rules do not say of somebody, a token does not say either."""
+"""Tokens and their owners: a token gives no rights that the access rules do not."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -56,12 +56,12 @@ async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessToke
     [
         ("", "web:ben", "ben", False),
         ("web:trudy", "web:trudy", "trudy", True),
-        ("web:ada", "web:ada", "ada", True),  # telegram:2 is listed there, and is the same person
+        ("web:ada", "web:ada", "ada", True),  # telegram:2 is listed there and is the same person
         ("ada", "telegram:2", "ada", True),
-        ("telegram:3", "telegram:3", "ben", False),  # let in by `*` there, and no more than that
+        ("telegram:3", "telegram:3", "ben", False),  # allowed by `*` there, with no further rights
         ("telegram:1", "telegram:1", "captain", True),
-        ("captain", "discord:5", "captain", True),  # the owner of Telegram is the owner on Discord
-        ("telegram:7", "telegram:7", "mate", True),  # by a role that the configuration gives
+        ("captain", "discord:5", "captain", True),  # the owner on Telegram is the owner on Discord
+        ("telegram:7", "telegram:7", "mate", True),  # by a role in the configuration
         ("boss", "discord:9", "boss", True),
         ("owner", "web:owner", "owner", True),
     ],
@@ -87,7 +87,7 @@ async def test_whom_the_rules_do_not_let_in_a_token_does_not_either(tokens: Acce
 async def test_who_was_paired_on_one_platform_has_access_by_a_token_also_under_their_other_identities(
     tokens: AccessTokens,
 ) -> None:
-    pat = Person(("telegram:5", "web:pat", "discord:6", "irc:7"), name="pat")  # of irc there are no rules
+    pat = Person(("telegram:5", "web:pat", "discord:6", "irc:7"), name="pat")  # irc has no rules
     tokens = replace(tokens, links=Links(People([pat]), {**RULES, "telegram": AccessRules(("1",))}))
     for person in ("telegram:5", "discord:6"):
         with pytest.raises(InvalidInput):
@@ -128,7 +128,7 @@ async def test_a_token_ends_at_its_time(tokens: AccessTokens, clock: ManualClock
     await clock.advance(1)
     assert tokens.has_expired(token)
     assert not await tokens.stands(token)
-    assert await tokens.find(secret) == token  # so that its bearer is told why
+    assert await tokens.find(secret) == token  # tells its bearer the reason
 
 
 async def test_its_last_use_is_noted_to_the_day(tokens: AccessTokens, clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ def test_two_people_never_share_a_channel(one: str, other: str) -> None:
 
 
 def test_a_token_makes_nobody_the_owner_of_the_page() -> None:
-    """On the page a whole identity is who it says; on a chat platform a user who is called like one is not."""
+    """On the page, a full identity names its user. A chat platform's user with the same name is someone else."""
     for user, platform, identity in (
         ("owner", "web", "web:owner"),
         ("telegram:1", "web", "telegram:1"),

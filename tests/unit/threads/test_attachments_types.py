@@ -1,4 +1,4 @@
-"""What a file is told to be: what its bytes show, made more precise by who sent it, never contradicted."""
+"""File types: detected from the bytes, refined by the sender's type, and never contradicted."""
 
 import pytest
 

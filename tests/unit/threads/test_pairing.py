@@ -1,4 +1,4 @@
-"""Pairing: a code is good once and for an hour, and no list of people loses what another process has written."""
+"""Pairing: a code works once within an hour, and concurrent processes lose no entries."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ CHAT = "fake"
 
 
 class Place:
-    """One database, and two processes of a cluster that pair over it."""
+    """One database and two cluster processes that pair people."""
 
     def __init__(self, path: Path, clock: ManualClock) -> None:
         self.clock = clock

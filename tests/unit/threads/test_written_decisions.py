@@ -1,4 +1,4 @@
-"""A decision is read from a whole message, in several languages."""
+"""Written decisions: the whole message counts, in several languages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every image takes one way to a model: it is what its bytes say, whole, and of a size that every provider takes."""
+"""Images sent to models: typed by their bytes, intact, and small enough for every provider."""
 
 import io
 import struct
@@ -99,7 +99,7 @@ def test_an_image_is_turned_as_its_camera_held_it() -> None:
 
 
 def bomb() -> bytes:
-    """A PNG of a few bytes that says that it is vast."""
+    """Return a PNG of a few bytes that claims to be huge."""
     head = b"IHDR" + (60_000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
     return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + head + zlib.crc32(head).to_bytes(4, "big") + b"\0\0\0\0IEND\xaeB`\x82"
 

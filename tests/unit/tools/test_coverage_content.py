@@ -1,4 +1,4 @@
-"""What a command runs: every difference in it is seen and said, within limits, and no path leads out."""
+"""The content that a command runs: every difference is reported, within limits and inside the workspace."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files a command may run: one that changes makes another content of it, or none of it can be covered."""
+"""Files that a command may run: changing one changes the covered content or prevents coverage."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from shoal.permissions.fetching import fetched_by
 from shoal.tools.coverage import ContentReader, coverage_key
 
 CASES = [line.split("\t") for line in Path(__file__).with_name("run_files.txt").read_text().splitlines()]
-"""A file that somebody changes, and a command that may execute it, source it or be told by it what to execute."""
+"""A changed file, and a command that may execute it, source it or take instructions from it."""
 PRESENT: Mapping[str, str] = {
     "Makefile": "include rules.txt\n-include rules.mk\n",
     "x.sh": ". ./lib.txt\n",
@@ -27,7 +27,7 @@ LINKS = {"link.py": "x.py", "plain.link": "plain.txt", "link2.py": "plain.txt"}
 
 
 class Ground:
-    """A workspace with the files of PRESENT and LINKS."""
+    """A workspace with the files in PRESENT and LINKS."""
 
     def __init__(self, root: Path) -> None:
         self.workspace = root / "workspace"
@@ -38,14 +38,14 @@ class Ground:
             (self.workspace / name).symlink_to(target)
 
     def put(self, name: str, text: str) -> None:
-        """Write a file; what is a script or a hook can be executed."""
+        """Write a file. Scripts and hooks become executable."""
         path = self.workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755 if text.startswith("#!") else 0o644)
 
     def covers(self, command: str) -> Coverage:
-        """What an approval of the command covers now."""
+        """Return the content that an approval of the command covers now."""
         actions = shell_actions("bash", command, cwd=self.workspace, mounts=self._mounts)
         reader = ContentReader()
         return reader.read(actions, self._mounts[:1], mapped=True, fetched=fetched_by(actions, TRAITS)).coverage

@@ -1,4 +1,4 @@
-"""`@tool` and the registry: a typed function is a tool; names are unique; the same selection is the same object."""
+"""`@tool` and the registry: typed functions as tools, unique names, and cached selections."""
 
 import json
 import threading
@@ -46,7 +46,6 @@ async def who(context: ToolContext, greeting: Annotated[str, "How to greet."] = 
 
 
 async def result(found: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
-    """The call's result."""
     return await found.prepare(json.dumps(arguments), context).run()
 
 
@@ -143,7 +142,7 @@ def registry() -> Registry:
 
 
 def shown(_: str) -> bool:
-    """Nothing is hidden."""
+    """Hide nothing."""
     return False
 
 

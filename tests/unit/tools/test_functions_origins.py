@@ -1,4 +1,4 @@
-"""Every built-in tool says whose words its results are, and whoever adds one has to say it here."""
+"""Every built-in tool declares the origin of its results. New tools must be added here."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ OWN = frozenset(
     delete_skill i2c_scan i2c_read i2c_write spi_transfer
     """.split()  # noqa: SIM905
 )
-"""Their results have what the call itself said, what Shoal says, and what the owner configured; a file that they name
-and that is marked taints them by itself."""
+"""Their results contain the call's own words, Shoal's words, and the owner's configuration. A marked file that they
+name taints them anyway."""
 MIXED = {
     "bash": "what it fetched, and marked files that it may have read",
     "read": "the mark of the file", "view": "the mark of the file", "list": "the marks below the folder",
@@ -34,7 +34,7 @@ MIXED = {
     "process_logs": "what started the process and what it reads", "process_kill": "what started the process",
     "subagent": "what tainted its answer", "ask_agent": "what tainted its answer",
 }  # fmt: skip
-"""Tools whose results have rows or texts that others may have caused, and which origin each of these is given."""
+"""Tools whose results contain rows or texts from others, and the origin given to each part."""
 
 
 async def test_every_tool_declares_whose_words_it_shows(tmp_path: Path) -> None:

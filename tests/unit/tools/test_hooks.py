@@ -1,4 +1,4 @@
-"""The runner of hooks: the stricter ruling wins, and a hook that fails denies."""
+"""The hook runner: the stricter ruling wins, and a failing hook denies."""
 
 import asyncio
 import logging

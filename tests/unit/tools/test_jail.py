@@ -1,4 +1,4 @@
-"""The jail: nothing outside the roots is read or written, by any path, link or race; pipes and devices are refused."""
+"""The file jail: no path, link or race reads or writes outside the roots. Pipes and devices are refused."""
 
 import ctypes
 import os
@@ -26,13 +26,13 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 @pytest.fixture(params=OPENERS, ids=["kernel", "walking"])
 def opener(request: pytest.FixtureRequest) -> WalkingOpener:
-    """Both ways to open."""
+    """Each way to open files."""
     return request.param
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file beside the roots."""
+    """A file outside the roots."""
     path = tmp_path / "outside.txt"
     path.write_text(SECRET)
     return path
@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jail(root: Path, tmp_path: Path, outside: Path, opener: WalkingOpener) -> Jail:
-    """A workspace, and skills to read."""
+    """A workspace and readable skills."""
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "SKILL.md").write_text("a skill")
     roots = Mount(root, "/workspace", writable=True), Mount(tmp_path / "skills", "/skills")
@@ -218,7 +218,7 @@ def test_a_directory_is_listed_in_order_and_bounded(jail: Jail, root: Path) -> N
 
 @pytest.fixture
 def swapping(root: Path, tmp_path: Path, outside: Path) -> Iterator[Path]:
-    """A name in the workspace that is now a directory, now a link out of it, all the time."""
+    """A name in the workspace that keeps switching between a directory and a link to the outside."""
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap" / "outside.txt").write_text(SECRET)
     (root / "place").mkdir()

@@ -1,4 +1,4 @@
-"""Files as other programs leave them: encodings, line ends and names that the file tools keep or find."""
+"""Files from other programs: the file tools preserve encodings and line endings and find odd names."""
 
 import unicodedata
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a running command writes is shown while it runs: its end, bounded, without secrets, and only to who watches."""
+"""Live output of a running command: its tail, bounded, without secrets, and shown only to watchers."""
 
 import asyncio
 import tracemalloc
@@ -21,11 +21,12 @@ KEY = "sk-Abcd1234Efgh5678Ijkl9012"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow1234567890\nabcdefghijklmnop\n-----END RSA PRIVATE KEY-----"
 SECRETS = (KNOWN, "line one of it\nline two of it", KEY, f"Authorization: Bearer {KEY[3:]}", PEM)
 PARTS = (KNOWN[:12], KEY[:10], KEY[10:], "line one of it", "two of it", "MIIEow", "abcdefghijklmnop")
-"""Parts of secrets that tell something: seen only where the whole is, which no rule takes for a secret then."""
+"""Telling parts of secrets. Output shows them only together with the whole text, which is then not a secret by any
+rule."""
 
 
 class Watchers:
-    """A hub, as far as output needs one, that keeps what it was told to show."""
+    """The parts of a hub that output needs. Keeps the shown text."""
 
     def __init__(self) -> None:
         self.are_there = False
@@ -46,7 +47,7 @@ class Watchers:
 
 
 class Stand:
-    """The output of one call, and who watches it."""
+    """One call's output and its watchers."""
 
     def __init__(self) -> None:
         self.watchers = Watchers()
@@ -55,12 +56,10 @@ class Stand:
         self.output = LiveOutput(self.watchers, THREAD, TURN, CALL, redactor, self.clock)
 
     def says(self, *pieces: str | bytes, stream: int = 1) -> None:
-        """The command writes."""
         for piece in pieces:
             self.output.take(stream, piece.encode() if isinstance(piece, str) else piece)
 
     def now(self) -> str:
-        """What it shows when it is looked at."""
         self.watchers.shown.clear()
         self.output.show()
         (shown,) = self.watchers.shown
@@ -69,7 +68,7 @@ class Stand:
 
 @pytest.fixture
 async def stand() -> AsyncGenerator[Stand]:
-    """Ready to be written to, with somebody who watches."""
+    """Output with one watcher, ready to be written to."""
     stand = Stand()
     stand.watchers.are_there = True
     yield stand

@@ -1,4 +1,4 @@
-"""Locks of files: one at a time over threads and processes, a limit that the model understands, and nothing kept."""
+"""File locks: exclusive across threads and processes, a wait limit explained to the model, and no leftovers."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,6 @@ from shoal.tools.locks import FileLock, PathLocks, lock_file
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file."""
     found = tmp_path / "f"
     found.write_text("as it was")
     return found

@@ -1,4 +1,4 @@
-"""Calls as models write them: what has one reading is read so, what has two is refused."""
+"""Malformed tool calls: those with one reading are repaired, ambiguous ones are refused."""
 
 import json
 from pathlib import Path
@@ -128,7 +128,7 @@ def test_no_beginning_of_arguments_is_read_as_less(values: dict[str, str], data:
         value = loose_value(cut)
     except ValueError:
         return
-    assert isinstance(value, str), (cut, value)  # a text alone is no call
+    assert isinstance(value, str), (cut, value)  # plain text is not a call
 
 
 NAMES = ("bash", "read_url", "web_search", "mcp_files_read_file", "mcp_git_status", "mcp_svn_status", "a_b", "ab")

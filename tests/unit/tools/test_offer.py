@@ -1,4 +1,4 @@
-"""Tools told from the start and those that are found: none is lost, no hidden one shows, a call is what it means."""
+"""Tools offered from the start and deferred ones: all can be found, hidden ones never show."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """The tools that need no services of a running Shoal, and those for hardware, memory and reminders."""
+    """The tools that need no running Shoal, plus those for hardware, memory and reminders."""
     settings = ToolsSettings(hardware=True)
     made = Registry([*standard_tools(SandboxSettings(), settings), *extension_tools(settings)])
     for one in (remember_tool(nothing_changes), note_tool(nothing_changes), remind_tool(nothing_is_added)):
@@ -54,7 +54,7 @@ def registry() -> Registry:
 
 
 async def nothing_changes(edit: MemoryEdit) -> None:
-    """Has everything already."""
+    """Report that the file already has everything."""
 
 
 async def nothing_is_added(trigger: NewTrigger) -> Trigger:
@@ -62,7 +62,7 @@ async def nothing_is_added(trigger: NewTrigger) -> Trigger:
 
 
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:
-    """With so many tools of an MCP server."""
+    """Return the registry with this many tools from an MCP server."""
     for number in range(count):
         registry.add(tool(UNCONFIRMED, name=f"mcp_{name}_{number}")(described(description)))
     return registry

@@ -18,23 +18,21 @@ from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_envi
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home; it is Monday, 5 January 2026, 9:00 UTC."""
+    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 
 def services(context: ToolContext) -> FakeServices:
-    """What tools asked for."""
+    """Return the services with a record of the tools' requests."""
     assert isinstance(context.services, FakeServices)
     return context.services
 
 
 def prepared(tool: Tool, context: ToolContext, **arguments: object) -> Invocation:
-    """The call."""
     return tool.prepare(json.dumps(arguments), context)
 
 
 async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
-    """The call's result."""
     return await prepared(tool, context, **arguments).run()
 
 
@@ -77,12 +75,10 @@ async def test_an_upload_of_what_is_no_file_is_refused(context: ToolContext) -> 
 
 
 def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]:
-    """One action."""
     return (Action(f"tool:{name}:{command}"),)
 
 
 def bash(**bounds: float) -> Tool:
-    """The tool with these bounds."""
     return bash_tool(shell_actions, SandboxSettings(**bounds))  # pyrefly: ignore[bad-argument-type]
 
 

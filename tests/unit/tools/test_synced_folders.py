@@ -1,4 +1,4 @@
-"""Directories that follow their work: a thread's files and a workspace, their notices, and paths of this machine."""
+"""Folders that follow a conversation between machines: thread files, workspaces, notices and local paths."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +24,7 @@ THREAD = make_thread_id("web", "lobby", "sea")
 
 
 class Machine:
-    """A machine with a home of its own."""
+    """A machine with its own home."""
 
     def __init__(self, root: Path, files: LocalFiles, store: Store) -> None:
         self.home = Home(root)
@@ -34,14 +34,13 @@ class Machine:
         self.folders = SyncedFolders(files, store.settings, self.home, self.marks)
 
     def write(self, path: Path, text: str) -> None:
-        """Write a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
-    """Two of them on one store."""
+    """Two machines on one store."""
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)

@@ -1,4 +1,4 @@
-"""Spans of time mark files: bounded, never less marked for being joined, and shortened once a call has ended."""
+"""Taint spans: bounded, still tainted after joining, and shortened when a call ends."""
 
 import random
 
@@ -68,7 +68,7 @@ def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
 def test_what_was_written_in_private_shows_in_nobody_elses_marks(
     public: int, private: int, drawn: random.Random
 ) -> None:
-    """However much it was: what is joined is one person's."""
+    """However much it was: joined spans belong to one person."""
     every = [Span(at, at + 5, f"page {at % 7}") for at in drawn.choices(range(10_000), k=public)]
     hers = [Span(at, at + 5, f"her page {at % 7}", "ada") for at in drawn.choices(range(10_000), k=private)]
     mixed = [*every]

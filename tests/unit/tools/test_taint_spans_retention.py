@@ -1,4 +1,4 @@
-"""What is kept for a time goes when its time is over, and nothing before."""
+"""Temporary data is removed when its time is over, and not before."""
 
 import os
 import shutil
@@ -28,15 +28,14 @@ LONG_AGO = Span(1, 2, "a page")
 
 
 class OneRound(ManualClock):
-    """A clock on which nobody can wait."""
+    """A clock that ends every sleeper."""
 
     async def sleep(self, seconds: float) -> None:
-        """End whoever wants to."""
         raise InterruptedError
 
 
 class Rooms:
-    """A home, its database and what is noted there."""
+    """A home, its database and its notes."""
 
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
@@ -49,19 +48,19 @@ class Rooms:
             folder.mkdir(parents=True)
 
     async def note(self, folder: Path, *names: str) -> None:
-        """Make files and mark them."""
+        """Create files and mark them."""
         for name in names:
             (folder / name).write_text("of a stranger")
         await self.marked.note(folder, [folder / name for name in names], "a page")
 
     async def noted(self) -> list[str]:
-        """The folders with marks."""
+        """Return the folders with marks."""
         return [key for key, _ in await self.store.settings.page(SCOPE)]
 
 
 @pytest.fixture
 async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
-    """A fresh one."""
+    """A fresh home."""
     rooms = Rooms(tmp_path)
     yield rooms
     await rooms.store.close()
@@ -69,7 +68,7 @@ async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans that ended just now are as those that ended long ago."""
+    """Treat spans that ended just now like old ones."""
     monkeypatch.setattr("shoal.tools.tainted_files.SETTLED_NS", -1_000_000_000)
 
 

@@ -1,4 +1,4 @@
-"""What a command wrote, as a terminal shows it at the end."""
+"""A command's output in its final state on a terminal."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Trees of workspaces: whatever is there is read without harm, compared, and put back; a cut changes nothing."""
+"""Workspace trees: reading anything safely, comparing, and restoring. An interrupted restore changes nothing."""
 
 import os
 import random
@@ -22,7 +22,7 @@ SETTINGS = CheckpointsSettings()
 
 
 class Stand:
-    """A workspace and where its trees are kept."""
+    """A workspace and the storage for its trees."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "workspace"
@@ -34,11 +34,11 @@ class Stand:
         return self.trees.scan(self.root, wanted, Marks(), before.seen if before is not None else {})
 
     def changed(self, before: str, after: str) -> list[str]:
-        """The paths that differ, as people read them."""
+        """Return the differing paths in readable form."""
         return [shown_path(change.path) for change in self.trees.changes(before, after)]
 
     def becomes(self, tree: str) -> list[str]:
-        """Restore a tree; the paths that could not be."""
+        """Restore a tree and return the paths that failed."""
         return [shown_path(path) for path in restore(self.root, self.trees, self.scan().tree, tree, "undo")]
 
 
@@ -47,7 +47,7 @@ def stand(tmp_path: Path) -> Stand:
     return Stand(tmp_path)
 
 
-# ---- what a workspace may hold ----
+# ---- workspace contents ----
 
 
 def test_names_need_not_be_text(stand: Stand) -> None:
@@ -68,7 +68,7 @@ def test_pipes_sockets_and_links_are_not_opened(stand: Stand, tmp_path: Path) ->
     os.mkfifo(stand.root / "pipe")
     with socket.socket(socket.AF_UNIX) as heard:
         here = Path.cwd()
-        os.chdir(stand.root)  # its name may be too long for a socket otherwise
+        os.chdir(stand.root)  # the full name may be too long for a socket
         try:
             heard.bind("socket")
         finally:
@@ -203,7 +203,7 @@ NAMES = ("a", "b", "d", "d/a", "d/e", "d/e/f", "a/x")
 
 
 def shuffle(root: Path, seed: int) -> None:
-    """Change a workspace in any way."""
+    """Change a workspace at random."""
     drawn = random.Random(seed)
     for _ in range(drawn.randint(1, 8)):
         path, other = root / drawn.choice(NAMES), root / drawn.choice(NAMES)
@@ -246,4 +246,4 @@ def test_any_state_becomes_any_other(first: int, second: int) -> None:
             assert stand.changed(stand.scan().tree, tree) == []
 
 
-# ---- killed anywhere ----
+# ---- kills at any point ----

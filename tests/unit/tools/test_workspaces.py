@@ -1,4 +1,4 @@
-"""A directory follows its work: what one machine pushes another pulls, and nothing of anybody's is lost."""
+"""Workspaces that follow a conversation: one machine pulls what another pushed, and no file is lost."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ NAME = "agents/main"
 
 
 class Machine:
-    """A machine with a workspace of its own."""
+    """A machine with its own workspace."""
 
     def __init__(self, folder: Path, files: LocalFiles, store: Store) -> None:
         self.root = folder / "workspace"
@@ -41,43 +41,40 @@ class Machine:
         self.sync = WorkspaceSync(files, store.settings, self.memory, self.marks)
 
     def write(self, path: str, text: str) -> None:
-        """Write a file."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
     async def push(self, *skip: str) -> list[str]:
-        """Push."""
         return await self.sync.push(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def pull(self, *skip: str) -> list[str]:
-        """Pull."""
         return await self.sync.pull(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def mark(self, *paths: str, source: str = "a page") -> None:
-        """Mark these files as they are now."""
+        """Mark these files in their present state."""
         await self.marks.note(self.root, [self.root / path for path in paths], source)
 
     async def marked(self) -> dict[str, str]:
-        """The files that are marked, and by what."""
+        """Return the marked files and their sources."""
         source_of = await self.marks.sources([self.root])
         found = {path: source_of(self.root / path) for path, entry in self.entries().items() if entry.kind == "file"}
         return {path: source for path, source in found.items() if source}
 
     def forget_the_sweep(self) -> None:
-        """As if the last one were long ago."""
+        """Pretend that the last sweep was long ago."""
         for path in self.memory.glob("*.json"):
             path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "swept_at": 0.0}))
 
     def shows(self) -> dict[str, str]:
-        """Every path and what it is."""
+        """Return every path with a description."""
         return {path: f"{entry.kind} {entry.value} {entry.mode:o}" for path, entry in self.entries().items()}
 
     def entries(self) -> dict[str, ManifestEntry]:
-        """Every path and its entry."""
+        """Return every path with its entry."""
         return tree.scan(self.root, {}, 0).entries
 
     async def newest(self) -> str | None:
-        """The newest manifest's digest."""
+        """Return the newest manifest's digest."""
         return await self.store.settings.get(SCOPE, NAME)
 
 
@@ -223,7 +220,7 @@ async def test_what_no_manifest_names_is_deleted_once_a_day(machines: tuple[Mach
 
 
 def tmp_of(machine: Machine) -> Path:
-    """Where the content of its workspace lies."""
+    """Return the folder with the workspace's content."""
     return machine.files.path("x" * 32).parents[1]
 
 
@@ -347,7 +344,7 @@ def test_machines_agree_in_the_end(done: list[tuple[int, str, str, int]]) -> Non
 
 
 async def agree(done: list[tuple[int, str, str, int]]) -> None:
-    """Do things on two machines in any order, then sync both; they must show the same."""
+    """Act on two machines in any order, then sync both. They must show the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = Store(SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF"), ManualClock())
@@ -364,7 +361,7 @@ async def agree(done: list[tuple[int, str, str, int]]) -> None:
 
 
 async def act(machine: Machine, what: str, path: str, value: int) -> None:
-    """One step; what cannot be done is not done."""
+    """Perform one step and ignore impossible ones."""
     place = machine.root / path
     if what == "push":
         await machine.push()
@@ -405,7 +402,7 @@ def test_no_step_follows_a_link(tmp_path: Path) -> None:
 
 
 def wait_a_tick(machine: Machine) -> None:
-    """Until the file system stamps changes later than all before by more than marks are rounded by."""
+    """Wait until file timestamps are later than all earlier ones by more than the rounding of marks."""
     probe = machine.root.with_name("probe")
     probe.touch()
     began = probe.stat().st_ctime_ns

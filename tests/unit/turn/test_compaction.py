@@ -1,4 +1,4 @@
-"""Compaction: where the cut goes, what the summariser is given, and what takes the old part's place."""
+"""Compaction: the cut, the summarizer's input, and the summary that replaces the old part."""
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
     return plan
 
 
-# ---- where the cut goes: each message weighs 10 ----
+# ---- the cut: each message weighs 10 ----
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
         ("", 20, 0, 0),
         ("U", 20, 0, 0),
         ("UaUa", 20, 0, 2),
-        ("UaUa", 21, 0, 0),  # the first turn is needed too, and a cut inside would leave its answer alone
+        ("UaUa", 21, 0, 0),  # the first turn is needed too, and a cut inside it would orphan its answer
         ("UaUaUa", 10, 0, 4),
         ("UaUaUa", 20, 0, 4),
         ("UaUaUa", 30, 0, 2),
@@ -58,12 +58,12 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
         ("UatUatatatUa", 50, 0, 3),
         ("Uatatatat", 20, 0, 7),  # one huge turn: only before a model's message
         ("Uatatatat", 30, 0, 5),
-        ("Uattttttat", 30, 0, 0),  # no complete step but the first
+        ("Uattttttat", 30, 0, 0),  # only the first step is complete
         ("Uatuatat", 50, 0, 3),
         ("saUaUa", 20, 0, 4),
         ("sUaUa", 20, 0, 3),
         ("sUatatat", 20, 0, 6),
-        ("sUa", 10, 0, 0),  # nothing but the summary would be summarised
+        ("sUa", 10, 0, 0),  # only the summary would be summarized
         ("sUaU", 10, 0, 3),
         ("UaUatatatatat", 20, 60, 11),  # the turn between would leave 110
         ("UaUatatatatat", 20, 0, 2),
@@ -185,7 +185,7 @@ def test_a_transcript_read_anew_after_a_compaction_is_the_same(turns: int) -> No
     ]
 
 
-# ---- when ----
+# ---- triggers for compaction ----
 
 
 def test_when_compaction_is_due() -> None:

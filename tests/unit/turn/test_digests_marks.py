@@ -1,4 +1,4 @@
-"""Marks name what a request has that the one before it had not, and nothing else."""
+"""Digest marks name every change since the previous request and nothing else."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A request never exceeds its room, splits no pair, keeps order and the newest message, and is always the same."""
+"""Fitting a request: within its room, pairs intact, in order, with the newest message, and deterministic."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ ANA = Author("u1", "Ana", trusted=True)
 
 
 class Journal:
-    """A transcript made of turns; `u` opens a turn, `s` steers, `a` says, `t` calls tools with results."""
+    """A transcript of turns: `u` opens a turn, `s` steers, `a` answers, `t` calls tools with results."""
 
     def __init__(self) -> None:
         self.transcript = Transcript()
@@ -45,7 +45,7 @@ class Journal:
         self.events: list[Event] = []
 
     def put(self, *data: EventData) -> "Journal":
-        """Append events of the present turn."""
+        """Append events to the current turn."""
         for one in data:
             self.seq += 1
             self.events.append(Event(self.seq, THREAD, TurnId(f"t{self.turns}"), AT, one))
@@ -58,11 +58,11 @@ class Journal:
         return self.put(TurnStarted("main", "demo", "<context>"), UserSaid(text, ANA))
 
     def say(self, text: str = "fine") -> "Journal":
-        """The model answers."""
+        """Add an answer by the model."""
         return self.put(AssistantSaid(text))
 
     def step(self, *results: str, artifact: str = "", said: str = "") -> "Journal":
-        """The model calls a tool for each result."""
+        """Add a tool call for each result."""
         ids = [CallId(f"c{self.seq}-{number}") for number in range(len(results))]
         self.put(AssistantSaid(said, tuple(ToolCall(call, "bash", "{}") for call in ids), "tool_calls"))
         return self.put(
@@ -70,7 +70,7 @@ class Journal:
         )
 
     def grow(self, kind: str, size: int, calls: int, stored: bool) -> None:
-        """Append one of what a thread may hold."""
+        """Append an element of this kind."""
         match kind:
             case "u":
                 self.user(f"{self.seq} " + "x" * size)
@@ -84,11 +84,11 @@ class Journal:
                 self.put(Compacted(max(0, self.seq - size % 5), "summary " * (size % 50)))
 
     def fit(self, room: TokenRoom) -> Fitted:
-        """What a request would carry."""
+        """Return the messages that fit."""
         return fit(self.tally, self.transcript.entries, room)
 
     def texts(self, room: TokenRoom) -> list[str]:
-        """The texts of that."""
+        """Return the texts that fit."""
         return [message.text for message in self.fit(room).messages]
 
 
@@ -97,7 +97,7 @@ def room(events: int, artifacts: int = 100) -> TokenRoom:
 
 
 def words(units: int) -> str:
-    """A text whose message takes this many units."""
+    """Return a text whose message takes this many units."""
     return "abc " * (units - MESSAGE_UNITS)
 
 
@@ -124,7 +124,7 @@ def journal_of(steps: Sequence[tuple[str, int, int, bool]]) -> Journal:
 
 
 def is_paired(messages: Sequence[ModelMessage]) -> bool:
-    """Whether every call is followed by its results, and every result follows its call."""
+    """Return whether every call is followed by its results and every result follows its call."""
     open_calls: list[CallId] = []
     for message in messages:
         match message:
@@ -170,7 +170,7 @@ def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int,
         assert [message.text for message in fresh.messages] == grown.texts(space)
 
 
-# ---- one rule each ----
+# ---- individual rules ----
 
 
 def test_everything_is_sent_while_it_fits() -> None:

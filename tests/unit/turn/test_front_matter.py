@@ -1,4 +1,4 @@
-"""Front matter as people and other products write it, and that reading it is bounded."""
+"""Front matter from people and other products, and bounds on reading it."""
 
 import pytest
 import yaml

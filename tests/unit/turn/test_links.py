@@ -1,4 +1,4 @@
-"""After untrusted content, an address that the model made up is code, and one that was said or read stays a link."""
+"""Links after untrusted content: addresses invented by the model become code, known ones stay links."""
 
 import re
 from collections.abc import Sequence
@@ -105,12 +105,12 @@ MADE_UP = [
 
 
 def said(nodes: list[Node]) -> str:
-    """What a chat shows of spans, with a blank for code."""
+    """Return the text that a chat shows, with a blank for code."""
     return "".join(" " if node.kind == "code" else node.text or said(node.children) for node in nodes)
 
 
 def addresses(nodes: list[Node]) -> list[str]:
-    """What a chat could make a link of."""
+    """Return the addresses that a chat could turn into links."""
     found: list[str] = []
     for node in nodes:
         found += [
@@ -181,7 +181,7 @@ def test_a_long_answer_takes_no_longer_than_its_length() -> None:
 
 
 def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
-    """What is shown of an answer while it is written in pieces of these sizes."""
+    """Return the text shown while an answer streams in chunks of these sizes."""
     links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
     for size in cycle(sizes):
         if at >= len(answer):

@@ -1,4 +1,4 @@
-"""Instructions and tools in a small window: never more than their room, the needful first, the same every time."""
+"""Instructions and tools in a small window: within their room, essentials first, and deterministic."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -78,7 +78,7 @@ def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
 
 
 def test_instructions_use_the_room_that_rules_leave() -> None:
-    """They are shortened by no more than has to be, however long the rules are."""
+    """They are shortened only as much as needed, however long the rules are."""
     for rules in (10, 400, 1_000):
         prompt = prompt_of([50, 50, rules, 100, 20_000, 20_000])
         fitted = fit_prefix(Meter(), prompt, offer([], []), 3_000, TRAITS)

@@ -1,4 +1,4 @@
-"""The system text: what is in it, its order, its bounds, and that it stays byte for byte while nothing changed."""
+"""The system prompt: content, order, bounds, and byte stability while nothing changes."""
 
 import os
 import re
@@ -43,7 +43,7 @@ TOOLS = (
 
 
 class Sandboxed(HostSandbox):
-    """A sandbox in name."""
+    """A sandbox in name only."""
 
     def __init__(self, name: str, *, isolated: bool) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_the_runtime_says_what_runs_where_and_what_commands_reach(
 
 
 class Place:
-    """A home directory with an agent, and a builder over it."""
+    """A home directory with an agent and a prompt builder."""
 
     def __init__(self, root: Path, limits: PromptLimits | None = None) -> None:
         self.home = Home(root)
@@ -144,7 +144,7 @@ def test_sections_come_in_order_of_how_seldom_they_change(place: Place) -> None:
 
 
 def test_an_agent_of_two_workspaces_is_told_which(place: Place) -> None:
-    """Where strangers may read along it works elsewhere."""
+    """It uses another workspace where untrusted people can read along."""
     own = place.agent
     first = place.system().text
     place.agent = msgspec.structs.replace(own, workspace=own.home / "guests" / "slack" / "C1")
@@ -190,7 +190,7 @@ def test_the_same_object_comes_back_while_nothing_changed(place: Place) -> None:
 
 
 def test_a_file_changed_within_one_time_stamp_is_seen(place: Place) -> None:
-    stamp = time.time_ns() + 3_600_000_000_000  # however long this takes, no time lies between
+    stamp = time.time_ns() + 3_600_000_000_000  # the clock does not move during this
     file = place.write("data/MEMORY.md", "- one")
     os.utime(file, ns=(stamp, stamp))
     assert "- one" in place.system().text
@@ -241,7 +241,7 @@ def test_a_path_that_is_no_regular_file_counts_as_missing(place: Place) -> None:
 
 
 def settled_after(place: Place, *changes: str) -> list[str]:
-    """Append to the channel's memory before each further turn; what each of those turns tells."""
+    """Append to the channel's memory before each further turn and return each turn's notice."""
     base = told = place.system()
     texts: list[str] = []
     for change in changes:

@@ -1,4 +1,4 @@
-"""Requests built again from a journal: the same, or the first thing in which they are not."""
+"""Rebuilding requests from a journal: identical, or the first difference."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,14 +31,14 @@ SPEC = ToolSpec("echo", "Say it back.", '{"type":"object"}')
 
 
 class Past:
-    """A conversation that happened: three calls of a model, the first of which called a tool."""
+    """A past conversation with three model calls. The first one called a tool."""
 
     def __init__(self, events: list[Event], prompts: Mapping[str, SystemPrompt]) -> None:
         self.events = events
         self.prompts = prompts
 
     def replay(self, change: Callable[[Event], Event] = lambda event: event, turn: str = "") -> ReplayReport:
-        """Build its requests again, of other events."""
+        """Rebuild its requests from changed events."""
         return replay([change(event) for event in self.events], self.prompts, ESTIMATES, turn)
 
 
@@ -55,7 +55,7 @@ async def past(tmp_path: Path) -> Past:
 
 
 def other(kind: type[UserSaid | ToolFinished], text: str) -> Callable[[Event], Event]:
-    """A change of what the events of a kind say."""
+    """Return a function that changes the text of events of one kind."""
 
     def change(event: Event) -> Event:
         if not isinstance(event.data, kind):
@@ -127,7 +127,7 @@ def test_images_count_by_their_names_wherever_the_home_is(text: str, folder: str
 
 
 async def differences(world: World) -> list[tuple[int, str, str]]:
-    """Of ada's thread, compared with what there is today: which event, what kind, and what is said of it."""
+    """Return the differences of ada's thread from the present: event, kind and description."""
     app = world.app
     today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
     report = await replay_thread(app[Store].journal, world.ada.thread, app[ContextBuilder].meter, today)

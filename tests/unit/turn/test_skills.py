@@ -1,4 +1,4 @@
-"""Skills: what a SKILL.md may say, which of several wins, and that a broken one is told and not fatal."""
+"""Skills: the contents of SKILL.md, precedence, and that a broken skill is reported and not fatal."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ THREAD = ThreadId("slack:C1:17.5")
 
 
 def put(root: Path, name: str, description: str = "Does it", more: str = "") -> Path:
-    """Write a whole skill."""
+    """Write a complete skill."""
     path = root / name / "SKILL.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\nBody of {name}\n", "utf-8")
@@ -32,7 +32,7 @@ def put(root: Path, name: str, description: str = "Does it", more: str = "") -> 
 
 
 def broken(text: str, directory: str = "tide") -> str:
-    """What is said of a broken SKILL.md."""
+    """Return the report on a broken SKILL.md."""
     parsed = parse_skill(Path(f"skills/{directory}/SKILL.md"), text, "global")
     assert isinstance(parsed, SkillProblem)
     return parsed.text
@@ -123,7 +123,7 @@ def test_skills_are_found_in_folders_of_folders_and_however_their_file_is_writte
         "sea/deep/ebb/SKILL.md": "ebb",
         "a/b/c/far/SKILL.md": "far",
         "tide/skill.md": "tide",
-        "tide/inner/SKILL.md": "inner",  # a part of a skill is no skill
+        "tide/inner/SKILL.md": "inner",  # part of a skill is not a skill
         "Flood/Skill.MD": "Flood",
     }
     for path, name in files.items():

@@ -1,4 +1,4 @@
-"""Random turns that stage: whatever the model calls and whoever answers what, nothing that asks runs without a yes."""
+"""Random turns with staged calls: nothing that asks runs without approval."""
 
 import os
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from shoal.tools.executor import MustAsk
 from shoal.turn.asking import can_wait
 
 EXAMPLES = int(os.environ.get("RANDOM_TURNS", "300"))
-"""Raised to 100,000 by hand."""
+"""Use 100,000 for a longer manual run."""
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 LIMITS = TurnsSettings(steps_max=6)
 Kind: TypeAlias = Literal["runs", "asks", "stages"]
@@ -38,7 +38,7 @@ KINDS: st.SearchStrategy[Kind] = st.sampled_from(["runs", "asks", "stages"])
 
 
 class Journal:
-    """A turn's events and their fold."""
+    """A turn's events and their folded state."""
 
     def __init__(self, turn: str) -> None:
         self.state = TurnState(TurnId(turn))
@@ -112,7 +112,7 @@ def test_nothing_that_asks_runs_without_a_yes(
 
 
 def run(chosen: Sequence[ToolCall], ran: list[CallId], allowed: set[CallId], *, steered: bool) -> None:
-    """The turn of what was accepted, into which somebody may speak."""
+    """Run the turn of the accepted calls, possibly steered by someone."""
     journal = Journal("T2")
     approvals = tuple(ApprovalId(f"A{call.id}") for call in chosen)
     journal.add(EffectsAccepted(CardId("C1"), tuple(chosen), approvals, "u1"))

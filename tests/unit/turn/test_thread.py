@@ -1,4 +1,4 @@
-"""What a worker holds of a thread that it reads from the journal."""
+"""The thread state that a worker reads from the journal."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ ADA = Author("ada", trusted=True)
 
 
 async def enqueue(thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
-    """Without platforms."""
+    """Commit without platforms."""
     return await finishing(0.0)
 
 
 async def grown(store: Store, turns: int) -> Lease:
-    """A thread of so many turns, the last of which is open; the lease of a worker that takes it over."""
+    """Create a thread with this many turns, the last one open. Return the lease of the worker that takes over."""
     clock = SystemClock()
     for number in range(turns):
         await store.inbox.accept(Prompt(THREAD, f"k{number}", f"question {number}", ADA, clock.now()), 5)
@@ -66,7 +66,7 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
 
 
 async def test_of_a_turn_that_is_closed_nothing_stays(tmp_path: Path) -> None:
-    """Neither its stop nor what tainted it, nor what waits for the readable files."""
+    """Its stop, its taint and its pending file writes are dropped."""
     store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
     view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1), TRAITS)
     await view.load()
@@ -82,7 +82,7 @@ async def test_of_a_turn_that_is_closed_nothing_stays(tmp_path: Path) -> None:
 
 
 class MovedFolders(Folders):
-    """The files of another machine's home, in this one."""
+    """Another machine's files, placed in this home."""
 
     def here(self, thread: ThreadId, path: str) -> str:
         return path.replace("/there/", "/here/")

@@ -1,4 +1,4 @@
-"""Estimated, corrected and exact counts of tokens."""
+"""Estimated, corrected and exact token counts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What [context] makes of the counting of tokens."""
+"""The effect of [context] settings on token counting."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`shoal backup` and `restore`: everything comes back, no secret goes out, nothing lands outside."""
+"""`shoal backup` and `restore`: complete, free of secrets, and confined to the home directory."""
 
 import contextlib
 import io
@@ -35,7 +35,6 @@ api_key = {{ env = "GEMINI_API_KEY" }}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the backup goes."""
     return tmp_path / "backup.tar.gz"
 
 
@@ -45,7 +44,7 @@ def worked(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Make a home directory with a conversation, a workspace with links, and secrets."""
+    """Create a home directory with a conversation, a workspace with links, and secrets."""
     shoal("ask", "--thread", "terminal:ask:mine", "hello")
     workspace = home / "agents/main/workspace"
     (workspace / "notes.txt").write_text("tea")
@@ -63,7 +62,6 @@ def restored(shoal: Shoal, home: Path, file: Path) -> Ran:
 
 
 def content(file: Path) -> bytes:
-    """All that stands in a backup, as one text."""
     with tarfile.open(file) as archive:
         files = [archive.extractfile(entry) for entry in archive.getmembers() if entry.isreg()]
         return b"".join(file.read() for file in files if file is not None)
@@ -223,13 +221,13 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
 
 
 def set_schema(database: Path, number: int) -> None:
-    """Have a database name another schema as its own."""
+    """Change the schema number in a database."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute(f"pragma user_version = {number}")
 
 
 def backup_with_schema(shoal: Shoal, home: Path, file: Path, number: int) -> None:
-    """Back up, and have the database in the backup name another schema."""
+    """Make a backup whose database has the given schema number."""
     shoal("backup", str(file))
     folder = home.with_name("unpacked")
     with tarfile.open(file) as archive:
@@ -248,7 +246,7 @@ def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home:
 
 
 def is_one_sentence(ran: Ran) -> bool:
-    """Whether a command was refused, and said so in one sentence on one line."""
+    """Return whether the command failed with one sentence on one line."""
     return (ran.code, ran.out, ran.err.count("\n"), ran.err.count(". ")) == (2, "", 1, 0)
 
 
@@ -293,7 +291,7 @@ def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
 
 
 def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
-    """A restored file is made anew, which would clear it; its neighbours stay as clean as they were."""
+    """Restoring creates the file again, which would normally clear the mark. Neighboring files stay unmarked."""
     workspace = home / "agents/main/workspace"
     (home / "data/MEMORY.md").write_text("- obey")
 
@@ -308,7 +306,7 @@ def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
         await marked.note(home, [home / "data/MEMORY.md"], "a page")
         await marked.note(workspace, [workspace / "notes.txt"], "a letter")
 
-    assert shoal("threads", "list").code == 0  # takes longer than a tick of the clock by which files are stamped
+    assert shoal("threads", "list").code == 0  # longer than the resolution of file timestamps
     for name in ("data/MEMORY.md", "agents/main/workspace/notes.txt"):
         os.utime(home / name)
     CommandContext(home).write(mark)
@@ -324,7 +322,6 @@ def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
 
 @pytest.fixture
 def kept(home: Path, tmp_path: Path) -> Path:
-    """Where scheduled backups go."""
     folder = tmp_path / "kept"
     (home / "shoal.toml").write_text(f'{CONFIG}[backup]\nto = "{folder}"\n')
     return folder

@@ -1,4 +1,4 @@
-"""The model of the command-line tests."""
+"""The model for the command-line tests."""
 
 from tests.unit.surfaces.cli.conftest import model
 

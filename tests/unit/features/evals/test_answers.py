@@ -1,4 +1,4 @@
-"""How an answer of another model differs from the recorded one."""
+"""How another model's answer differs from the recorded one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Case files: what is written is read again, and what is wrong in one is named with its key and line."""
+"""Case files: round trips, and errors with their key and line."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ JSON = st.recursive(
 
 
 def wrong(before: str, after: str) -> str:
-    """What is said of the good file with this in that place."""
+    """Return the error for the valid file after this replacement."""
     assert before in GOOD
     with pytest.raises(InvalidInput) as found:
         parse_case(GOOD.replace(before, after), "cases/x.toml")

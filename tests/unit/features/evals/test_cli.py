@@ -1,4 +1,4 @@
-"""`shoal compare`, `cases` and `check`: another model's answers and cases, over a home that no server runs on."""
+"""`shoal compare`, `cases` and `check` in a home without a running server."""
 
 import json
 import shlex
@@ -34,12 +34,12 @@ WRONG = (
     ("permissions replay --profile locked --agent nobody", "There is no agent 'nobody'"),
     ("permissions suggest --accept 9", "There is no suggestion 9."),
 )
-"""Commands and what is said of each."""
+"""Commands and the error that each prints."""
 
 
 @pytest.fixture
 def asked(shoal: Shoal) -> None:
-    """A thread in which the time was asked."""
+    """A thread in which the user asked for the time."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
 
 

@@ -1,4 +1,4 @@
-"""`shoal replay`, `threads fork|branch`, `permissions replay|suggest`: the past, over a home that no server runs on."""
+"""`shoal replay`, `threads fork|branch` and `permissions replay|suggest` in a home without a running server."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ THREAD = "terminal:ask:mine"
 
 @pytest.fixture
 def asked(shoal: Shoal) -> None:
-    """A thread in which the time was asked."""
+    """A thread in which the user asked for the time."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
 
 

@@ -1,4 +1,4 @@
-"""`shoal mcp`: what servers changed is listed, shown and decided, with and without a Shoal that runs."""
+"""`shoal mcp`: listing, showing and deciding changes by MCP servers, with and without a running Shoal."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def configured(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Make a home with an MCP server that changed a tool and has a new one."""
+    """Create a home with an MCP server that changed one tool and added another."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
     assert sees(home, echo="a") == {"echo": "a"}
@@ -35,7 +35,7 @@ def make_home(shoal: Shoal, home: Path) -> None:
 
 
 def sees(home: Path, **tools: str) -> dict[str, str]:
-    """What models are told when the server lists these."""
+    """Return the tool descriptions that models get, by name."""
 
     async def work() -> dict[str, str]:
         clock = SystemClock()
@@ -104,7 +104,7 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
 
 
 def lists(home: Path, tools: Mapping[str, object]) -> dict[str, Kind | None]:
-    """The kinds in force when the server `mail` lists tools with these annotations."""
+    """Return the kinds in force when the server `mail` lists tools with these annotations."""
 
     async def work() -> dict[str, Kind | None]:
         clock = SystemClock()

@@ -1,4 +1,4 @@
-"""What a server says of its tools is bounded and cleaned before a model or a provider sees it."""
+"""Tool definitions from servers are bounded and sanitized before a model or provider gets them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What kind a tool is, by its annotations: whatever is not said for sure has the protocol's defaults."""
+"""Tool kinds derived from annotations. Missing or unclear annotations get the protocol's defaults."""
 
 import pytest
 from hypothesis import given

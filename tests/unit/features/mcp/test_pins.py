@@ -1,4 +1,4 @@
-"""No model is told of what a server changed until the owner allowed exactly that."""
+"""Models never get a changed tool definition until the owner approves exactly that change."""
 
 import asyncio
 import json
@@ -24,18 +24,17 @@ Offer = dict[str, tuple[str, Definition]]
 
 
 def definition(**told: object) -> Definition:
-    """What a server says of a tool."""
     text = definition_text(told)
     return Definition(definition_digest(told), text, f"described {text}", "{}")
 
 
 def offer(**tools: object) -> Offer:
-    """The tools of the server `odd`, each with its description."""
+    """Return the tools of the server `odd`, by name with their definitions."""
     return {name: (f"mcp_odd_{name}", definition(name=name, description=words)) for name, words in tools.items()}
 
 
 class Owner:
-    """A store, and the pins of one process on it. `told` is what servers changed, `asked` what is to be confirmed."""
+    """A store and one process's pins. `told` has the reported changes, `asked` the tools to confirm."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
@@ -52,7 +51,7 @@ class Owner:
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     async def sees(self, pins: Pins | None = None, **tools: object) -> dict[str, str]:
-        """What models are told when the server lists these: by name, the description."""
+        """Return the tool descriptions that models get, by name."""
         used = await (pins or self.pins).in_force("odd", offer(**tools), self.tell)
         return {own: json.loads(found.text.split("\n")[0].split(": ", 1)[1]) for own, (_, found, _) in used.items()}
 
@@ -214,7 +213,7 @@ async def test_processes_share_the_pins_and_tell_once(owner: Owner) -> None:
 
 
 async def test_of_two_first_sights_one_counts(owner: Owner) -> None:
-    """A server that shows each process other tools gets only one of them in."""
+    """If a server shows each process different tools, only one version is accepted."""
     found = await asyncio.gather(*(owner.sees(owner.process(), echo=f"version {number}") for number in range(4)))
     assert len({one["echo"] for one in found}) == 1
 
@@ -244,7 +243,7 @@ listings = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c"]), words, max
 
 @given(listings, st.data())
 def test_no_sequence_of_listings_gets_past_the_owner(seen: list[dict[str, str]], data: st.DataObject) -> None:
-    """What is in force was seen first or decided by the owner; whatever else a server does changes nothing."""
+    """Only definitions that were seen first or approved by the owner are in force."""
     now = ManualClock().now()
     first, *later = seen
     pins = ServerPins("odd", now, {own: Pin(name, one) for own, (name, one) in offer(**first).items()})
@@ -286,6 +285,6 @@ def test_definitions_that_differ_look_different(one: dict[str, object], other: d
 
 
 async def grown(stand: Stand) -> None:
-    """Have the server say that its list changed, and wait until it was looked at."""
+    """Let the server report a changed list, and wait until Shoal has read it."""
     await stand.call("mcp_odd_grow")
     await stand.becomes("up")

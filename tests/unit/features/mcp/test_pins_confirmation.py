@@ -1,4 +1,4 @@
-"""No call of a tool runs unasked unless the owner confirmed what kind it is, for exactly what the server offers."""
+"""No tool runs without asking until the owner has confirmed its kind for exactly this definition."""
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -26,7 +26,7 @@ OWNER = "web:owner"
 
 
 def offer(**annotations: object) -> dict[str, tuple[str, Definition]]:
-    """The tools of the server `odd`, each with its annotations."""
+    """Return the tools of the server `odd`, each with its annotations."""
     tools = {name: {"name": name, "annotations": given} for name, given in annotations.items()}
     return {name: (f"mcp_odd_{name}", definition(tool)) for name, tool in tools.items()}
 
@@ -197,8 +197,6 @@ STEPS = st.lists(
 
 
 class NoAudit:
-    """An audit log that keeps nothing."""
-
     async def record(self, chain: str, entries: object) -> None:
         return None
 
@@ -206,7 +204,7 @@ class NoAudit:
 @settings(deadline=None)
 @given(STEPS)
 async def test_a_kind_is_in_force_only_for_what_the_owner_confirmed(steps: list[tuple[str, object]]) -> None:
-    """Against a model that remembers each definition that the owner looked at, and the kind they confirmed."""
+    """Compares with a model that remembers each definition the owner saw and the kind they confirmed."""
     pins = Pins(MemorySettings(), NoAudit(), ManualClock(), SERVERS)  # pyrefly: ignore[bad-argument-type]
     yes: dict[str, tuple[str, Kind]] = {}
     listing: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Any schema of a server becomes one that every provider takes, and arguments go back by the server's names."""
+"""Server schemas become schemas that every provider accepts, and arguments map back to the server's names."""
 
 import json
 import re
@@ -24,15 +24,16 @@ TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", 
 
 
 def nodes(schema: Node) -> list[Node]:
-    """A schema and all below it, by the keywords that hold schemas in what comes out."""
+    """Yield a schema and all its subschemas, following the keywords that the output uses."""
     below = [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]
     below += [one for key in ("items", "additionalProperties") if isinstance(one := schema.get(key), dict)]
     return [schema, *(node for one in below for node in nodes(one))]
 
 
 def check_full(schema: Node) -> None:
-    """What Anthropic and OpenAI refuse of a tool's schema, by their documentation and their error messages: other than
-    draft 2020-12, names beyond the pattern, choices at the top, arrays without items, objects without properties."""
+    """Reject schema features that Anthropic and OpenAI refuse, by their documentation and error messages: dialects
+    other than draft 2020-12, names outside the pattern, choices at the top level, arrays without items, and objects
+    without properties."""
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
     assert isinstance(schema["properties"], dict)
@@ -46,7 +47,7 @@ def check_full(schema: Node) -> None:
 
 
 def check_narrow(schema: Node) -> None:
-    """What Gemini's Schema has no field for, or a grammar of llama.cpp or Fireworks does not take, is refused."""
+    """Reject schema features that Gemini's Schema lacks or that llama.cpp and Fireworks grammars do not accept."""
     check_full(schema)
     for number, node in enumerate(nodes(schema)):
         assert node.keys() <= COMMON
@@ -62,7 +63,7 @@ def check_narrow(schema: Node) -> None:
 
 
 def check_bare(schema: Node) -> None:
-    """One type for each value, whatever a service knows of JSON Schema."""
+    """Check that each value has exactly one type, which every service understands."""
     check_full(schema)
     for node in nodes(schema):
         assert node.keys() <= {"type", "description", "properties", "required", "items"}
@@ -70,7 +71,7 @@ def check_bare(schema: Node) -> None:
 
 
 def read(schema: object) -> tuple[Node, Node, dict[str, str]]:
-    """The schema in both dialects, checked, and the server's own names."""
+    """Return the schema in both dialects after checking them, and the server's own names."""
     text, names = portable(schema)
     full, common = json.loads(narrowed(text, "full")), json.loads(narrowed(text, "common"))
     check_full(full)
@@ -151,7 +152,7 @@ EXACT = st.recursive(LEAVES, closed, max_leaves=8).map(
 
 
 def arguments(schema: Node) -> st.SearchStrategy[object]:
-    """Values that a model may send by what it was told."""
+    """Return a strategy for values that a model may send under this schema."""
     if "anyOf" in schema:
         return st.one_of([arguments(one) for one in schema["anyOf"]])
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""Writers of memory files lose no line, and nothing is remembered twice."""
+"""Memory files: concurrent writers lose no line and store no duplicates."""
 
 import fcntl
 import tempfile
@@ -28,7 +28,7 @@ from shoal.kernel.memory_files import (
 
 
 def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
-    """Add a line for a person, or for all."""
+    """Add a line for one person or for everyone. Return whether it was added."""
     return apply_edit(MemoryEdit(path, added=(only_for(line, person),), person=person, once=once))
 
 

@@ -1,4 +1,4 @@
-"""Memory and daily notes follow the work between machines."""
+"""Memory and daily notes follow a conversation between machines."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""Memory in the system text."""
+"""Memory in the system prompt."""
 
 from pathlib import Path
 

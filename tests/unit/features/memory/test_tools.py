@@ -20,12 +20,12 @@ WRITERS = 30
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home; it is Monday, 5 January 2026, 9:00 UTC."""
+    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 
 async def change(edit: MemoryEdit) -> bool | None:
-    """Change the file; None when it has what was to be added once."""
+    """Apply the edit. Return None if the file already has the line."""
     return await asyncio.to_thread(apply_edit, edit) or None
 
 

@@ -1,4 +1,4 @@
-"""What messages of the OpenAI-compatible API carry besides text."""
+"""Content other than text in OpenAI-compatible API messages."""
 
 import msgspec
 import pytest

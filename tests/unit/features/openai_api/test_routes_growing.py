@@ -1,4 +1,4 @@
-"""The text of a turn as an OpenAI-compatible stream sends it: whole in the end, whatever was streamed before."""
+"""OpenAI-compatible streams: the final text is complete, whatever was streamed before."""
 
 from itertools import accumulate, compress
 

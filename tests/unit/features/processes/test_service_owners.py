@@ -1,4 +1,4 @@
-"""Processes of several machines on one store: who counts as dead, and what becomes of what it ran."""
+"""Background processes of several machines on one store: detecting dead owners and cleaning up."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -33,27 +33,24 @@ SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Aut
 
 
 class Machine:
-    """Knows processes by their number alone; those of `dead` do not run."""
+    """A machine on which every process runs except those in `dead`."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()
         self.ended: list[str] = []
 
     def identity_of(self, pid: int) -> str:
-        """Its number."""
         return f"{pid} 1 1"
 
     def is_alive(self, identity: str) -> bool:
-        """Unless it is dead."""
         return identity not in self.dead
 
     def kill_leftovers(self, identity: str) -> None:
-        """Noted."""
         self.ended.append(identity)
 
 
 class Stand:
-    """One store, two Shoals on it."""
+    """One store with two Shoal processes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -66,7 +63,7 @@ class Stand:
         self.full = False
 
     async def send(self, message: Inbound) -> Receipt:
-        """Take a prompt, once a key."""
+        """Accept a prompt once per key."""
         assert isinstance(message, Prompt)
         if self.full:
             return Receipt("busy")
@@ -76,20 +73,19 @@ class Stand:
         return Receipt("accepted")
 
     def service(self, owner: str) -> ProcessService:
-        """One of the Shoals."""
         settings = ProcessSettings(owner, alone=False)
         table = ProcessTable(self.machine.identity_of, self.machine.is_alive, self.machine.kill_leftovers)
         return ProcessService(self.rows, self.home, self.clock, self.send, str, table, settings)
 
     async def left_behind(self, owner: str) -> Process:
-        """A row of a process that `owner` has started."""
+        """Insert the row of a process that `owner` started."""
         now = self.clock.now()
         process = Process(self.clock.new_id(), SPEC, "running", owner, "", now, now)
         assert await self.rows.add(process, 8)
         return process
 
     async def until(self, process: str, fits: Callable[[Process], bool]) -> Process:
-        """Wait until a row is as wanted."""
+        """Wait until the row matches."""
         async with asyncio.timeout(60):
             while True:
                 found = await self.rows.get(process)
@@ -101,7 +97,6 @@ class Stand:
 
 @asynccontextmanager
 async def running(service: ProcessService) -> AsyncGenerator[None]:
-    """Run one for the length of a block."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.run)
         await asyncio.sleep(0)

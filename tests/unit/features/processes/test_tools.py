@@ -1,4 +1,4 @@
-"""Logs of processes, what their hooks look for, and what a start is decided on."""
+"""Process logs, hook patterns, and the action that a start is checked as."""
 
 import re
 from collections.abc import Sequence
@@ -130,5 +130,4 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
 
 
 async def nothing(_: Sequence[Action], __: Sequence[Mount]) -> str:
-    """No command brings anything in that others wrote."""
     return ""

@@ -1,4 +1,4 @@
-"""The embeddings model that recall.model names."""
+"""The embeddings model that `recall.model` names."""
 
 import os
 from pathlib import Path

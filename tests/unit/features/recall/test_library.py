@@ -1,4 +1,4 @@
-"""Recall's figures and forms: vectors in eight bits, documents in parts, and a real model over 1,000 notes."""
+"""Recall: 8-bit vectors, document chunks, and a real model over 1,000 notes."""
 
 import asyncio
 import io
@@ -135,7 +135,7 @@ def test_eight_bits_keep_the_angle_and_the_signs() -> None:
 
 @pytest.mark.parametrize("common", [0.0, 1.5], ids=["texts far apart", "texts close together"])
 def test_only_what_is_closer_than_any_two_texts_are_is_close(common: float) -> None:
-    """Whether a model spreads texts in all directions, or has a large part of its vectors in common."""
+    """Whether the model spreads texts in all directions or its vectors share a large component."""
 
     def embedded(text: str) -> list[float]:
         found = vector(text)
@@ -154,12 +154,11 @@ def code_of_signed(vector: list[float]) -> list[int]:
 
 
 class Flat:
-    """To whom every text means the same. Implements `Embeddings`."""
+    """Gives every text the same vector. Implements `Embeddings`."""
 
     name = "flat/flat"
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text."""
         return [[1.0, 2.0] for _ in texts]
 
     async def close(self) -> None:
@@ -186,7 +185,7 @@ async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Pat
 
 async def test_folders_that_cannot_be_listed_are_tried_again(tmp_path: Path) -> None:
     clock, store = ManualClock(), Store(SqliteDriver(tmp_path / "shoal.db"), ManualClock())
-    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # what lies deeper has a path that no call takes
+    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # deeper paths are never reached by a call
     data.mkdir(parents=True)
     folder = os.open(data, os.O_RDONLY)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a saved conversation keeps of who had a hand in it."""
+"""The sources that a saved conversation records."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ ADA = Author("ada", trusted=True)
 
 
 def events(*data: EventData) -> list[Event]:
-    """Events of a thread, one after the other."""
+    """Return consecutive events of a thread."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     return [Event(seq, ThreadId("fake:harbour:1"), TurnId("t"), at, one) for seq, one in enumerate(data, 1)]
 
@@ -24,7 +24,7 @@ def test_a_summary_comes_back_with_what_tainted_it() -> None:
 
 
 def test_an_old_summary_comes_back_with_what_it_told_of() -> None:
-    """One that was stored without saying what tainted it."""
+    """It was stored without its taint."""
     eve = Author("eve", "Eve", trusted=False)
     kept = restorable(events(UserSaid("obey", eve), Compacted(1, "they asked")))
     assert [one.tainted_by for one in kept if isinstance(one, UserSaid)] == ["a summary of a message of Eve"]

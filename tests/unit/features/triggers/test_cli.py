@@ -1,4 +1,4 @@
-"""`shoal triggers`: times in a person's words, into a thread or a channel."""
+"""`shoal triggers`: schedules in plain words, for a thread or a channel."""
 
 import json
 
@@ -8,7 +8,6 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 @pytest.fixture(autouse=True)
 def made(shoal: Shoal) -> None:
-    """A home directory."""
     shoal("init")
 
 

@@ -1,4 +1,4 @@
-"""Event files: what each type does, half-written and wrong ones, and that nothing happens twice."""
+"""Event files: each type, partial and invalid files, and that each event runs once."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ ONCE = {
 
 
 class Files:
-    """A directory of event files over a stand."""
+    """A directory of event files and its watcher."""
 
     def __init__(self, stand: Stand, directory: Path) -> None:
         self.stand = stand
@@ -45,7 +45,7 @@ class Files:
         self.watching = self.again()
 
     def again(self) -> EventFiles:
-        """The watcher of another process."""
+        """Return the watcher of another process."""
         return EventFiles(
             self.directory,
             self.stand.triggers,
@@ -57,29 +57,26 @@ class Files:
         )
 
     async def zone_of(self, agent: str, place: ThreadId | None) -> str:
-        """Where an agent is; one named after nothing answers in Slack."""
+        """Return the time zone of an agent. The default agent is in Berlin in Slack and in UTC elsewhere."""
         return {"tokyo": "Asia/Tokyo", "": "Europe/Berlin" if place and place.startswith("slack:") else "UTC"}[agent]
 
     async def source_of(self, path: Path) -> str:
-        """What had a hand in a file."""
+        """Return the source of a file."""
         return self.marked.get(path.name, "")
 
     def poke(self) -> None:
-        """Count."""
         self.pokes += 1
 
     def put(self, name: str, content: dict[str, str] | str) -> Path:
-        """Write a file."""
         path = self.directory / name
         path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
         return path
 
     def names(self, folder: str = "") -> list[str]:
-        """The files of a folder."""
         return sorted(path.name for path in (self.directory / folder).glob("*") if path.is_file())
 
     def reason(self, name: str) -> str:
-        """Why a file lies in failed/."""
+        """Return the reason that a file is in failed/."""
         return (self.directory / "failed" / f"{name}.reason.txt").read_text("utf-8")
 
 
@@ -392,12 +389,11 @@ async def test_what_is_done_is_kept_up_to_a_number(files: Files) -> None:
 
 
 class Awaited(Inbox):
-    """An inbox that says when something came."""
+    """An inbox that signals each arrival."""
 
     came: asyncio.Event
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept and tell."""
         receipt = await super().send(message)
         self.came.set()
         return receipt

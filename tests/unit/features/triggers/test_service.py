@@ -1,4 +1,4 @@
-"""The timer loop: what fires when, once, after downtime, and what happens when sending fails."""
+"""The trigger service: due times, downtime, exactly-once firing, and failed sends."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -36,10 +36,10 @@ START = datetime(2026, 10, 25, tzinfo=UTC)
 
 
 class Inbox:
-    """Takes messages as the orchestrator does: once a key. `fails` and `full` make it refuse.
+    """Accepts messages once per key, as the orchestrator does. `fails` and `full` make it refuse.
 
-    What is to open a thread goes through `outbox` to a platform that posts it at once, refuses it for good (`refuses`)
-    or is away.
+    Messages that open a thread go through `outbox` to a platform that posts them, refuses them permanently (`refuses`)
+    or is unreachable.
     """
 
     def __init__(self, clock: ManualClock, outbox: Outbox | None = None) -> None:
@@ -56,7 +56,6 @@ class Inbox:
         self.fails: Exception | None = None
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a prompt."""
         assert isinstance(message, Prompt)
         if self.fails:
             raise self.fails
@@ -70,7 +69,7 @@ class Inbox:
         return Receipt("accepted")
 
     async def open(self, opening: Opening) -> bool:
-        """Put it into the outbox, once."""
+        """Enqueue the post once."""
         assert self.outbox is not None
         if self.fails:
             raise self.fails
@@ -83,7 +82,6 @@ class Inbox:
         return True
 
     async def deliver(self) -> None:
-        """Do what the sender does."""
         assert self.outbox is not None
         for row in await self.outbox.claim(["slack"], 10, 60):
             opening = row.post.opening
@@ -99,18 +97,17 @@ class Inbox:
                 self.posts.append((self.clock.now(), where.platform, where.channel, row.post.text))
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """What became of a post."""
         assert self.outbox is not None
         return await self.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Give a post up."""
+        """Withdraw a post."""
         assert self.outbox is not None
         return await self.outbox.withdraw(key)
 
 
 class Stand:
-    """A real store, a manual clock, and services over them."""
+    """A real store, a manual clock, and services that use them."""
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
@@ -121,14 +118,12 @@ class Stand:
         self.told: list[str] = []
 
     async def tell(self, trigger: Trigger, text: str) -> None:
-        """Note what somebody was told."""
         self.told.append(text)
 
     def service(
         self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS,
         begun: Begun | None = None,
     ) -> TriggerService:  # fmt: skip
-        """One worker."""
         return TriggerService(
             self.triggers,
             self.inbox,
@@ -141,7 +136,7 @@ class Stand:
         )
 
     async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
-        """Store a trigger into the thread, or into a channel."""
+        """Store a trigger for the thread or for a channel."""
         kind = "periodic" if " " in schedule else "one-shot"
         where = NewTrigger(kind, schedule, text, timezone=zone, author=Author("owner", trusted=True), tainted_by="")
         spec = replace(where, platform="slack", channel=channel) if channel else replace(where, thread=THREAD)
@@ -150,13 +145,11 @@ class Stand:
         return await self.triggers.add(spec, at)
 
     async def one(self) -> Trigger:
-        """The only trigger as it is now."""
         (trigger,) = await self.triggers.all()
         return trigger
 
     @asynccontextmanager
     async def running(self, service: TriggerService) -> AsyncGenerator[None]:
-        """Run a worker for the length of a block."""
         task = asyncio.create_task(service.run())
         try:
             await self.clock.sleepers()
@@ -167,7 +160,7 @@ class Stand:
                 await task
 
     async def let_pass(self, seconds: float, workers: int = 1) -> None:
-        """Let time pass from sleep to sleep, each worker asleep again before the clock moves on."""
+        """Advance the clock from sleep to sleep, and let each worker fall asleep again before the next step."""
         end = self.clock.now() + timedelta(seconds=seconds)
         await self.clock.sleepers(workers)
         while (wake_at := self.clock.next_wake_at()) is not None and wake_at <= end:

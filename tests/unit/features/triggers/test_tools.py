@@ -14,7 +14,7 @@ from shoal.testing.contracts.tool import THREAD, tool_context
 
 
 class Reminders:
-    """The tool, and what it added; no schedule that is in `never` comes."""
+    """The tool and the reminders it added. Schedules in `never` have no next time."""
 
     def __init__(self, context: ToolContext) -> None:
         self.added: list[NewTrigger] = []
@@ -31,23 +31,20 @@ class Reminders:
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home; it is Monday, 5 January 2026, 9:00 UTC."""
+    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 
 @pytest.fixture
 def reminders(context: ToolContext) -> Reminders:
-    """The tool."""
     return Reminders(context)
 
 
 def prepared(tool: Tool, context: ToolContext, **arguments: object) -> Invocation:
-    """The call."""
     return tool.prepare(json.dumps(arguments), context)
 
 
 async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
-    """The call's result."""
     return await prepared(tool, context, **arguments).run()
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: who is let in, and what they may say."""
+"""Webhooks: authentication and accepted content."""
 
 from datetime import UTC, datetime, timedelta
 

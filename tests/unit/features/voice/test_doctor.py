@@ -1,4 +1,4 @@
-"""`shoal doctor` looks at the speech models."""
+"""`shoal doctor` checks the speech models."""
 
 from pathlib import Path
 

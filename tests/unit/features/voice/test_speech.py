@@ -1,4 +1,4 @@
-"""Speech models as [speech] names them, and their prices."""
+"""Speech models in [speech] and their prices."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a home directory, ways to run a command in it, a model to talk to."""
+"""Shared fixtures for the command-line tests: a home directory, commands to run in it, and a model."""
 
 import io
 import logging
@@ -16,7 +16,7 @@ from shoal.testing.model import FakeModel, FakeSettings
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -28,7 +28,7 @@ Shoal = Callable[..., Ran]
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key, token or setting of whoever runs the tests, and nothing to read."""
+    """Remove all keys, tokens and settings of the person who runs the tests, and standard input."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -36,15 +36,15 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where a home directory may be made."""
+    """Path for a home directory that does not exist yet."""
     return tmp_path / "home"
 
 
 @pytest.fixture
 def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
-    """Run `shoal --home HOME …` in this process, with what it reads from standard input.
+    """Run `shoal --home HOME …` in this process with the given standard input.
 
-    A log that it starts ends with the test.
+    Logging ends with the test.
     """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -65,7 +65,7 @@ def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 @pytest.fixture
 def model() -> Generator[str]:
-    """The address of a scripted model that takes the key `right` only; it runs in a thread of its own."""
+    """The address of a scripted model that accepts only the key `right`. It runs in its own thread."""
     fake = FakeModel(settings=FakeSettings(api_key="right", models=("fake-1",)))
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(fake.serve()) as address:
         yield address

@@ -1,4 +1,4 @@
-"""`shoal pair`: letting strangers in, with and without a Shoal that runs on the home directory."""
+"""`shoal pair`: confirming codes, with and without a running Shoal."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ def configured(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Make a home with a platform that people write on."""
+    """Create a home with a platform that people write on."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
 
 
 def given(home: Path, *users: str) -> list[str]:
-    """Codes as the door gives them to strangers."""
+    """Return codes that were issued to unknown users."""
 
     async def ask() -> list[str]:
         store = Store(SqliteDriver(home / "shoal.db"), SystemClock())

@@ -1,4 +1,4 @@
-"""`shoal permissions check`: what a profile decides, for people and for programs."""
+"""`shoal permissions check`: a profile's decisions, for people and for programs."""
 
 import json
 from pathlib import Path

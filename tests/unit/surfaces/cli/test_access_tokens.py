@@ -1,4 +1,4 @@
-"""`shoal token`: making, listing and revoking tokens, with and without a Shoal that runs on the home directory."""
+"""`shoal token`: creating, listing and revoking tokens, with and without a running Shoal."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`shoal agents`: made from the template, changed key by key, removed with or without their files."""
+"""`shoal agents`: creating from the template, changing key by key, and removing with or without files."""
 
 import io
 import json
@@ -12,7 +12,6 @@ from shoal.agents.versions import EDIT, History
 
 @pytest.fixture(autouse=True)
 def made(shoal: Shoal) -> None:
-    """A home directory."""
     shoal("init")
 
 
@@ -167,10 +166,9 @@ def test_an_agent_is_removed_with_or_without_its_files(shoal: Shoal, home: Path)
 
 
 class Terminal(io.StringIO):
-    """Standard input with somebody in front of it."""
+    """Standard input that is a terminal."""
 
     def isatty(self) -> bool:
-        """It is one."""
         return True
 
 

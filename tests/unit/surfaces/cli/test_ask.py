@@ -1,4 +1,4 @@
-"""`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
+"""`shoal ask`: one turn, its reply on standard output, and failures."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a chat in the terminal makes of what happens, whatever comes first."""
+"""The terminal chat's handling of events, in whatever order they arrive."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ THREAD = ThreadId("terminal:local:main")
 
 
 class QuickLink:
-    """A Shoal whose events come sooner than its word that it has taken the message: with `count` of them before it."""
+    """A Shoal that sends `count` events before it confirms that it accepted the message."""
 
     place = "a test"
 
@@ -27,11 +27,10 @@ class QuickLink:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def standing(self) -> ThreadInfo | None:
-        """Nothing was said."""
         return None
 
     async def send(self, text: str, agent: str) -> str:
-        """Have some of the turn seen, then tell the id."""
+        """Show some of the turn before returning the id."""
         turn: tuple[EventData, ...] = (
             TurnStarted(agent="main", model="demo"),
             UserSaid(text, Author("owner", trusted=True), "m1"),
@@ -49,47 +48,39 @@ class QuickLink:
         return "m1"
 
     async def steer(self, text: str) -> bool:
-        """Nothing runs."""
         return False
 
     async def abort(self, *, all_queued: bool) -> bool:
-        """Nothing runs."""
         return False
 
-    async def clear(self) -> None:
-        """There is nothing."""
+    async def clear(self) -> None: ...
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Nothing waits."""
         return ""
 
     async def command(self, text: str) -> str:
-        """Say nothing."""
         return ""
 
     async def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
-        """What `send` has brought about."""
+        """Yield the events that `send` caused."""
         while True:
             yield await self._events.get()
             self._events.task_done()
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """None come."""
         return nullcontext()
 
 
 class Lines(ChatScreen):
-    """A screen that keeps its lines."""
+    """A screen that records its lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        """Keep it."""
         self.lines.append(text)
 
     def said(self, markdown: str) -> None:
-        """Keep it."""
         self.lines.append(markdown)
 
 

@@ -1,4 +1,4 @@
-"""`shoal completion`: what a shell offers for Tab, and that it is set up once."""
+"""`shoal completion`: completions for Tab, and a setup that runs once."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`shoal docs` prints a page of the documentation, wherever it was installed from."""
+"""`shoal docs` prints a page of the documentation, however Shoal was installed."""
 
 from tests.unit.surfaces.cli.conftest import Shoal
 

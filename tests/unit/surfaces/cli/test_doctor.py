@@ -1,4 +1,4 @@
-"""`shoal doctor`: a line for everything that was looked at, what to do about it, exit 1 when something fails."""
+"""`shoal doctor`: one line per check with a remedy, and exit code 1 if one fails."""
 
 import json
 import os

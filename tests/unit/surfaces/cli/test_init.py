@@ -1,4 +1,4 @@
-"""`shoal init` creates what is missing and changes nothing that is there."""
+"""`shoal init` creates missing files and leaves existing ones unchanged."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The names of tools that are known without starting a Shoal are those that a running one has."""
+"""The tool names known without starting Shoal match those of a running one."""
 
 from pathlib import Path
 

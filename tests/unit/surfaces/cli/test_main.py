@@ -1,4 +1,4 @@
-"""The command line as a whole: help, exit codes, one line for every failure, nothing slow imported."""
+"""The whole command line: help, exit codes, one-line errors, and fast imports."""
 
 import shlex
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_every_command_has_help(name: str, shoal: Shoal) -> None:
 
 
 def every_listing() -> list[str]:
-    """Commands that list something, as words."""
+    """Return the words of each command that lists something."""
     context = click.Context(main.shoal)
     found: list[str] = []
     for name in main.COMMANDS:
@@ -85,7 +85,7 @@ def test_a_slip_is_told_in_plain_words(shoal: Shoal, words: list[str], told: str
 
 
 def every_command() -> list[str]:
-    """Every command that does something, as words."""
+    """Return the words of each command that performs an action."""
     context = click.Context(main.shoal)
     found: list[str] = []
     for name in main.COMMANDS:
@@ -106,7 +106,7 @@ def test_what_a_command_does_not_take_is_one_line_with_the_way_out_and_exit_2(wo
 
 
 def takes_any(words: str) -> bool:
-    """Whether a command takes so many words that none is too much."""
+    """Return whether a command accepts any number of words."""
     context, command = click.Context(main.shoal), None
     for word in words.split():
         group = command if isinstance(command, click.Group) else main.shoal

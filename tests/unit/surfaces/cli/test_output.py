@@ -1,4 +1,4 @@
-"""What is printed for a person."""
+"""Output for people."""
 
 from datetime import UTC, datetime
 
@@ -50,7 +50,7 @@ def test_a_terminal_that_names_no_kind_gets_plain_text(
 
 
 def asked(number: int, *, staged: bool = False) -> list[str]:
-    """The lines of one of two calls on a card."""
+    """Return the lines of one of two calls in an approval."""
     item = CardItem(CardId("C"), number, 2, why="I build, then test.", staged=staged)
     expires = datetime(2026, 3, 5, tzinfo=UTC)
     call = CallId(f"c{number}")

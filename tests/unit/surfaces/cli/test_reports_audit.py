@@ -1,4 +1,4 @@
-"""`shoal audit`: the newest entries, and a verification that finds any change."""
+"""`shoal audit`: the newest entries, and verification that detects any change."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""The log: one line an event, with the fields a message carries."""
+"""The log: one line per event, with the message's fields."""
 
 import json
 import logging

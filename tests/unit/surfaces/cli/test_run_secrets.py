@@ -1,4 +1,4 @@
-"""Canaries in every setting that holds a secret: no output of a running Shoal and of its commands shows one."""
+"""Canaries in every secret setting: no output of a running Shoal or its commands contains one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`shoal setup` asks for what is missing, tries it at once, and writes what works; nothing is asked twice."""
+"""`shoal setup` asks for missing settings, tests them immediately, and writes the ones that work."""
 
 import json
 import socket
@@ -203,7 +203,7 @@ def test_a_chosen_model_is_kept_in_the_audit_log_also_while_nothing_runs(shoal: 
     assert "wrote" not in again.out, "what is written already is not told of again"
 
 
-# ---- the start at login ----
+# ---- start at login ----
 
 
 def test_launchd_is_told_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How a chat looks in a terminal: Markdown without broken words, and what goes on now above the prompt."""
+"""The terminal chat's display: Markdown without broken words, and current activity above the prompt."""
 
 import re
 import time
@@ -45,7 +45,6 @@ TEXTS = st.lists(st.one_of(WORDS, WORDS.map("**{}**".format), WORDS.map("`{}`".f
 
 
 def plain(row: str) -> str:
-    """The row without its styles."""
     return CODE.sub("", row)
 
 
@@ -146,20 +145,20 @@ def test_an_answer_that_is_asked_for_anew_is_not_shown_twice() -> None:
 
 
 class Stand:
-    """A screen without a terminal, and its conversation."""
+    """A screen without a terminal and its conversation."""
 
     def __init__(self, home: Path) -> None:
         self.screen = TerminalScreen(Home(home), BUILT_IN)
         self.chat = TerminalChat(cast(ThreadClient, QuickLink(0)), THREAD, "", self.screen)
 
     def going_on(self) -> list[str]:
-        """The lines above the prompt."""
+        """Return the lines above the prompt."""
         return [plain(row) for row in self.screen.live_lines(self.chat) if row]
 
 
 @pytest.fixture
 async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    """Ready to be looked at, without colours: a message was sent."""
+    """A screen without colors, after one message was sent."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(time, "time", lambda: NOW)
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
@@ -285,7 +284,7 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     completer = ChatCompleter(Home(tmp_path), BUILT_IN)
 
     def offered(text: str) -> list[str]:
-        """What may stand where the text ends."""
+        """Return the completions at the end of the text."""
         found = completer.get_completions(Document(text), CompleteEvent())
         return [text[: len(text) + one.start_position] + one.text for one in found]
 

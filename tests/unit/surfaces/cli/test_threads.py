@@ -1,4 +1,4 @@
-"""`shoal threads`, `usage`, `memory` and `skills`: what they show of what is there."""
+"""The output of `shoal threads`, `usage`, `memory` and `skills`."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ THREAD = "terminal:ask:mine"
 
 @pytest.fixture
 def asked(shoal: Shoal) -> None:
-    """A thread in which the time was asked."""
+    """A thread in which the user asked for the time."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
 
 

@@ -1,4 +1,4 @@
-"""What the server's log has of refused calls."""
+"""The server's log entries for refused calls."""
 
 import pytest
 from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""The page's files: what is loaded before the first thread is asked for at once, and a version's name is its own."""
+"""The page's files: preloading for the first thread, and a separate name per version."""
 
 import os
 import re
@@ -12,7 +12,7 @@ PRELOADED = re.compile(r'<link rel="modulepreload" href="/console/([^"]+)">')
 
 
 def imported(name: str, known: list[str]) -> list[str]:
-    """The modules that a module needs before it runs, each once, in the order in which they are met."""
+    """Return the modules that a module imports before it runs, once each, in import order."""
     known.append(name)
     for path in IMPORTED.findall((FILES / name).read_text()):
         other = os.path.normpath(Path(name).parent / path)
@@ -22,7 +22,7 @@ def imported(name: str, known: list[str]) -> list[str]:
 
 
 def test_what_the_first_module_needs_is_asked_for_at_once() -> None:
-    """Where this fails, put the first list into index.html."""
+    """If this fails, copy the first list into index.html."""
     needed = imported("main.js", [])[1:]
     assert needed == PRELOADED.findall((FILES / "index.html").read_text())
 

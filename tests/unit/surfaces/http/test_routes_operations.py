@@ -1,4 +1,4 @@
-"""The dashboard for Grafana asks for figures that there are, in a form that Grafana's own types take whole."""
+"""The Grafana dashboard queries existing figures and uses fields that Grafana's types preserve."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from tests.tidy.source import ROOT
 from shoal.kernel.records import Backlog
 from shoal.surfaces.http.routes_operations import Counters
 
-Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
+Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (refers to itself)
 
 FILE = ROOT / "deploy" / "grafana" / "shoal.json"
 
 
 def lost(written: Json, taken: Json, at: str = "") -> list[str]:
-    """What of one is not in the other."""
+    """Return the parts of `written` that `taken` lacks."""
     if isinstance(written, dict) and isinstance(taken, dict):
         return [one for key, value in written.items() for one in lost(value, taken.get(key, "gone"), f"{at}/{key}")]
     if isinstance(written, list) and isinstance(taken, list) and len(written) == len(taken):

@@ -1,4 +1,4 @@
-"""An answer that is given while a body is still on its way: the rest is dropped within bounds, then the end comes."""
+"""Answers sent while a request body is still arriving: the rest is dropped within bounds, then the connection ends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ DECLARED = {"content-length": "3000000"}
 
 
 class Exchange:
-    """One request: the pieces of its body that arrive (after the last one, nothing does), and what is answered."""
+    """One request: the body chunks that arrive (after the last one, nothing does) and the answer."""
 
     def __init__(self, pieces: Sequence[bytes], headers: dict[str, str], *, ends: bool = True) -> None:
         self.waiting = [
@@ -38,19 +38,19 @@ class Exchange:
         self.sent.append(message)
 
     async def run(self, app: ASGIApp, idle_seconds: float = 0.01) -> None:
-        """Serve it by `app`."""
+        """Serve the request with `app`."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
         await BodyDrain(app, idle_seconds)(scope, self.receive, self.send)
 
     @property
     def closes(self) -> bool:
-        """Whether the answer says that the connection ends."""
+        """Whether the answer announces that the connection closes."""
         return (b"connection", b"close") in self.sent[0]["headers"]
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer has ended."""
+        """Whether the answer is complete."""
         return not self.sent[-1].get("more_body", False)
 
 
@@ -67,7 +67,7 @@ async def refuse_after_two(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
-    """Take the whole body."""
+    """Read the whole body."""
     while (await receive()).get("more_body"):
         pass
     await Response("thanks")(scope, receive, send)

@@ -1,4 +1,4 @@
-"""A live stream is the journal, each event once and in order, wherever it is cut, however publishing interleaves."""
+"""A live stream matches the journal: each event once and in order, with any interleaving of reads and publishes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -42,7 +42,7 @@ AT = SystemClock().now()
 
 
 class Journal:
-    """A journal in memory: `delays` says how long others may run before and after what each read sees."""
+    """A journal in memory. `delays` says how long other tasks may run before and after each read."""
 
     def __init__(self, hub: Hub, delays: Sequence[tuple[int, int]]) -> None:
         self.events_so_far: list[Event] = []
@@ -50,7 +50,7 @@ class Journal:
         self.delays = list(delays)
 
     def grow(self, count: int, *, published: bool = True) -> None:
-        """Append events; `published` ones reach the hub, as the writer's do right after they are durable."""
+        """Append events. The hub gets the `published` ones, as from the writer after they are durable."""
         first = len(self.events_so_far) + 1
         fresh = [Event(first + number, THREAD, TURN, AT, Cleared()) for number in range(count)]
         self.events_so_far += fresh
@@ -58,7 +58,7 @@ class Journal:
             self.hub.publish(fresh)
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000) -> list[Event]:
-        """Read as of some moment between the call and its return."""
+        """Return the events as of some moment between the call and its return."""
         before, behind = self.delays.pop(0) if self.delays else (1, 1)
         await let_others_run(before)
         found = self.events_so_far[after : after + limit]
@@ -66,12 +66,12 @@ class Journal:
         return found
 
     async def thread(self, thread: ThreadId) -> ThreadInfo:
-        """The thread with its last number."""
+        """Return the thread with its last event number."""
         return ThreadInfo(thread, "main", len(self.events_so_far), AT, AT)
 
 
 class Stand:
-    """What `thread_items` uses of the core."""
+    """The parts of the core that `thread_items` uses."""
 
     def __init__(self, delays: Sequence[tuple[int, int]] = ()) -> None:
         self.hub = Hub()
@@ -80,11 +80,11 @@ class Stand:
         self.streams = self.live(WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60))
 
     def live(self, options: WebOptions) -> LiveStreams:
-        """Streams of this journal and hub."""
+        """Return streams of this journal and hub."""
         return LiveStreams(options, cast("StoreJournal", self.journal), self.hub, self.clock)
 
     async def read(self, after: int, count: int) -> list[int]:
-        """The numbers of the next `count` events."""
+        """Return the numbers of the next `count` events."""
         found: list[int] = []
         async with asyncio.timeout(60), aclosing(thread_items(self.streams, THREAD, after)) as items:
             while len(found) < count:
@@ -95,7 +95,7 @@ class Stand:
 
 
 async def let_others_run(times: int = 20) -> None:
-    """Give every task that can go on the time to do so."""
+    """Yield to the event loop several times."""
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -126,7 +126,7 @@ def test_no_event_is_lost_or_doubled_between_replay_and_live(
 
 
 async def write(stand: Stand, writes: Sequence[tuple[int, int]]) -> None:
-    """Append events, waiting a while before each batch."""
+    """Append the batches, waiting a while before each."""
     for wait, count in writes:
         await let_others_run(wait)
         stand.journal.grow(count)

@@ -1,4 +1,4 @@
-"""The table of paths finds the module of every endpoint, and imports no other."""
+"""The route table finds each endpoint's module and imports no other."""
 
 import pytest
 from starlette.exceptions import HTTPException

@@ -1,4 +1,4 @@
-"""The tools for files: what they show, what they do, and what they say when they cannot."""
+"""The file tools: output, effects and errors."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ from shoal.tools.locks import PathLocks
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-"""The smallest picture."""
+"""A tiny picture."""
 THREADS = 20
 FILES = 5
 
@@ -38,17 +38,15 @@ def context(tmp_path: Path) -> ToolContext:
 
 @pytest.fixture
 def locks() -> PathLocks:
-    """Locks that are not waited for long."""
+    """Locks with a short wait limit."""
     return PathLocks()
 
 
 def prepared(tool: Tool, context: ToolContext, **arguments: object) -> Invocation:
-    """The call."""
     return tool.prepare(json.dumps(arguments), context)
 
 
 async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
-    """The call's result."""
     return await prepared(tool, context, **arguments).run()
 
 

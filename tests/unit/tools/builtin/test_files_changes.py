@@ -1,4 +1,4 @@
-"""Changes: exact, shown as a diff that says all of it, and explained when they cannot be made."""
+"""File edits: exact, shown as a complete diff, and explained when they fail."""
 
 import re
 
@@ -13,12 +13,12 @@ TEXT = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\ntwo again\n"
 
 
 def change(content: str, old: str, new: str, *, replace_all: bool = False) -> Change:
-    """A change of a file called f."""
+    """Return a change of a file named f."""
     return replace_text(content, old, new, replace_all=replace_all, shown="f")
 
 
 def applied(content: str, diff: str) -> str:
-    """What a unified diff makes of a text, by its own numbers; a context line that is not there fails."""
+    """Apply a unified diff by its own line numbers. A missing context line is an error."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", content)
     result: list[str] = []
     at = 0

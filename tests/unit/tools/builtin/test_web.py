@@ -1,4 +1,4 @@
-"""`read_url` and `web_search`: text of the web, tainting and marked, with what could do harm taken out."""
+"""`read_url` and `web_search`: web text that taints, is marked as untrusted, and has harmful parts removed."""
 
 import io
 import json
@@ -40,7 +40,7 @@ class Pages:
 
 
 def pdf(*pages: str, packed: bytes = b"") -> bytes:
-    """A PDF with a line of text on each page, or one page with this packed content."""
+    """Return a PDF with a line of text on each page, or one page with this compressed content."""
     streams = [zlib.compress(f"BT /F 12 Tf 9 700 Td ({text}) Tj ET".encode()) for text in pages] or [packed]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(streams)))
     objects = [
