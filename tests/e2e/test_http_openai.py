@@ -347,7 +347,7 @@ async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> N
             Abort(prompt.thread, Author("o", trusted=True), True)
         )
         async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
-            with pytest.raises(openai.ConflictError, match="taken out of the queue"):
+            with pytest.raises(openai.ConflictError, match="removed from the queue"):
                 await chat(client, "hello")
 
 

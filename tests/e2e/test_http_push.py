@@ -219,7 +219,7 @@ async def test_a_browser_that_cannot_be_written_to_keeps_no_other_from_it(told: 
 
 
 class Heard(logging.Handler):
-    """Knows when a notification could not be sent."""
+    """Records whether a notification was not sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note it."""
-        if record.getMessage() == "a notification could not be sent":
+        if record.getMessage() == "notification not sent":
             self.event.set()
 
 
@@ -273,6 +273,6 @@ async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     async with served(tmp_path, web=WebSettings(push=False)) as stand:
         answer = (await stand.client.get("/api/push")).json()
-        assert answer == {"on": False, "why_off": "Notifications are switched off: web.push is false.", "key": ""}
+        assert answer == {"on": False, "why_off": "Notifications are turned off: web.push is false.", "key": ""}
         keys = {"endpoint": "https://push.example.org/x", "p256dh": "AA", "auth": "AA"}
         assert (await stand.client.put("/api/push", json=keys)).status_code == 400

@@ -141,7 +141,7 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
         with pytest.raises(Conflict, match="already undone"):
             await book.undo(gone.id, "web:owner")
         memory(world).write_text("- a\n")
-        with pytest.raises(Conflict, match="changed meanwhile"):
+        with pytest.raises(Conflict, match="has changed"):
             await book.undo(added.id, "web:owner")
         assert memory(world).read_text() == "- a\n"
         with pytest.raises(NotFound):
@@ -237,10 +237,10 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
         ]
         assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
         assert ("memory", "change data/MEMORY.md") in kinds
-        assert "no change here that can be undone" in await world.person("bob", "2").asks("/memory undo")
+        assert "no changes here that can be undone" in await world.person("bob", "2").asks("/memory undo")
         assert await world.ada.asks("/memory undo") == "Undone. Restored text: the tide turns at six"
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no change here that can be undone" in await world.ada.asks("/memory undo")
+        assert "no changes here that can be undone" in await world.ada.asks("/memory undo")
 
 
 async def test_memory_is_changed_by_command_as_far_as_the_tool_may(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_pat
         assert "To change what everyone can see" in told
         await alone.asks("/memory forget allergic")
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no change here that can be undone" in await world.ada.asks("/memory undo")
+        assert "no changes here that can be undone" in await world.ada.asks("/memory undo")
         assert "Restored text: ada is allergic" in await alone.asks("/memory undo")
 
 

@@ -247,7 +247,7 @@ async def test_an_outage_of_the_model_is_logged_once(tmp_path: Path, caplog: pyt
         away.away = False
         await in_time(clock, world.app[Library].catch_up())
         assert await world.app[Library].pieces.waiting(9) == []
-    assert caplog.text.count("could not be read or embedded") == 1
+    assert caplog.text.count("indexing or embedding failed") == 1
 
 
 async def test_private_lines_are_their_persons_alone(tmp_path: Path) -> None:

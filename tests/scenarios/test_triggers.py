@@ -124,7 +124,7 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         bob = world.person("bob", "2")
         assert "There is no" in await bob.asks(f"/remind cancel {made.id[-6:]}")
         assert len(await world.app[TriggerStore].all()) == 1
-        assert "Write when" in await bob.asks("/remind soon stretch")
+        assert "Write the time first" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
 
 

@@ -139,7 +139,7 @@ async def test_one_that_cannot_be_recognised_is_told_and_stays_with_the_message(
         await sees(telegram, lambda sent: sent.text == "I cannot hear it.")
         (file,) = (await said(app)).attachments
         assert Path(file.path).read_bytes() == recording(SAID)
-        assert "not recognised" in model.requests[-1].messages[-1].text
+        assert "not recognized" in model.requests[-1].messages[-1].text
 
 
 async def test_a_service_that_is_away_for_a_moment_is_asked_again(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Everything of a feature in one folder; see `shoal/feature.py`."""
+"""Features: each folder contains everything that belongs to one feature. See `shoal/feature.py`."""

@@ -1,4 +1,4 @@
-"""Backups: everything in a home directory as one file, made by hand or on schedule, verified and restored."""
+"""Backups: write a home directory to one file, on demand or on schedule, and restore it."""
 
 from shoal.feature import CliCommand, Feature
 
@@ -11,6 +11,6 @@ FEATURE = Feature(
     paths=("/api/backups",),
     cli=(
         CliCommand("backup", "Write everything into one file.", "cli:backup", job="Back up and move"),
-        CliCommand("restore", "Make a home directory from a backup.", "cli:restore", job="Back up and move"),
+        CliCommand("restore", "Create a home directory from a backup.", "cli:restore", job="Back up and move"),
     ),
 )

@@ -39,7 +39,8 @@ CONFIGURATION = "shoal.toml"
 CHANGED_AT = "SHOAL.ctime_ns"
 """Tar header with a file's change time, which the taint marks depend on (decision 010)."""
 READ_WHOLE_BYTES_MAX = 67_108_864
-"""Files up to this size are read before they are written to the archive, so that one that changes cannot tear it."""
+"""Files up to this size are read completely before they are archived, so a concurrent change cannot corrupt the
+copy."""
 PATH_BYTES_MAX = 4096
 """The kernel's PATH_MAX, including the final zero byte."""
 PLACE_CHARS_MAX = 80
@@ -50,10 +51,10 @@ _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 
 @contextlib.contextmanager
 def reading(file: Path) -> Generator[tarfile.TarFile]:
-    """Open a backup's archive for reading in order. On exit, read the rest of the file, because the checksum is at its
-    end.
+    """Open a backup's archive for sequential reading.
 
-    Raises InvalidInput if the archive is incomplete.
+    Reads to the end of the file on exit, because the checksum is stored there. Raises InvalidInput if the archive is
+    incomplete.
     """
     try:
         with gzip.open(file) as content:
@@ -89,7 +90,8 @@ def check_database(database: Path, file: Path) -> None:
 def write_archive(
     home: Home, target: io.BufferedIOBase, notes: list[str], *, with_secrets: bool, database_url: str = ""
 ) -> None:
-    """Write a home directory into a file, with the database at `database_url` if it exists.
+    """Write a home directory to `target` as a tar.gz. A non-empty `database_url` adds a dump of that PostgreSQL
+    database.
 
     Appends messages for the operator to `notes`. Raises StoreError, StoreCorrupt, OSError.
     """
@@ -106,7 +108,7 @@ def write_archive(
         for name in FOLDERS:
             for path in _below(home.root / name, left_out.append):
                 if home.is_shown_artifact(path):
-                    continue  # rewritten when a command uses it
+                    continue  # recreated when a command needs it
                 _add(archive, path, path.relative_to(home.root).as_posix())
         if left_out:
             notes.append(_left_out(home, left_out))
@@ -129,11 +131,11 @@ def copy_database(source: Path, target: Path) -> None:
             refuse_schema(schema_number(reading), migrations("sqlite")[-1][0], source)
             copy_connection(reading, target)
     except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` shows more.") from error
+        raise StoreCorrupt(f"Shoal cannot copy {source}: {error}. Run `shoal doctor` for details.") from error
 
 
 def dump_server(url: str, target: Path) -> None:
-    """Dump a PostgreSQL database and verify that the dump can be read. Raises StoreError."""
+    """Dump a PostgreSQL database and verify that the dump is readable. Raises StoreError."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
@@ -143,7 +145,7 @@ def dump_server(url: str, target: Path) -> None:
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
-    if "password" in parts:  # every user of the machine can read arguments
+    if "password" in parts:  # other users of the machine can see arguments
         environment["PGPASSWORD"] = parts.pop("password")
     for command in (
         ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={make_conninfo('', **parts)}"],
@@ -155,7 +157,7 @@ def dump_server(url: str, target: Path) -> None:
 
 
 def _below(folder: Path, unread: Callable[[OSError], object] = lambda _: None) -> Iterator[Path]:
-    """Yield a folder and everything in it without following links. Calls `unread` with the error of an unreadable
+    """Yield a folder and everything below it without following links. Calls `unread` with the error of each unreadable
     folder."""
     if not folder.is_dir():
         return
@@ -172,7 +174,7 @@ def _left_out(home: Home, errors: list[OSError]) -> str:
 
 
 class _Padded(io.RawIOBase):
-    """Read a file at its original length. If the file shrank, the missing bytes read as zeros."""
+    """Reads a file at its original length. If the file shrank, the missing bytes read as zeros."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -229,8 +231,8 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
 def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
     """Unpack an archive below `target`.
 
-    Return the change time of each file, in nanoseconds since 1970, and the number of files skipped because their paths
-    are too long on this machine. Never writes outside `target`. Skips everything except files, folders and links.
+    Return each file's change time, in nanoseconds since 1970, and the number of files skipped because their paths are
+    too long on this machine. Never writes outside `target`. Skips everything except files, folders and links.
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}

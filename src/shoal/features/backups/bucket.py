@@ -1,4 +1,4 @@
-"""Backups in a bucket. Needs the extra `s3`."""
+"""Store backups in a bucket. Needs the extra `s3`."""
 
 from functools import cached_property
 from itertools import chain

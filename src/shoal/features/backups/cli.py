@@ -56,7 +56,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         if url:
             from shoal.store.postgres import answering
 
-            asyncio.run(answering(url))  # refuses a database of another version
+            asyncio.run(answering(url))  # refuses a database with another schema version
         keep = config.section(BackupSettings).keep
         made = make_backup(context.home, _configured_place(context), datetime.now(UTC), keep, url)
         print(f"Made and checked {_line(made)}.")
@@ -81,7 +81,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
 
 
 def _configured_place(context: CommandContext) -> BackupPlace:
-    """Return the place in backup.to. Raises Conflict if it is empty."""
+    """Return the storage that backup.to names. Raises Conflict if backup.to is empty."""
     where = backup_place(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
@@ -145,7 +145,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
 
 
 def _make_from(file: Path, context: CommandContext, source: str) -> None:
-    """Create the home directory from an archive; `source` is its name for people."""
+    """Create the home directory from an archive. `source` is the archive's name for messages."""
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".shoal-restore-", dir=root.parent))
@@ -165,7 +165,7 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
             root.rmdir()
         fresh.rename(root)
     finally:
-        remove_tree(folder)  # which can be too deep for recursion
+        remove_tree(folder)  # the tree can be too deep for recursion
     if too_long:
         tell(f"{counted(too_long, 'file')} left out because their paths are too long below {root}.")
     make_home(context.home)

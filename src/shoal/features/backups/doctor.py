@@ -1,4 +1,4 @@
-"""The check of backups in `shoal doctor`."""
+"""Check backups in `shoal doctor`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 
 
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Read the backup location and report whether the newest backup is late."""
+    """Check that the backup location is readable and that the newest backup is recent."""
     settings, where = config.section(BackupSettings), backup_place(config, context.home)
     if where is None:
         yield warn("backups", "no backups are made.", "Set backup.to to a directory on another disk, or s3://….")

@@ -12,7 +12,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.settings import Config
 
 FOLDERS = ("agents", "data", "template")
-"""The folders of a home directory that a backup contains."""
+"""Folders of a home directory that a backup contains."""
 NOT_SET = "backup.to is empty. Set it to a directory or s3://BUCKET/PREFIX."
 
 
@@ -76,7 +76,7 @@ class DirectoryPlace:
 
 
 def backup_place(config: Config, home: Home) -> BackupPlace | None:
-    """Return the location in backup.to, or None if it is empty.
+    """Return the storage that backup.to names, or None if it is empty.
 
     Raises ConfigError if the directory is itself part of a backup.
     """

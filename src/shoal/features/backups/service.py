@@ -48,7 +48,7 @@ def attach(services: "Services") -> None:
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A backup that was complete when created. `size_bytes` is the archive's size."""
+    """A complete backup. `size_bytes` is the archive's size."""
 
     name: str
     at: datetime
@@ -56,7 +56,7 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, eq=False):
-    """Creates backups on demand and on schedule, and keeps the newest. Does nothing without a `place`.
+    """Service that creates backups on demand and on schedule and keeps the newest ones. Does nothing without a `place`.
 
     Calls `tell` once when backups begin to fail.
     """
@@ -123,7 +123,7 @@ class Backups(msgspec.Struct, eq=False):
             made = await _blocking(work, failure)
         if await self.problem():
             await self.stored.put(*PROBLEM, "")
-        log.info("made a backup", extra={"backup": made.name, "bytes": made.size_bytes})
+        log.info("backup made", extra={"backup": made.name, "bytes": made.size_bytes})
         return made
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class Backups(msgspec.Struct, eq=False):
                 wait = min(wait, max(0.0, (due - self.clock.now()).total_seconds()))
             except StoreError as error:
                 why = str(error)
-                log.error("a backup failed; see `shoal doctor`", extra={"why": why})
+                log.error("backup failed; see `shoal doctor`", extra={"why": why})
                 if not await self.problem():
                     await self.stored.put(*PROBLEM, why)
                     await self.tell(f"I could not make a backup. I will retry every hour. {why}")
@@ -170,7 +170,7 @@ def listed_in(place: BackupPlace) -> list[Backup]:
     backups: list[Backup] = []
     for name, size_bytes in place.sizes().items():
         if match := _NAME.fullmatch(name):
-            with contextlib.suppress(ValueError):  # not a time, so not one of our files
+            with contextlib.suppress(ValueError):  # the name contains no valid time, so the file is not ours
                 backups.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
     return sorted(backups, key=lambda backup: backup.at, reverse=True)
 
@@ -194,7 +194,7 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             notes = list[str]()
             write_archive(home, target, notes, with_secrets=False, database_url=database_url)
             for note in notes:
-                log.warning("a backup is incomplete", extra={"what": note})
+                log.warning("backup incomplete", extra={"what": note})
         try:
             place.put(made, unchecked)
             made.unlink()

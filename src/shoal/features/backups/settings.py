@@ -1,4 +1,4 @@
-"""[backup]."""
+"""Settings in [backup]."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from shoal.kernel.section import Section
 
 
 class BackupSettings(Section, frozen=True, kw_only=True):
-    """Scheduled backups, with the same content as those of `shoal backup`. Each is checked after it was made."""
+    """Scheduled backups, with the same content as those of `shoal backup`. Each backup is checked after it is made."""
 
     live = frozenset({"to", "every_hours"})
 
@@ -19,9 +19,9 @@ class BackupSettings(Section, frozen=True, kw_only=True):
             description="a directory, s3://BUCKET/PREFIX, or empty",
         ),
     ] = ""
-    """Destination: a directory, relative to the home directory, or s3://BUCKET/PREFIX in the store of [files]. Empty
-    makes no scheduled backups."""
+    """Destination: a directory, relative to the home directory, or s3://BUCKET/PREFIX in the store of [files]. If
+    empty, Shoal makes no scheduled backups."""
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
-    """Interval in hours. 0 makes backups only on demand."""
+    """Interval in hours. 0 means backups on demand only."""
     keep: Annotated[int, Meta(ge=1, le=10_000)] = 7
-    """Number of backups to keep. Older ones are deleted after a newer one was checked."""
+    """Number of backups to keep. Older ones are deleted after a newer backup passes its check."""

@@ -1,4 +1,4 @@
-"""Recorded model calls that another model answers: the request, the answer and how it differs."""
+"""Recorded model calls and another model's answers to them."""
 
 from collections import Counter
 from datetime import datetime
@@ -14,18 +14,20 @@ from shoal.kernel.untrusted import UNREADABLE
 RUNS_MAX = 20
 LAST_MAX = 500
 STEPS_MAX = 2_000
-"""Most model calls of one comparison. If more match, the newest are used."""
+"""Maximum number of model calls in a comparison. If more match, the newest are used."""
 SYSTEM_CHARS_MAX = 200_000
 
 Difference: TypeAlias = Literal["same", "words", "arguments", "calls", "refused", "failed"]
 DIFFERENCES: tuple[Difference, ...] = ("same", "words", "arguments", "calls", "refused", "failed")
-"""Ways in which an answer can differ, least first: not at all; the text; the arguments of the same tools; the tools,
-or text instead of a call; a refusal; no answer."""
+"""Ways in which an answer can differ, from least to most: not at all; in its text; in the arguments of the same tools;
+in the tools, or text instead of a call; a refusal; no answer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Calls to ask `model` again: those of a `thread`, of the `last` turns, or of threads with #TAG in their title.
-    `profile` limits the tools, `system` replaces the instructions. Each call is asked `runs` times."""
+    """Calls to repeat with `model`: those of a `thread`, of the `last` turns, or of threads with #TAG in their title.
+
+    `profile` limits the tools. `system` replaces the instructions. Each call is repeated `runs` times.
+    """
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     thread: Annotated[str, Meta(max_length=400)] = ""
@@ -44,8 +46,10 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class StepPlace(msgspec.Struct, frozen=True):
-    """Position of a recorded model call: event `seq` is its answer. Contains no message text, which is deleted with
-    its thread."""
+    """Position of a recorded model call. `seq` is the number of the event with the recorded answer.
+
+    Contains no message text, because that is deleted with its thread.
+    """
 
     thread: ThreadId
     turn: TurnId
@@ -54,8 +58,8 @@ class StepPlace(msgspec.Struct, frozen=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's answer. `failed` gives the reason if there is none. `usd` is None for an unknown price, `seconds` is
-    None if not measured."""
+    """A model's answer. `failed` is the reason if there is no answer. `usd` is None if the price is unknown, and
+    `seconds` is None if it was not measured."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -67,7 +71,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A comparison with its calls, oldest first, and its cost limit (0: none)."""
+    """A comparison with its calls, oldest first, and its cost limit. 0 means no limit."""
 
     id: str
     created_at: datetime
@@ -77,7 +81,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
-    """Return how an answer differs from the recorded one. Ignores the order of calls."""
+    """Return how an answer differs from the recorded one. The order of calls does not matter."""
     if answer.failed:
         return "failed"
     if answer.stop == "refusal" and recorded.stop != "refusal":

@@ -1,4 +1,4 @@
-"""Runs an agent's cases before a person is asked about a change of it."""
+"""Run an agent's cases before a person is asked to approve a change of it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Add the check of cases to those of changes that agents propose."""
+    """Add the cases to the checks of changes that agents propose."""
 
     async def before_edit(agent: AgentSpec, folder: Path, asker: Asker, change: "SystemChange | None") -> str:
         from shoal.features.evals.checks import CaseChecks

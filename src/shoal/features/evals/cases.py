@@ -54,7 +54,7 @@ class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A message of the conversation. One with the role `tool` answers the call of that `id`."""
+    """A message of the conversation. A message with the role `tool` answers the call with that `id`."""
 
     role: Role
     text: Text = ""
@@ -65,7 +65,7 @@ class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The result of a call with these arguments."""
+    """Result of a call with these arguments."""
 
     tool: str
     arguments: Text = "{}"
@@ -74,8 +74,11 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One expectation: it calls a tool, or never does (with at least these `arguments`, if any); its answer
-    contains, matches or lacks a text; or a model judges that a sentence is true of it."""
+    """An expectation of the agent. Exactly one kind is set.
+
+    The agent calls a tool, or never calls it, with at least these `arguments` if given. Or its answer contains, matches
+    or lacks a text. Or a model judges that a sentence is true of it.
+    """
 
     calls: Annotated[str, Meta(max_length=64)] = ""
     never_calls: Annotated[str, Meta(max_length=64)] = ""
@@ -87,13 +90,13 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def kind(self) -> str:
-        """Return the single kind that is set, or an empty string for none or several."""
+        """The kind that is set, or an empty string if none or several are set."""
         given = [name for name in KINDS if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
     @property
     def problem(self) -> str:
-        """Return an error that the schema cannot express, or an empty string."""
+        """An error that the schema cannot express, or an empty string."""
         if not self.kind:
             return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
         if self.arguments and self.kind not in ("calls", "never_calls"):
@@ -115,7 +118,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         }[self.kind]
 
     def fits(self, call: ToolCall) -> bool:
-        """Whether a call is of this tool, with at least these arguments."""
+        """Return whether a call is of this expectation's tool and has at least its arguments."""
         if call.name != (self.calls or self.never_calls):
             return False
         try:
@@ -129,7 +132,8 @@ KINDS = ("calls", "never_calls", "contains", "matches", "lacks", "judged")
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A case. Its tools return the recorded `results`, or run in a temporary workspace that starts with `files`."""
+    """A test of an agent. Its tools return the recorded `results`, or run in a temporary workspace that starts with
+    `files`."""
 
     messages: tuple[CaseMessage, ...]
     expect: tuple[Expectation, ...]

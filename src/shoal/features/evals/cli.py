@@ -40,7 +40,7 @@ usd_option = click.option(
     default=USD_MAX,
     show_default=True,
     type=click.FloatRange(0),
-    help="Cost limit in US dollars. 0 is no limit.",
+    help="Cost limit in US dollars. 0 means no limit.",
 )
 
 
@@ -48,7 +48,7 @@ usd_option = click.option(
 
 
 class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one thread, a line of `--json`. `error` gives the reason if the thread could not be read."""
+    """Result of one thread, printed as a line of `--json`. `error` is the reason if the thread is unreadable."""
 
     thread: str
     replay: ReplayView | None = None
@@ -62,8 +62,8 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option("--since", help="With --all: threads active within this time, such as 12h or 2w. [default: 30d]")
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
-    """Rebuild the requests of past model calls and compare them with those that were sent. ID is a thread's. Exits
-    with 1 if one differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it."""
+    """Rebuild the requests of past model calls and compare them with the requests that were sent. ID is a thread's.
+    Exits with 1 if a request differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it."""
     if every == (id is not None):
         raise click.UsageError("Name a thread, or use --all.")
     if since is not None and not every:
@@ -79,7 +79,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         except (NotFound, StoreNewer) as error:
             if id is not None:
                 raise
-            if isinstance(error, StoreNewer):  # otherwise it was deleted meanwhile
+            if isinstance(error, StoreNewer):  # other errors mean that it was deleted in the meantime
                 unread += 1
                 line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
                 print(line if as_json else f"{thread}: {error}")
@@ -110,10 +110,10 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
 
 
 def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
-    """Yield the threads active within this time, most recent first, then archived ones."""
+    """Yield the threads active within this time, most recent first, followed by archived threads."""
     oldest = datetime.now(UTC) - span
     for archived in (False, True):
-        before: datetime | None = LAST  # pinned threads lead the first page, whatever their age
+        before: datetime | None = LAST  # pinned threads begin the first page, regardless of their age
         while before is not None:
             page = get(
                 context, "/api/threads", list[ThreadSummary],
@@ -126,7 +126,7 @@ def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
 
 @contextmanager
 def all_as_usage() -> Generator[None]:
-    """Report every error as a usage error until work has begun. Raises click.UsageError."""
+    """Report the errors of a command's preparation as usage errors. Raises click.UsageError."""
     try:
         yield
     except (ConfigError, HomeLocked, StoreError):
@@ -161,9 +161,9 @@ def compare(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Ask another model the questions of past turns and show both answers side by side. No tool runs.
+    """Ask another model the questions of past turns, and show both answers side by side. No tool runs.
 
-    If you interrupt it, the finished part is kept, and the same command continues. Exits with 1 if calls are left.
+    If you interrupt it, the answers so far are saved, and the same command continues. Exits with 1 if calls remain.
     """
     text = ""
     if system is not None:
@@ -175,7 +175,7 @@ def compare(
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
     except KeyboardInterrupt:
-        tell("\nStopped. Answers so far are saved; run the same command to continue.", sys.stderr)
+        tell("\nStopped. Answers so far are saved. Run the same command to continue.", sys.stderr)
         return EXIT_INTERRUPTED
 
 
@@ -221,9 +221,9 @@ def plan_lines(state: ComparisonState) -> list[str]:
     what = f"{counted(state.turns, 'turn')} with {counted(state.steps, 'model call')}"
     lines = [f"{what} of {printable(state.selection)}{times}."]
     if state.done:
-        lines.append(f"{state.done} of {state.calls} are answered already.")
+        lines.append(f"{state.done} of {state.calls} are already answered.")
     if state.left_out:
-        lines.append(f"{state.left_out} no longer have instructions in the journal and are skipped.")
+        lines.append(f"{state.left_out} are skipped because the journal no longer has their instructions.")
     if state.done < state.calls:
         cost = "an unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
         ceiling = f"the limit is ${state.usd_max:.4f}" if state.usd_max else "no cost limit of its own"
@@ -276,7 +276,7 @@ WORDS = {
 
 
 def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | None]) -> list[float]:
-    """Average each call over its runs, where known."""
+    """Return the average over the runs of each call, for calls with known values."""
     taken = [[value for answer in step.answers if (value := of(answer)) is not None] for step in steps]
     return [sum(column) / len(column) for column in taken if column]
 
@@ -310,7 +310,7 @@ cases = click.Group("cases", help="Turns saved as tests of an agent.", epilog="E
     "--arguments",
     multiple=True,
     metavar="JSON",
-    help="Arguments that the call has at least, as a JSON object; one for each --calls.",
+    help="Arguments that the call has at least, as a JSON object. One for each --calls.",
 )
 @click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="The agent never calls this tool.")
 @click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
@@ -330,7 +330,7 @@ def save(
     as_json: bool,
     **others: tuple[str, ...],
 ) -> None:
-    """Save a turn of THREAD as a case of its agent: a file with the question and the expectations."""
+    """Save a turn of THREAD as a case of its agent: a file with the conversation and the expectations."""
     if len(arguments) > len(calls):
         raise click.UsageError("Write --calls before each --arguments.")
     expect: list[Expectation] = []
@@ -356,7 +356,7 @@ def save(
 
 
 @command(cases, "list", example="shoal cases list --agent main")
-@agent_option("Whose.", "main")
+@agent_option("The agent.", "main")
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and their expectations."""
     with all_as_usage():
@@ -368,7 +368,7 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
 
 @command(example="shoal check --agent main")
 @click.argument("names", nargs=-1, metavar="[CASE…]")
-@agent_option("Whose cases.", "main")
+@agent_option("The agent.", "main")
 @click.option("--model", default="", help="Use this model instead of the agent's.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option
@@ -386,7 +386,7 @@ def check(
     Exits with 1 if one fails or cannot be run, and with 2 if a case cannot be read.
     """
     if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
-        raise click.UsageError(f"{junit} cannot be written. Name a file in an existing folder.")
+        raise click.UsageError(f"Shoal cannot write {junit}. Name a file in an existing folder.")
     outcomes = asyncio.run(_check(context, names, agent, model, usd_max, as_json=as_json))
     if as_json:
         print_json(outcomes)
@@ -422,7 +422,7 @@ async def _check(
 
 
 def outcome_lines(outcome: CaseOutcome) -> list[str]:
-    """Format the outcome of a case: one line, and a diff for each failed expectation."""
+    """Format a case's outcome: one line, and a diff for each failed expectation."""
     mark = "error" if outcome.error else "pass" if outcome.passed else "FAIL"
     lines = [f"{mark:5}  {outcome.name}  ({outcome.seconds:.1f} s)"]
     if outcome.error:

@@ -1,7 +1,7 @@
-"""Ask another model recorded calls: choose the calls, estimate the cost, and store the answers.
+"""Ask another model recorded calls: select the calls, estimate the cost, and store the answers.
 
 Each request is rebuilt from the journal, as for a replay, and fitted to the other model's window. No tool runs. Each
-answer is stored when it arrives, so an interrupted comparison continues with the calls that have none.
+answer is stored when it arrives, so an interrupted comparison continues with the unanswered calls.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 AT_ONCE = 4
-"""Calls in flight at the same time."""
+"""Maximum number of calls in flight."""
 FAILED_MAX = 3
-"""Rounds in which every call fails before the comparison stops."""
+"""Number of rounds in which every call fails before the comparison stops."""
 THREADS_AT_ONCE = 100
 ASKED_CHARS = 200
 MODEL_STEP = "model "
@@ -52,7 +52,7 @@ OWNERS = Audience(everywhere=True)
 
 
 class RecordedTurn(NamedTuple):
-    """A turn with its start, its thread's start, and its calls."""
+    """A turn's model calls, with the start times of the turn and of its thread."""
 
     began_at: datetime
     thread_began_at: datetime
@@ -60,7 +60,7 @@ class RecordedTurn(NamedTuple):
 
 
 class AskedStep(NamedTuple):
-    """A recorded call with its request for the other model. `unfit` gives the reason if it cannot be asked."""
+    """A recorded call with its request for the other model. `unfit` is the reason if the model cannot be asked."""
 
     place: StepPlace
     number: int
@@ -73,9 +73,12 @@ class AskedStep(NamedTuple):
 
 
 class ComparisonState(msgspec.Struct, frozen=True):
-    """Progress of a comparison: `done` of `calls` are answered, for `usd` (None: unknown price). The rest may take
-    `estimated_tokens` and cost `estimated_usd`. `left_out` calls are skipped because the journal no longer has their
-    instructions."""
+    """Progress of a comparison: `done` of `calls` are answered at a cost of `usd`, which is None if the price is
+    unknown.
+
+    `estimated_tokens` and `estimated_usd` are for the remaining calls. `left_out` calls are skipped because the journal
+    no longer has their instructions.
+    """
 
     id: str
     created_at: datetime
@@ -96,7 +99,7 @@ class ComparisonState(msgspec.Struct, frozen=True):
 
 
 class ComparedAnswer(msgspec.Struct, frozen=True):
-    """The answer of one run, and how it differs."""
+    """Answer of one run, and how it differs from the recorded answer."""
 
     run: int
     difference: Difference
@@ -104,7 +107,8 @@ class ComparedAnswer(msgspec.Struct, frozen=True):
 
 
 class ComparedStep(msgspec.Struct, frozen=True):
-    """A recorded call next to its answers: number `number` of its turn, whose message begins with `asked`."""
+    """A recorded call with its answers. It is call `number` of its turn. `asked` is the beginning of the turn's
+    message."""
 
     thread: ThreadId
     turn: TurnId
@@ -118,7 +122,8 @@ class ComparedStep(msgspec.Struct, frozen=True):
 
 
 class ComparisonProgress(msgspec.Struct, frozen=True):
-    """One more call was answered, or `stopped` says why the comparison stopped."""
+    """Progress of a running comparison: another call was answered. `stopped` is the reason if the comparison
+    stopped."""
 
     done: int
     calls: int
@@ -131,7 +136,8 @@ class ComparisonProgress(msgspec.Struct, frozen=True):
 
 
 class Comparisons(msgspec.Struct, frozen=True, eq=False):
-    """Creates, runs and shows comparisons. `spec_of` returns an agent, or the default one if the name is gone."""
+    """Service that creates, runs and shows comparisons. `spec_of` returns an agent, or the default one if it no longer
+    exists."""
 
     store: Store
     rows: ComparisonStore
@@ -160,8 +166,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
-        """Choose the calls and store the comparison without asking a model. Earlier answers to the same question are
-        reused. Raises InvalidInput, NotFound."""
+        """Select the calls and store the comparison without asking a model. Earlier answers to the same question are
+        reused.
+
+        Raises InvalidInput, NotFound.
+        """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
         route = self.spending.models.route(wanted.model)
@@ -169,7 +178,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             self.profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
-            raise NotFound(f"No model was called in what you chose: {wanted.selection}.")
+            raise NotFound(f"No model was called in {wanted.selection}.")
         is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(
@@ -205,7 +214,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         return comparison
 
     async def state(self, comparison: Comparison) -> ComparisonState:
-        """Return the progress of a comparison, with an estimate of the rest."""
+        """Return a comparison's progress, with an estimate for the remaining calls."""
         wanted, answers = comparison.wanted, await self.rows.answers(comparison.id)
         places = {(step.thread, step.seq) for step in comparison.steps}
         done = [
@@ -230,8 +239,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
-        """Ask the calls without an answer, AT_ONCE at a time. Closing the generator cancels calls in flight; answers
-        so far are stored."""
+        """Ask the unanswered calls, AT_ONCE at a time. Closing the generator cancels calls in flight. Earlier answers
+        are stored."""
         wanted, store = comparison.wanted, self.rows
         route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
@@ -298,7 +307,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             )  # fmt: skip
         return steps
 
-    # ---- which calls ----
+    # ---- selecting calls ----
 
     async def _select(self, wanted: Wanted) -> list[StepPlace]:
         """Return the selected calls, oldest first. Raises NotFound, InvalidId."""
@@ -321,7 +330,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             async for info in self._threads(archived=False):
                 turns = _newest(turns, wanted.last)
                 if len(turns) == wanted.last and next(iter(turns.values())).began_at >= info.updated_at:
-                    break  # everything further is older
+                    break  # all remaining threads are older
                 if not is_child(info.thread):
                     await self._add_turns(turns, info.thread)
         return [place for turn in _newest(turns, wanted.last).values() for place in turn.calls][-STEPS_MAX:]
@@ -335,8 +344,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             before = page[-1].updated_at
 
     async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
-        """Add the turns of a thread that called a model. A turn copied by a fork counts once, in its original
-        thread."""
+        """Add the turns of a thread that called a model. A turn copied by a fork counts only in its original thread."""
         info, events = await read_branch(self.store.journal, thread)
         turns_read: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
@@ -346,10 +354,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             if id not in turns or turn.thread_began_at < turns[id].thread_began_at:
                 turns[id] = turn
 
-    # ---- what is sent ----
+    # ---- requests ----
 
     async def _prepare(self, comparison: Comparison, *, requests: bool = True) -> tuple[list[AskedStep], int]:
-        """Return the calls with their answers and requests, and the number of calls whose instructions are gone."""
+        """Return the calls with their recorded answers and requests, and the number of calls whose instructions no
+        longer exist."""
         by_thread: dict[ThreadId, set[int]] = {}
         for place in comparison.steps:
             by_thread.setdefault(place.thread, set()).add(place.seq)
@@ -409,8 +418,10 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     async def _known(
         self, wanted: Wanted, events: list[Event], seqs: Collection[int]
     ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
-        """Load what precedes the conversation in these requests, each once: system texts by digest (None: gone), and
-        tools by agent and digest."""
+        """Load what precedes the conversation in the requests: system prompts by digest, and tools by agent and digest.
+
+        Each is loaded once. A system prompt that no longer exists is None.
+        """
         journal, systems, tools = self.store.journal, dict[str, SystemPrompt | None](), dict[tuple[str, str], Offer]()
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
         for step in recorded_steps(events):
@@ -428,12 +439,12 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs, self.context.traits)
         return systems, tools
 
-    # ---- asking ----
+    # ---- asking the model ----
 
     async def _ask(
         self, comparison: Comparison, route: Route, step: AskedStep, run: int, asker: Asker
     ) -> tuple[ModelAnswer, str]:
-        """Ask one call and store the answer. Returns the reason if a limit prevents it."""
+        """Ask one call and store the answer. Return the answer, with the reason if a limit prevented the call."""
         place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
         began = self.clock.monotonic()
         if step.request is None:
@@ -466,11 +477,11 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
 
 def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, RecordedTurn]:
-    """Return the newest items, oldest first; all of them if the limit is 0."""
+    """Return the newest `count` turns, oldest first. 0 returns all."""
     return dict(sorted(turns.items(), key=lambda turn: turn[1].began_at)[-count:])
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """Add amounts of money; None if any is unknown."""
+    """Add amounts of money. Return None if any of them is unknown."""
     known = list(parts)
     return None if None in known else sum(part for part in known if part is not None)

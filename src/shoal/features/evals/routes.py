@@ -1,4 +1,4 @@
-"""The API's calls for evaluation: replay, comparisons with another model, and agents' cases."""
+"""API endpoints for evaluation: replay, comparisons with another model, and agents' cases."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
@@ -38,8 +38,11 @@ Usd = Annotated[float, msgspec.Meta(ge=0)]
 
 class ReplayView(msgspec.Struct, frozen=True):
     """Result of rebuilding a thread's requests: the number of model calls, the number of identical requests, and the
-    first difference of each other one. `compares_today`: current tools, options and instructions were compared too,
-    which requires a running Shoal."""
+    first difference of each other request.
+
+    `compares_today` is true if current tools, options and instructions were also compared, which requires a running
+    Shoal.
+    """
 
     calls: int
     identical: int
@@ -48,14 +51,14 @@ class ReplayView(msgspec.Struct, frozen=True):
 
 
 class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The calls to compare, and the cost limit in US dollars (0: only the limits of [budget])."""
+    """The calls to compare, and the cost limit in US dollars. 0 means only the limits of [budget]."""
 
     wanted: Wanted
     usd_max: Usd = 1.0
 
 
 class ComparisonView(msgspec.Struct, frozen=True):
-    """A comparison with its calls, and the ways in which an answer can differ, least first."""
+    """A comparison with its calls, and the ways in which an answer can differ, from least to most."""
 
     state: ComparisonState
     steps: list[ComparedStep]
@@ -63,8 +66,10 @@ class ComparisonView(msgspec.Struct, frozen=True):
 
 
 class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Expectations of a turn's answer; of the last turn if `turn` is missing. With `sandbox` its tools run in a
-    temporary workspace instead of returning recorded results."""
+    """A turn to save as a case, with expectations of its answer. An empty `turn` means the last one.
+
+    With `sandbox`, its tools run in a temporary workspace instead of returning recorded results.
+    """
 
     name: Text64
     expect: Annotated[list[Expectation], msgspec.Meta(min_length=1, max_length=50)]
@@ -85,7 +90,7 @@ class CaseView(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cases to run (empty: all), the model (empty: the agent's), and the cost limit."""
+    """The cases to run, the model and the cost limit. No cases means all, and no model means the agent's."""
 
     cases: Annotated[list[str], msgspec.Meta(max_length=200)] = []
     model: Text200 = ""
@@ -108,9 +113,9 @@ def known_agent(agents: AgentRegistry, name: str) -> AgentSpec:
 
 
 def needs_running(runtime: Runtime) -> None:
-    """Raise InvalidInput if no model can be asked."""
+    """Raise InvalidInput if Shoal is not running, because then no model can be asked."""
     if runtime.state == "stopped":
-        raise InvalidInput("Shoal is not running, so no model can be asked. Start it with `shoal run`, then try again.")
+        raise InvalidInput("Shoal is not running, so it cannot ask a model. Start it with `shoal run`, then try again.")
 
 
 async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]:
@@ -135,8 +140,8 @@ async def replay(
     *,
     turn: str = "",
 ) -> ReplayView:
-    """Rebuild the requests of the thread's model calls from the journal and compare them with those sent; only one
-    turn's if it is named."""
+    """Rebuild the requests of the thread's model calls from the journal and compare them with the requests that were
+    sent. `turn` selects a single turn."""
     info = await known_thread(store, thread)
     today = None
     if runtime.state != "stopped":
@@ -165,8 +170,7 @@ async def begin_comparison(
 async def run_comparison(
     comparisons: Comparisons, runtime: Runtime, streams: LiveStreams, callers: Callers, by: Principal, id: str
 ) -> Response:
-    """Run the calls that have no answer yet and stream an event for each answer. It stops when the client
-    disconnects."""
+    """Ask the unanswered calls and stream an event for each answer. Stops when the client disconnects."""
     needs_running(runtime)
     items = comparisons.run(await comparisons.get(id), by.asker)
     return EventStream(frames(items), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
@@ -180,7 +184,7 @@ async def comparisons(comparisons: Comparisons) -> list[ComparisonState]:
 
 @routes("GET /api/comparisons/{id}", ADMINS)
 async def comparison(comparisons: Comparisons, id: str) -> ComparisonView:
-    """Return a comparison: its answers next to the recorded ones."""
+    """Return a comparison, with its answers next to the recorded ones."""
     row = await comparisons.get(id)
     return ComparisonView(await comparisons.state(row), await comparisons.detail(row))
 
@@ -199,8 +203,7 @@ async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
 async def save_turn_as_case(
     store: Store, agents: AgentRegistry, lifecycle: AgentLifecycle, redactor: Redactor, thread: ThreadId, body: NewCase
 ) -> CaseView:
-    """Save a turn as a case of its agent: the conversation before it, the results of its tools, and the
-    expectations."""
+    """Save a turn as a case of its agent: the conversation so far, the results of its tools, and the expectations."""
     agent = await agent_here(store, agents, thread)
     case = await save_case(
         store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
@@ -211,7 +214,7 @@ async def save_turn_as_case(
 
 @routes("GET /api/agents/{name}/cases", ADMINS)
 async def cases(agents: AgentRegistry, name: str) -> list[CaseView]:
-    """List an agent's cases; 400 names the file and line of an invalid case."""
+    """List an agent's cases. Returns 400 with the file and line of an invalid case."""
     agent = known_agent(agents, name)
     cases = await anyio.to_thread.run_sync(read_cases, agent.home)
     return [_case_view(agent.name, name, case) for name, case in cases.items()]
@@ -234,7 +237,7 @@ async def check_agent_cases(
     name: str,
     body: CheckRequest,
 ) -> Response:
-    """Run an agent's cases and stream an event for each. It stops when the client disconnects."""
+    """Run an agent's cases and stream an event for each. Stops when the client disconnects."""
     needs_running(runtime)
     agent = known_agent(agents, name)
     if body.model:

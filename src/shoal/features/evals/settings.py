@@ -1,4 +1,4 @@
-"""The section [cases] of the file."""
+"""Settings in [cases]."""
 
 from typing import Annotated
 
@@ -7,20 +7,20 @@ from msgspec import Meta
 from shoal.kernel.section import Section
 
 CASES = "cases"
-"""An agent's directory with its cases."""
+"""Directory of the cases in an agent's directory."""
 
 
 class CasesSettings(Section, frozen=True, kw_only=True):
-    """Cases of agents. They run with `shoal check`, and before a person is asked about a change that an agent makes
-    to itself."""
+    """Tests of agents. They run with `shoal check`, and before a person is asked to approve a change that an agent
+    makes to itself."""
 
     judge_model: str = ""
-    """Model that checks `judged` expectations. Empty takes the model under test."""
+    """Model that checks `judged` expectations. If empty, the model under test."""
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of model calls per case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
-    """Time limit for the cases before a person is asked about a change, in seconds. 0 runs none."""
+    """Time limit for the cases before a person is asked about a change, in seconds. 0 disables them."""
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
     """Cost limit for these cases, in US dollars, if the model's price is known. 0 means no limit."""
     edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000
-    """Limit for these cases in tokens, input and output. 0 means no limit."""
+    """Token limit for these cases, input and output. 0 means no limit."""

@@ -1,4 +1,4 @@
-"""The rows of comparisons and of models' answers in them."""
+"""Database rows of comparisons and of the models' answers."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ LISTED_MAX = 200
 ANSWERS_MAX = 20 * STEPS_MAX
 
 AnswerKey = tuple[ThreadId, int, int]
-"""Thread, event and run of an answer."""
+"""Thread, event number and run of an answer."""
 
 _comparison = reader(
     Comparison,
@@ -26,7 +26,7 @@ def ceiling_of(comparison: str) -> str:
 
 
 class ComparisonStore(StorePart):
-    """Stores comparisons until they are removed."""
+    """Database access for comparisons."""
 
     async def put(self, comparison: Comparison) -> None:
         """Store a comparison. An existing one with the same id gets the new calls and cost limit."""
@@ -41,7 +41,7 @@ class ComparisonStore(StorePart):
         return [_comparison(row) for row in await self._read("comparisons_newest", limit=LISTED_MAX)]
 
     async def answers(self, comparison: str) -> dict[AnswerKey, ModelAnswer]:
-        """Return the answers so far, including those of calls no longer in it."""
+        """Return the answers so far, including answers to calls that are no longer in the comparison."""
         rows = await self._read("answers_of", low=f"{comparison}:", high=f"{comparison};", limit=ANSWERS_MAX)
         answers: dict[AnswerKey, ModelAnswer] = {}
         for key, body in rows:
@@ -50,13 +50,13 @@ class ComparisonStore(StorePart):
         return answers
 
     async def keep(self, comparison: str, key: AnswerKey, answer: ModelAnswer) -> None:
-        """Store an answer, replacing a failed one."""
+        """Store an answer. It replaces an earlier failure."""
         thread, seq, run = key
         await self._write("answer_put", key=f"{comparison}:{thread}:{seq}:{run}", thread=thread, answer=dump(answer))
 
     @writes
     def remove(self, comparison: str) -> Script[bool]:
-        """Remove a comparison, its answers and its spending. Returns False if it does not exist."""
+        """Remove a comparison, its answers and its spending. Return False if it does not exist."""
         if not (yield from query("comparison_delete", id=comparison)):
             return False
         yield from query("answers_delete", low=f"{comparison}:", high=f"{comparison};")

@@ -1,4 +1,4 @@
-"""MCP servers: lasting connections, their tools, and the owner's confirmation of these."""
+"""MCP servers: persistent connections, their tools, and the owner's confirmation of the tools."""
 
 from shoal.feature import CliCommand, Feature
 

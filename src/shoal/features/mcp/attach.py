@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Connect the servers, wait for their first answers at the start, and list them and the tools of those away.
+    """Connect the servers, wait for their first answers at startup, and report their status and unavailable tools.
 
     Without a configured server, nothing of the client is imported.
     """

@@ -1,4 +1,4 @@
-"""`shoal mcp`: tools of MCP servers."""
+"""`shoal mcp`: list, show, confirm, allow and deny tools of MCP servers."""
 
 import click
 
@@ -14,14 +14,14 @@ from shoal.text.order import natural
 
 mcp = click.Group(
     "mcp",
-    help="Tools of MCP servers. Confirm once per server which tools read and which write. Later changes wait for you.",
+    help="Tools of MCP servers. Confirm once per server which tools read and which write. Later changes need your OK.",
     epilog="Example: shoal mcp confirm mail",
 )
 
 
 @command(mcp, "list", example="shoal mcp list")
 def list_mcp(context: CommandContext, as_json: bool) -> None:
-    """List the tools, those that wait for you first."""
+    """List the tools. Those that need your decision are first."""
     rows = [
         {
             "server": server.server,
@@ -47,7 +47,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
-    """Show what a server changed about tool NAME, as a diff, or the allowed definition."""
+    """Show how a server changed tool NAME, as a diff, or show the allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
         raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
@@ -55,11 +55,11 @@ def show_mcp(context: CommandContext, name: str) -> None:
         print(f"{tool.name} is allowed in this form:\n")
         print(printable(tool.text))
         return
-    print(f"{tool.name} is {tool.state}; - is what you allowed, + is what the server offers:\n")
+    print(f"{tool.name} is {tool.state}. Lines with - are what you allowed, lines with + what the server offers:\n")
     print(printable(tool.change))
     print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
     if tool.proposed is not None:
-        print(f"Its annotations put it among those that {WORDS[tool.proposed]}; --kind overrides that.")
+        print(f"By its annotations, it is one of the tools that {WORDS[tool.proposed]}. --kind overrides that.")
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
@@ -95,7 +95,7 @@ def confirm_mcp(
         return
     body = {"digest": known.digest, "kinds": chosen}
     confirmed = call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body, into=McpServerView)
-    later = f"Where the server is connected, it takes effect within {CHECK_SECONDS:.0f} seconds."
+    later = f"It takes effect within {CHECK_SECONDS:.0f} seconds where the server is connected."
     print(f"Confirmed. {'It is in force now.' if confirmed.in_use else later}")
 
 
@@ -126,7 +126,7 @@ def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
         kind: Kind | None = chosen.get(tool.name) or chosen.get(tool.name.removeprefix(prefix)) or tool.proposed
         if tool.state == "allowed" and kind is not None:
             by_kind[kind].append(tool)
-    print(f"Tools of the MCP server {server.server}, by what it says they do:\n")
+    print(f"Tools of the MCP server {server.server}, by its own annotations:\n")
     for kind, tools in by_kind.items():
         if tools:
             names = ", ".join(sorted((tool.name.removeprefix(prefix) for tool in tools), key=natural))

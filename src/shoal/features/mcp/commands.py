@@ -1,4 +1,4 @@
-"""/mcp: list what MCP servers offer, and confirm it."""
+"""/mcp: list the tools that MCP servers offer, and confirm them."""
 
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,13 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class McpCommand:
-    """Answers /mcp."""
+    """Chat command /mcp."""
 
     def __init__(self, pins: Pins) -> None:
         self._pins = pins
 
     async def mcp(self, asked: CommandRequest) -> str:
-        """Answer /mcp: list what each server offers, or confirm the kinds of its tools."""
+        """Answer /mcp: list each server's tools, or confirm their kinds."""
         if asked.asker.trust != "owner" or asked.asker.kind != "direct":
             raise Forbidden(ONLY_OWNER)
         match asked.argument.split():
@@ -48,7 +48,7 @@ def _shown(server: ServerPins) -> str:
 
 
 def _moved(text: str) -> tuple[str, Kind]:
-    """Parse words such as `write=TOOL`. Raises InvalidInput."""
+    """Parse an argument such as `write=TOOL`. Raises InvalidInput."""
     name, _, tool = text.partition("=")
     kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
     kind = kinds.get(name.lower())

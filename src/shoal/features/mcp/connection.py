@@ -4,13 +4,13 @@ state         meaning                                    its tools
 ----------    ---------------------------------------    --------------------------------------------
 starting      not tried yet                              none
 up            connected; listed every CHECK_SECONDS,     registered if the owner allowed them (pins.py);
-              and when the server says its list changed  removed as the server's list changes
-lost          the connection ended                       stay for one attempt to reconnect; calls fail
+              and when the server reports a change       removed when the server no longer lists them
+lost          the connection ended                       kept for one attempt to reconnect; calls fail
 down          that attempt, or the first one, failed     none; retried with growing pauses
 
-A broken server never affects anything else: every failure ends here, as a state and a log line. Tool results are
-wrapped as untrusted, taint the conversation and are bounded; images become files (results.py). An unusable definition
-is skipped and reported. Messages that deviate from the protocol are repaired (wire.py).
+A broken server never affects anything else. Every failure ends in this module, as a state and a log line. Tool results
+are wrapped as untrusted, taint the conversation and are bounded. Images become files (results.py). An unusable
+definition is skipped and reported. Messages that deviate from the protocol are repaired (wire.py).
 """
 
 import asyncio
@@ -56,13 +56,16 @@ if TYPE_CHECKING:
 ARGUMENTS_CHARS_MAX = 1_000_000
 
 Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[ToolOutput]]
-"""Calls a tool by the server's own name for it."""
+"""Calls a tool by the server's name for it."""
 
 
 class McpTool:
-    """A tool of the server. `traits` are those of the kind that the owner confirmed; before that, nothing is
-    assumed. `server_digest` identifies the server's command or address. An approval for a thread ends when that, or
-    the tool's definition, changes."""
+    """A tool of the server. `traits` are those of the kind that the owner confirmed. Until then, it has the traits of
+    an unconfirmed tool.
+
+    `server_digest` identifies the server's command or address. An approval for a thread ends when that or the tool's
+    definition changes.
+    """
 
     def __init__(
         self,
@@ -82,14 +85,16 @@ class McpTool:
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
 
     def is_same(self, other: "McpTool") -> bool:
-        """Whether the other tool has the same definition and traits."""
+        """Return whether the other tool has the same definition and traits."""
         return self.definition == other.definition and self.traits == other.traits
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Read the JSON text as an object with the server's own names. Raises ToolError."""
+        """Parse the arguments as a JSON object with the server's own property names. Raises ToolError."""
         name, size = self.spec.name, len(arguments)
         if size > ARGUMENTS_CHARS_MAX:
-            raise ToolError(f"The arguments of {name} have {size:,} characters; the limit is {ARGUMENTS_CHARS_MAX:,}.")
+            raise ToolError(
+                f"The arguments of {name} have {size:,} characters, but the limit is {ARGUMENTS_CHARS_MAX:,}."
+            )
         try:
             values = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
             if self._names:
@@ -110,26 +115,27 @@ class McpTool:
 
 async def _unconfirmed() -> str:
     """Return a note for approvals of an unconfirmed tool."""
-    return "The owner has not confirmed what this tool does yet. `/mcp` shows how."
+    return "The owner has not confirmed what this tool does yet. `/mcp` shows how to confirm it."
 
 
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
-"""Interval of listing a server's tools, which also checks that it is alive."""
+"""Interval of listing a server's tools, in seconds. Listing also checks that the server is alive."""
 LISTINGS_MAX = 10
-"""Most listings in CHECK_SECONDS, even if the server reports more changes."""
+"""Maximum number of listings in CHECK_SECONDS, even if the server reports more changes."""
 STEADY_SECONDS = 30.0
-"""A connection that lasted this long is retried at once. A shorter one counts as a failure."""
+"""Duration in seconds after which a lost connection is retried immediately. A shorter connection counts as a
+failure."""
 TOOLS_MAX = 128
-"""Most tools of one server."""
+"""Maximum number of tools per server."""
 PAGES_MAX = 20
-"""Most pages of a server's list."""
+"""Maximum number of pages in a server's list of tools."""
 LISTED_MAX = 2_000
-"""Definitions read per server."""
+"""Maximum number of definitions read per server."""
 
 WARNINGS_MAX = 20
-"""Most oddities logged per connection, each once."""
+"""Maximum number of different warnings logged per connection."""
 
 LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
 UNCLEAR = "The MCP server {} sent an unreadable answer, so the outcome is unknown. Check before repeating."
@@ -142,8 +148,12 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """The status of a server: its tools while it is up, the number of definitions that differ from the allowed ones,
-    why it is not up, unusable tools with their reasons, and the number of tools of unconfirmed kind."""
+    """Status of a server. `tools` are its tools while it is up. `waiting` is the number of definitions that differ from
+    the allowed ones.
+
+    `why` is the reason if it is not up. `left_out` lists unusable tools with the reasons. `unconfirmed` is the number
+    of tools without a confirmed kind.
+    """
 
     server: str
     status: Status = "starting"
@@ -167,7 +177,7 @@ class McpState(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class McpConnection:
-    """One server."""
+    """Connection to one server."""
 
     server: McpServer
     registry: Registry
@@ -197,7 +207,7 @@ class McpConnection:
             self.pins.watchers.append((self.server.name, self._apply))
 
     async def run(self) -> None:
-        """Connect, and reconnect whenever the server is lost, until cancelled."""
+        """Connect, and reconnect whenever the connection is lost, until cancelled."""
         failures = 0
         try:
             while True:
@@ -215,10 +225,10 @@ class McpConnection:
             self._withdraw()
 
     async def attempt(self) -> str:
-        """Connect and stay connected as long as possible; return why it ended.
+        """Connect and stay connected as long as possible. Return the reason for the end of the connection.
 
-        However often this is cancelled, the server's process has ended on return: that wait is in an anyio scope, which
-        shields only tasks that are not cancelled themselves.
+        The server's process has ended on return, however often this is cancelled. The wait for it is in an anyio scope,
+        which shields only tasks that are not cancelled themselves, so it runs in a separate task.
         """
         why = ""
 
@@ -246,7 +256,7 @@ class McpConnection:
 
         try:
             if settings.sandbox and self.enclose is None:
-                raise SandboxError("Servers run in a sandbox only with bubblewrap: see sandbox.kind.")
+                raise SandboxError("Servers run in a sandbox only with bubblewrap. See sandbox.kind.")
             try:
                 await asyncio.to_thread(import_module, "mcp")
             except ModuleNotFoundError as error:
@@ -273,7 +283,7 @@ class McpConnection:
                 self._up_at, listed_at = self.clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
                 self.settled.set()
-                # Keep the list of tools equal to the server's until the connection is lost.
+                # Keep the list of tools in sync with the server's until the connection is lost.
                 while not self._lost.is_set():
                     await self.clock.wait(self._stir, CHECK_SECONDS)
                     if len(listed_at) == LISTINGS_MAX:
@@ -286,7 +296,7 @@ class McpConnection:
                         await self._offer(session)
                     except StoreError as error:
                         log.warning(
-                            "an MCP server's tools could not be checked; the allowed ones stay",
+                            "MCP tools could not be checked; the allowed ones remain",
                             extra={"server": self.server.name, "why": str(error)},
                         )
                 why = "The server ended the connection."
@@ -297,7 +307,7 @@ class McpConnection:
         return visible(f"{why} It said: {words.last_line}" if words.last_line else why)
 
     def release(self) -> None:
-        """Stop following decisions on its tools."""
+        """Stop following decisions about its tools."""
         if self.pins is not None:
             self.pins.watchers.remove((self.server.name, self._apply))
 
@@ -318,7 +328,7 @@ class McpConnection:
                     return []
                 if self._lost.is_set() or not page:
                     raise
-                self._warn("an MCP server's list of tools is incomplete", error.message)
+                self._warn("MCP list of tools is incomplete", error.message)
                 break
             tools += listed(cast("dict[str, object]", (answer.meta or {})[RAW]))
             cursor = answer.next_cursor or ""
@@ -328,7 +338,7 @@ class McpConnection:
         return tools
 
     async def _offer(self, session: "ClientSession") -> None:
-        """List the server's tools, and register those that are allowed.
+        """List the server's tools, and register the allowed ones.
 
         Unusable definitions are skipped and reported with the reason.
         """
@@ -343,23 +353,23 @@ class McpConnection:
             if chosen and own not in chosen:
                 continue
             if len(listed) >= TOOLS_MAX:
-                self._warn("an MCP server has too many tools", f"the limit is {TOOLS_MAX}")
+                self._warn("MCP server has too many tools", f"the limit is {TOOLS_MAX}")
                 break
             listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
-            self._warn("an MCP tool is unusable", why)
+            self._warn("MCP tool is unusable", why)
         async with self._registering:
             await self._register(listed, tuple(left_out))
             self._listing = listed, tuple(left_out)
 
     async def _apply(self) -> None:
-        """Use what was decided about the tools that the server listed last. Raises StoreError."""
+        """Apply decisions about the tools that the server listed last. Raises StoreError."""
         async with self._registering:
             if self._listing is not None:
                 await self._register(*self._listing)
 
     async def _register(self, listed: Mapping[str, tuple[str, Definition]], unusable: Sequence[str]) -> None:
-        """Update the registry to the allowed tools of those listed. Unchanged tools keep their objects."""
+        """Register the allowed tools among those listed, and remove all others. Unchanged tools keep their objects."""
         left_out = list(unusable)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
@@ -376,7 +386,7 @@ class McpConnection:
             )
             made = McpTool(spec, own, self._digest, self.call, definition.names, traits)
             if wanted.setdefault(name, made) is not made:
-                self._warn("two tools of an MCP server have the same name", name)
+                self._warn("MCP server has two tools with the same name", name)
                 left_out.append(f"{visible(own)[:80]}: another tool has its name")
         for name, tool in list(self._offered.items()):
             if name not in wanted or not wanted[name].is_same(tool):
@@ -388,7 +398,7 @@ class McpConnection:
             try:
                 self.registry.add(tool)
             except InvalidInput as error:
-                self._warn("an MCP tool is unusable", str(error))
+                self._warn("MCP tool is unusable", str(error))
                 left_out.append(str(error))
             else:
                 self._offered[name] = tool
@@ -439,12 +449,12 @@ class McpConnection:
 
         session, server = self._session, self.server.name
         if session is None or self.state.status != "up":
-            raise ToolError(f"The MCP server {server} is not connected. Shoal is reconnecting; try again shortly.")
+            raise ToolError(f"The MCP server {server} is not connected. Shoal is reconnecting. Try again shortly.")
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         try:
             answer = await session.send_request(request, types.CallToolResult)
         except MCPError as error:
-            self._stir.set()  # list its tools to check whether the server is still alive
+            self._stir.set()  # listing its tools checks whether the server is still alive
             if self._lost.is_set():
                 raise ToolError(LOST.format(server)) from error
             if error.code == PARSE_ERROR and "validation error" in error.message:
@@ -458,7 +468,7 @@ class McpConnection:
 
 
 async def negotiated(session: "ClientSession") -> None:
-    """Agree on a protocol version: the newest if the server can be asked, otherwise by the handshake."""
+    """Negotiate a protocol version: the newest if the server supports discovery, otherwise by the handshake."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -469,9 +479,9 @@ async def negotiated(session: "ClientSession") -> None:
 
 
 def definition_of(server: str, tool: object) -> tuple[str, Definition]:
-    """Return the server's name of a tool, and its definition.
+    """Return the server's name for a tool, and its definition.
 
-    Raises InvalidInput, with the tool and the reason, for a tool that models cannot use.
+    Raises InvalidInput with the tool and the reason if models cannot use the tool.
     """
     from mcp import types
     from pydantic import ValidationError
@@ -500,7 +510,7 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
 
 
 def _reason(error: Exception) -> str:
-    """Describe an error in one sentence; of several that failed together, the first."""
+    """Describe an error in one sentence. Of an exception group, describe the first error."""
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):

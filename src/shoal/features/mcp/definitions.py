@@ -1,4 +1,4 @@
-"""Definitions of MCP tools: as the server sends them for people, and as models see them.
+"""Definitions of MCP tools: the server's original for people, and a cleaned version for models.
 
 A definition is everything that the server sends about the tool: name, title, description, schemas and annotations.
 Definitions are untrusted. Names are made unique, texts lose control and invisible characters, and schemas are rewritten
@@ -20,15 +20,17 @@ from shoal.tools.output import visible
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
-"""Longest part of a definition kept for display. The digest covers all of it."""
+"""Length of the part of a definition that is stored for display. The digest covers the whole definition."""
 DIGEST_CHARS = 12
-"""Characters of a digest that are shown, and the fewest that identify it."""
+"""Number of characters of a digest that are shown. At least as many must be given to identify it."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it. `text` is for people, `description` and `parameters` are for models. `names`
-    maps renamed properties to the server's own names. `hints` are its annotations."""
+    """A tool as its server defines it. `text` is for people. `description` and `parameters` are for models.
+
+    `names` maps renamed properties to the server's own names. `hints` are the tool's annotations.
+    """
 
     digest: str
     text: str
@@ -53,25 +55,25 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def described(server: str, description: str) -> str:
-    """Return the description for the model: the server's name, then its own words."""
+    """Return the description for the model: the server's name, followed by the server's text."""
     text = visible(description).strip()
     words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
     return f"[Tool of the MCP server {server}, described by it] {words}".strip()
 
 
 def definition_digest(definition: Mapping[str, object]) -> str:
-    """Return the digest of a server's whole definition of a tool."""
+    """Return the digest of a server's complete definition of a tool."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
 def definition_text(definition: Mapping[str, object]) -> str:
-    """Format it for people: one line for each value and each line of text. Long texts are cut."""
+    """Format a definition for people, with one line for each value and each line of text. Long texts are cut."""
     text = "\n".join(_lines(cast("Json", dict(definition)), ""))
     return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
 
 
 _CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
-"""Line separators that JSON does not escape."""
+"""Line separators and control characters that JSON does not escape."""
 
 
 def _lines(value: Json, path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Checks of MCP servers in `shoal doctor`."""
+"""Check MCP servers in `shoal doctor`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ from shoal.tools.registry import Registry
 
 
 async def look_at_servers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Connect every server, and list what waits for the owner."""
+    """Connect every server, and list the decisions that the owner has to make."""
     if not servers_of(config):
         return
     clock = SystemClock()
@@ -43,11 +43,11 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
             yield warn(
                 check,
                 f"unusable: {'; '.join(state.left_out)}.",
-                "Only the server's maker can fix these. The others work.",
+                "Only the server's developer can fix these. The other tools work.",
             )
         if known is not None and known.unconfirmed:
             todo = f"`shoal mcp confirm {state.server}` lets tools that read run without asking."
             yield warn(check, f"{counted(len(known.unconfirmed), 'tool')} not confirmed yet.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
-            yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
+            yield warn(check, f"waiting for your decision: {names}.", "`shoal mcp show NAME` shows what changed.")

@@ -1,4 +1,4 @@
-"""The three kinds of MCP tools, proposed by their annotations and confirmed by the owner.
+"""The three kinds of MCP tools. Their annotations propose a kind, and the owner confirms it.
 
     kind           annotations that propose it                                    its calls
     ------------   ------------------------------------------------------------   ------------------------------------
@@ -57,15 +57,15 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind that they propose."""
+        """The kind that the annotations propose."""
         if not self.read_only:
             return "write"
         return "read_outside" if self.open_world else "read"
 
 
 def hints_of(tool: Mapping[str, object]) -> Hints:
-    """Parse the annotations in a server's definition. A tool that claims to be both read-only and destructive counts
-    as writing."""
+    """Parse the annotations in a server's definition. A tool that claims to be both read-only and destructive counts as
+    writing."""
     given = tool.get("annotations")
     hints = cast("dict[str, object]", given) if isinstance(given, dict) else {}
     destroys = hints.get("destructiveHint")
@@ -78,7 +78,7 @@ def hints_of(tool: Mapping[str, object]) -> Hints:
 
 
 def traits_of(kind: Kind | None, hints: Hints) -> Traits:
-    """Return the traits of a tool whose kind the owner confirmed (None: not confirmed)."""
+    """Return the traits of a tool whose kind the owner confirmed. None means that no kind is confirmed."""
     if kind is None:
         return UNCONFIRMED
     traits = TRAITS[kind]
@@ -86,8 +86,8 @@ def traits_of(kind: Kind | None, hints: Hints) -> Traits:
 
 
 def offer_text(server: str, tools: Iterable[tuple[str, Kind]]) -> str:
-    """Summarize a server's tools for people: the number of each kind, and the names of those that leave the machine
-    or write."""
+    """Summarize a server's tools for people: the number of each kind, and the names of tools that leave the machine or
+    write."""
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
     for name, kind in tools:
         by_kind[kind].append(name)

@@ -1,22 +1,22 @@
-"""The definitions of MCP tools that models see, and the definition of each tool that the owner allowed.
+"""Pinned definitions of MCP tools: models see only the definitions that the owner allowed.
 
 what the server lists                    what the model sees                  what the owner sees
 --------------------------------------   ----------------------------------   ---------------------------------------
-anything, the first time                 all of it: the owner has just        the number of tools, in the log and in
-                                         configured it                        `shoal doctor`
-a tool as it was allowed                 that                                 -
+anything, the first time                 all of it, because the owner has     the number of tools, in the log and in
+                                         just configured the server           `shoal doctor`
+a tool with the allowed definition       that definition                      -
 a tool with a changed definition         the allowed one, until decided       the change, as a diff
 a new tool                               nothing, until decided               the whole definition
 a renamed tool                           a removed tool and a new one         the whole definition
 a tool no longer                         nothing; if it returns, it is        -
                                          compared with the allowed definition
 
-The owner also confirms the kind of each tool (kinds.py): once for all tools of a server, and again for each changed or
-new one. A kind applies only while the server offers exactly the definition for which it was confirmed. Calls of a tool
-without a confirmed kind ask.
+The owner also confirms the kind of each tool (kinds.py), first for all tools of a server, then for each changed or new
+one. A kind applies only while the server offers exactly the definition for which it was confirmed. Shoal asks before
+calls of a tool without a confirmed kind.
 
 The allowed definition (definitions.py) is stored as a digest, so a server gains nothing by changing it while the owner
-looks. A server is identified by its name and by its command or address; another server under the same name is new. All
+looks. A server is identified by its name and its command or address. Another server under the same name is new. All
 processes share the pins.
 """
 
@@ -52,17 +52,20 @@ SCOPE = "mcp"
 CHAIN = "mcp"
 """Audit chain of servers' changes and the owner's decisions."""
 DENIED_MAX = 32
-"""Denied definitions remembered per tool, so that a server that alternates asks once for each."""
+"""Number of denied definitions remembered per tool. If a server alternates between definitions, Shoal asks once for
+each."""
 TELL_SECONDS = 3600.0
-"""Pause between notices about a server that keeps changing."""
+"""Minimum time between notices about a server that keeps changing, in seconds."""
 SWAPS_MAX = 50
 
 State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool: the allowed definition, and what the server offers instead. `name` is the model's name for it.
-    `confirmed` is the kind that the owner confirmed for the allowed definition."""
+    """A tool with its allowed definition, and the server's offer if it differs. `name` is the model's name for it.
+
+    `confirmed` is the kind that the owner confirmed for the allowed definition.
+    """
 
     name: str
     allowed: Definition | None = None
@@ -73,23 +76,23 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> Kind | None:
-        """The kind in force, or None until the owner has confirmed the current definition."""
+        """The kind in effect, or None until the owner has confirmed the current definition."""
         return self.confirmed if self.offered is None else None
 
     @property
     def proposed(self) -> Kind | None:
-        """The kind in force, or the one that the offered annotations propose."""
+        """The kind in effect, or the one that the offered annotations propose."""
         definition = self.offered or self.allowed
         return self.kind or (definition.hints.kind if definition is not None else None)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether its definition is allowed but its kind is not confirmed."""
+        """Whether the definition is allowed but the kind is not confirmed."""
         return self.state == "allowed" and self.confirmed is None
 
     @property
     def state(self) -> State:
-        """Whether it waits for a decision, and what was decided."""
+        """Whether the tool waits for a decision, or the decision that was made."""
         if self.offered is None:
             return "allowed"
         if self.offered.digest in self.denied:
@@ -102,12 +105,11 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def change(self) -> str:
-        """Return the change to decide on, line by line: `-` was allowed, `+` is offered. Contains no invisible
-        characters."""
+        """The change to decide on, line by line: `-` was allowed, `+` is offered. Contains no invisible characters."""
         before = self.allowed.text.splitlines() if self.allowed is not None else []
         after = self.offered.text.splitlines() if self.offered is not None else before
         if before == after and self.offered is not None and self.allowed is not None:
-            return f"The definition changed after its first {TEXT_CHARS_MAX:,} characters, and only these are stored."
+            return f"The definition changed after its first {TEXT_CHARS_MAX:,} characters. The rest is not stored."
         lines = difflib.unified_diff(before, after, "allowed", "offered", lineterm="", n=2)
         return "\n".join(list(lines)[2:])
 
@@ -121,8 +123,10 @@ class InForce(NamedTuple):
 
 
 class ServerPins(msgspec.Struct, frozen=True):
-    """The tools of a server by its own names, pinned `since`. `told_at` is the time of the last notice to the owner.
-    `is_asked`: the owner was asked to confirm the kinds."""
+    """A server's tools by its own names, pinned `since`. `told_at` is the time of the last notice to the owner.
+
+    `is_asked` is true if the owner was asked to confirm the kinds.
+    """
 
     server: str
     since: datetime
@@ -137,7 +141,7 @@ class ServerPins(msgspec.Struct, frozen=True):
         return {pin.name: kind for pin in settled if (kind := pin.proposed) is not None}
 
     def named(self, name: str) -> str:
-        """Return the model's name of a tool without a pending change, given that or the server's own name. Raises
+        """Return the model's name for a tool without a pending change, given the model's or the server's name. Raises
         NotFound."""
         tool_name = self.tools[name].name if name not in self.kinds and name in self.tools else name
         if tool_name not in self.kinds:
@@ -150,7 +154,7 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest that a confirmation is bound to: the tools without pending changes, their definitions and
+        """The digest that a confirmation must match. It covers the tools without pending changes, their definitions and
         kinds."""
         pins = sorted(self.tools.values(), key=lambda pin: pin.name)
         settled = [pin for pin in pins if pin.state == "allowed"]
@@ -159,7 +163,7 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def offer(self) -> str:
-        """Describe the offer for people."""
+        """Summary of the server's tools for people."""
         prefix = tool_name(self.server, "")
         return offer_text(self.server, [(name.removeprefix(prefix), kind) for name, kind in self.kinds.items()])
 
@@ -169,11 +173,11 @@ class ServerPins(msgspec.Struct, frozen=True):
 
 
 Tell: TypeAlias = Callable[[str], Awaitable[None]]
-"""Sends the owner a notice."""
+"""Sends a notice to the owner."""
 
 
 def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
-    """Compare a new listing, by the server's own names, with the stored pins."""
+    """Return the pins updated with a new listing, which is by the server's own names."""
     tools = dict(known.tools)
     for own, (name, definition) in offered.items():
         pin = tools.get(own, Pin(name))
@@ -196,7 +200,8 @@ class Pins:
         self._clock = clock
         self.know(servers)
         self.watchers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        """By server: awaited after each decision made in this process, so that it is in force then."""
+        """Functions with their servers' names. Each is awaited after a decision made in this process, which is then in
+        effect."""
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":
@@ -204,13 +209,13 @@ class Pins:
         return cls(store.settings, store.audit, services[Clock], servers_of(config))
 
     def know(self, servers: Mapping[str, McpServerSettings]) -> None:
-        """Store what is allowed for these servers as configured now."""
+        """Set the servers whose pins are used."""
         self._servers = {name: server for name, server in servers.items() if server.enabled}
 
     async def in_force(
         self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None
     ) -> dict[str, InForce]:
-        """Return the definitions to use, by the server's own names. Changed ones wait for a decision. Raises
+        """Return the definitions to use, by the server's own names. Changed definitions wait for a decision. Raises
         StoreError."""
         while True:
             raw, known = await self._read(server)
@@ -227,10 +232,10 @@ class Pins:
             if pins == known or await self._swap(server, raw, pins):
                 break
         if known is None:
-            log.info("the tools of an MCP server are pinned", extra={"server": server, "tools": len(pins.tools)})
+            log.info("MCP tools pinned", extra={"server": server, "tools": len(pins.tools)})
             await self._note("pin", list(pins.tools.values()), "allow", "system")
         if untold:
-            log.warning("an MCP server changed its tools; see `shoal mcp list`", extra={"server": server})
+            log.warning("MCP server changed its tools; see `shoal mcp list`", extra={"server": server})
             await self._note("change", untold, "ask", "system")
             if tell is not None:
                 await tell(change_notice(server, pins.waiting))
@@ -250,8 +255,8 @@ class Pins:
     async def confirm(self, server: str, digest: str, kinds: Mapping[str, Kind], by: str) -> ServerPins:
         """Confirm the kinds of all tools of a server without pending changes.
 
-        `kinds` overrides the current or proposed kinds, by the model's or the server's names. `digest` (its beginning)
-        names what the owner looked at. Raises NotFound for an unknown server or tool, Conflict if the tools have
+        `kinds` overrides the current or proposed kinds, by the model's or the server's names. `digest` is the beginning
+        of the digest that the owner saw. Raises NotFound for an unknown server or tool, Conflict if the tools have
         changed since.
         """
         for _ in range(SWAPS_MAX):
@@ -277,11 +282,11 @@ class Pins:
     async def decide(
         self, name: str, digest: str, allow: bool, by: str, kind: Kind | None = None, *, confirms: bool = False
     ) -> Pin:
-        """Allow or deny the offered definition of the tool that models call `name`; `digest` (its beginning) identifies
-        it.
+        """Allow or deny the offered definition of the tool that models call `name`.
 
-        With `confirms`, its kind is confirmed too: `kind`, or the proposed one. Raises NotFound if no change is
-        pending, Conflict if the server has changed the definition since.
+        `digest` is the beginning of the definition's digest. With `confirms`, the tool's kind is also confirmed, as
+        `kind` or as proposed. Raises NotFound if no change is pending, Conflict if the server has changed the
+        definition since.
         """
         server = name.removeprefix("mcp_").partition("_")[0]
         for _ in range(SWAPS_MAX):
@@ -292,7 +297,7 @@ class Pins:
             pin = known.tools[own_names[name]]
             offered = pin.offered
             if offered is None:
-                raise NotFound(f"Nothing of {pin.name} waits: agents use what its server offers.")
+                raise NotFound(f"No change of {pin.name} is pending. Agents use what its server offers.")
             if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
                 raise Conflict(
                     f"The server now offers another {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
@@ -306,16 +311,16 @@ class Pins:
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
                 await self._apply(server)
                 return changed
-        raise Conflict("Others change the tools of this server all the time. Try again.")
+        raise Conflict("The tools of this server keep changing. Try again.")
 
     async def _apply(self, server: str) -> None:
         for name, apply in list(self.watchers):
             if name == server:
                 try:
                     await apply()
-                except StoreError as error:  # it is decided, and the next look at the server's tools applies it
+                except StoreError as error:  # the decision is stored, and the next listing applies it
                     extra = {"server": server, "why": str(error)}
-                    log.warning("what was decided about MCP tools is not in force yet", extra=extra)
+                    log.warning("MCP decision not in effect yet", extra=extra)
 
     async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
         raw = await self._settings.get(SCOPE, self._key(server))
@@ -348,31 +353,36 @@ class Pins:
 
 
 def confirm_notice(known: ServerPins) -> str:
-    """Return the question to the owner at a server's first connection."""
+    """Return the question for the owner after a server's first connection."""
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
-        f"{known.offer} Its own words say so. Until you confirm them, each call of them asks.\n\n"
+        f"{known.offer} The server itself declares these kinds. Until you confirm them, "
+        "Shoal asks before each call.\n\n"
         f"To confirm: `/mcp confirm {server} {digest}`. To move a tool to another kind, add for example `write=TOOL`. "
         f"The page shows all of them under MCP, and so does `shoal mcp confirm {server}`."
     )
 
 
 def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
-    """The card for the owner: what waits, what changed as a diff, and how to decide."""
+    """Return the notice for the owner: the pending changes as diffs, and how to decide."""
     lines = [
-        f"The MCP server {server} changed its tools. Agents go on with what you allowed, and are not told of new ones. "
-        "Calls of changed tools ask until you decide."
+        f"The MCP server {server} changed its tools. Agents keep using the definitions you allowed and do "
+        "not see new tools. Shoal asks before calls of changed tools until you decide."
     ]
     for pin in waiting[:5]:
         change = pin.change if len(pin.change) <= change_chars_max else f"{pin.change[:change_chars_max]}\n…"
         fenced = change.replace("```", "'''")
         digest = pin.offered.digest[:DIGEST_CHARS] if pin.offered is not None else ""
-        kind = f" It would be one of those that {WORDS[pin.proposed]}." if pin.proposed is not None else ""
+        kind = (
+            f" By its annotations, it is one of the tools that {WORDS[pin.proposed]}."
+            if pin.proposed is not None
+            else ""
+        )
         lines.append(
             f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\n"
             f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:
-        lines.append(f"{len(waiting) - 5} more wait; `shoal mcp list` shows them.")
-    lines.append("The page shows it under MCP. `shoal mcp deny NAME DIGEST` leaves things as they are.")
+        lines.append(f"{len(waiting) - 5} more tools wait. `shoal mcp list` shows them.")
+    lines.append("The page shows them under MCP. `shoal mcp deny NAME DIGEST` keeps the allowed definition.")
     return "\n\n".join(lines)

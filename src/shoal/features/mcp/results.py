@@ -1,14 +1,14 @@
-"""Read an MCP tool result block by block. Blocks that cannot be shown are named, and the others are kept.
+"""Convert an MCP tool result block by block. A block that cannot be shown is replaced by a note.
 
 block                                    what the model gets
 --------------------------------------   ------------------------------------------------------------------------
 text                                     the text
-image, as base64 of any spelling         the image, as `fit_image` makes it, or why it is not shown
-resource with a text, or a blob of one   its address and the text
-resource with a blob of an image         its address and the image
+image, as base64 in any variant          the image, as `fit_image` makes it, or why it is not shown
+resource with a text or a text blob      its address and the text
+resource with an image blob              its address and the image
 resource with another blob, audio        its address, type and size
 resource link                            its address, name and description
-any other                                its text if it has one, else its JSON
+any other                                its text if it has one, otherwise its JSON
 
 `structuredContent` is shown as JSON unless the blocks already contain the same.
 """
@@ -43,16 +43,16 @@ Keep = Callable[[str, bytes], Path]
 
 
 def source_of(server: str) -> str:
-    """Return the name of a server's results as a source of taint."""
+    """Return the taint source for a server's results."""
     return f"mcp:{server}"
 
 
 def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: bool = False) -> ToolOutput:
-    """Return a server's text as output: wrapped as untrusted, truncated and tainting."""
+    """Return a server's text as output. It is wrapped as untrusted, truncated and taints the turn."""
     text = text.replace("\0", "\ufffd")
     if len(text) > TEXT_CHARS_MAX:
         text = (
-            f"{text[:TEXT_CHARS_MAX]}\n[The result is longer; only its first {TEXT_CHARS_MAX:,} characters were kept.]"
+            f"{text[:TEXT_CHARS_MAX]}\n[The result is longer. Only its first {TEXT_CHARS_MAX:,} characters were kept.]"
         )
     source = source_of(server)
     return ToolOutput(
@@ -61,7 +61,7 @@ def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: 
 
 
 def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutput:
-    """Convert a result to output. Blocks; raises OSError when an image cannot be stored."""
+    """Convert a result to output. Blocking. Raises OSError if an image cannot be stored."""
     reading = _ResultReading(keep)
     if result.get("resultType") == "input_required":
         return marked(server, "The server asks for more input, which Shoal does not support.", is_error=True)
@@ -84,7 +84,7 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
 
 
 class _ResultReading:
-    """The lines and images of the blocks read so far."""
+    """Reader that collects the lines and images of a result's blocks."""
 
     def __init__(self, keep: Keep) -> None:
         self._keep = keep
@@ -167,7 +167,8 @@ def _data_of(block: Mapping[str, Json]) -> Json:
 
 
 def _decoded(data: Json) -> bytes | None:
-    """Decode base64 in either alphabet, wrapped, without padding, or in a data: URL. Returns None for anything else."""
+    """Decode base64 in either alphabet, with line breaks, without padding, or in a data: URL. Return None for anything
+    else."""
     if not isinstance(data, str) or len(data) > DATA_CHARS_MAX:
         return None
     if data[:5].lower() == "data:":

@@ -18,9 +18,11 @@ Digest = Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
 
 
 class McpToolView(msgspec.Struct, frozen=True):
-    """A tool. `changed` and `new` tools wait for a decision: `digest` identifies the offered definition, `change`
-    shows it as a diff. `text` is the allowed definition. `kind` is what the owner confirmed, null before that;
-    `proposed` is what its annotations say."""
+    """A tool. `changed` and `new` tools wait for a decision.
+
+    `digest` identifies the offered definition and `change` shows it as a diff. `text` is the allowed definition. `kind`
+    is the kind that the owner confirmed, or null. `proposed` is the kind that its annotations propose.
+    """
 
     name: str
     state: State
@@ -32,9 +34,11 @@ class McpToolView(msgspec.Struct, frozen=True):
 
 
 class McpServerView(msgspec.Struct, frozen=True):
-    """A server that has been connected: its tools, and since when they are pinned. `offer` counts them by kind,
-    `unconfirmed` counts those to confirm, and `digest` identifies this view. `in_use`: this process is connected to the
-    server, so a confirmation is in force."""
+    """A server that has been connected, with its tools and the time since which they are pinned.
+
+    `offer` summarizes the tools by kind. `unconfirmed` is the number of tools to confirm. `digest` identifies this
+    view. `in_use` is true if this process is connected to the server, so a confirmation is already in effect.
+    """
 
     server: str
     since: datetime
@@ -46,14 +50,14 @@ class McpServerView(msgspec.Struct, frozen=True):
 
 
 class McpView(msgspec.Struct, frozen=True):
-    """The enabled servers."""
+    """The enabled servers that have been connected."""
 
     servers: list[McpServerView]
 
 
 class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A decision on the definition whose digest begins with `digest`. Allowing also confirms its kind, by default
-    the proposed one."""
+    """A decision on the definition whose digest begins with `digest`. Allowing also confirms its kind, by default the
+    proposed one."""
 
     decision: Literal["allow", "deny"]
     digest: Digest
@@ -61,7 +65,8 @@ class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpConfirmation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Confirms the kinds of a server's tools as shown by the view with this digest. `kinds` overrides some, by name."""
+    """Confirmation of the kinds of a server's tools, as shown by the view with this digest. `kinds` overrides kinds by
+    name."""
 
     digest: Digest
     kinds: dict[str, Kind] = {}
@@ -94,7 +99,8 @@ async def mcp(pins: Pins, servers: McpServers) -> McpView:
 
 @routes("POST /api/mcp/{name}", ADMINS)
 async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) -> McpToolView:
-    """Allow or deny a tool's new definition; 404 if none is waiting, 409 if the server has changed it since."""
+    """Allow or deny a tool's new definition. Returns 404 if no change is pending, 409 if the server has changed it
+    since."""
     is_owner = by.asker.trust == "owner"
     allow = body.decision == "allow"
     return _tool_view(await pins.decide(name, body.digest, allow, by.person, body.kind, confirms=is_owner))
@@ -104,8 +110,9 @@ async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) ->
 async def confirm_mcp(
     pins: Pins, servers: McpServers, by: Principal, name: str, body: McpConfirmation
 ) -> McpServerView:
-    """Confirm the kinds of a server's tools; 404 for a server that has not connected yet or a tool that waits, 409
-    if the tools have changed since. Where the server is connected, they are in force when the answer arrives."""
+    """Confirm the kinds of a server's tools. Returns 404 for a server that has not connected yet or a tool with a
+    pending change, 409 if the tools have changed since. If the server is connected here, the kinds are in effect on
+    return."""
     return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person), servers)
 
 
@@ -118,7 +125,8 @@ async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, .
 
 @routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
 async def add_mcp_server(setup: McpSetup, by: Principal, body: NewMcpServer) -> McpServerState:
-    """Add an MCP server after it has answered; 400 with the reason if it does not, 409 if the name is taken."""
+    """Add an MCP server after it has answered. Returns 400 with the reason if it does not answer, 409 if the name is
+    taken."""
     return await setup.add(body, by.person)
 
 

@@ -2,18 +2,18 @@
 
 what servers write                                      result
 -----------------------------------------------------   ----------------------------------------------------------
-`$ref`, `$defs`, recursive ones too                     the schema inlined, to a depth
+`$ref`, `$defs`, including recursive ones               the schema inlined, to a limited depth
 `allOf`, `oneOf`, one-armed `anyOf`, `const`            merged; `anyOf`; merged; `enum`
 `anyOf` next to properties, or at the top               the properties of all arms, and a sentence on which go together
 `type` lists, `nullable`                                `anyOf` with one type each
 tuples, arrays without `items`                          `items`
 `$filter`, `filter[id]`, names that are too long        a name of letters, digits, `_` and `-`, see `own_names`
-drafts 3 and 4, OpenAPI's, unknown types, wrong forms   the draft 2020-12 form, or nothing
+drafts 3 and 4, OpenAPI, unknown types, invalid forms   the draft 2020-12 form, or nothing
 `if`, `not`, `patternProperties`, remote references     nothing: the server validates its arguments itself
 
 The result uses only KEYWORDS, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes, depth and
 bytes. Anthropic validates against draft 2020-12 and requires property names of `[A-Za-z0-9_.-]{1,64}`. Anthropic and
-OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top; OpenAI also refuses arrays without `items` and objects without
+OpenAI reject `anyOf`, `oneOf` and `allOf` at the top. OpenAI also rejects arrays without `items` and objects without
 `properties`. `models/schema_dialects.py` handles the limits of other services.
 """
 
@@ -31,16 +31,16 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Schema: TypeAlias = "dict[str, Json]"
 
 WORD_CHARS_MAX = 300
-"""Longest description within a schema, in characters."""
+"""Length of the longest description within a schema, in characters."""
 SCHEMA_BYTES_MAX = 16_384
 SCHEMA_DEPTH_MAX = 12
 NODES_MAX = 2_000
-"""Nodes of one schema, including inlined references."""
+"""Maximum number of nodes in a schema, including inlined references."""
 ENTRIES_MAX = 100
-"""Properties of one object, or choices of one list, that are described."""
+"""Maximum number of properties of an object, or of choices in a list."""
 REFERENCES_MAX = 20
 REPEATS_MAX = 2
-"""Levels to which a recursive schema is inlined."""
+"""Number of levels to which a recursive schema is inlined."""
 _INTEGER_MAX = 2**53
 
 KEYWORDS = frozenset(
@@ -80,10 +80,10 @@ class Portable(NamedTuple):
 
 
 def portable(schema: object) -> Portable:
-    """Convert the schema of a tool's arguments for models, within the bounds.
+    """Convert the schema of a tool's arguments for models, within the limits.
 
-    A schema that is too large loses its texts first, then everything but the names. Raises InvalidInput with the reason
-    if the arguments are not an object.
+    A schema that is too large loses first its texts, then everything except the names. Raises InvalidInput with the
+    reason if the arguments are not an object.
     """
     root = cast("Schema", schema) if isinstance(schema, dict) else {}
     reader = _SchemaRewriter(root)
@@ -111,7 +111,7 @@ def own_names(value: Json, names: Mapping[str, str]) -> Json:
 
 
 class _SchemaRewriter:
-    """Rewrites one schema. `names` maps each property's own name to its new name."""
+    """Rewriter for one schema. `names` maps each property's own name to its new name."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -119,11 +119,11 @@ class _SchemaRewriter:
         self.names: dict[str, str] = {}
 
     def read_root(self) -> Schema:
-        """Read the root, an object with properties. Raises InvalidInput."""
+        """Read the root, which must be an object. Raises InvalidInput."""
         flat, followed = self._flat(self._root, ())
         types = _types_of(flat)
         if types and "object" not in types:
-            raise InvalidInput(f"its arguments are described as {' or '.join(types)}, and not as an object")
+            raise InvalidInput(f"its arguments are described as {' or '.join(types)} instead of an object")
         read = self._object(flat, followed, 0)
         if words := _description(flat):
             read["description"] = words
@@ -131,7 +131,7 @@ class _SchemaRewriter:
         return read
 
     def read(self, schema: Json, followed: tuple[str, ...], depth: int) -> Schema:
-        """Read any schema. Returns an empty one if nothing in it is understood."""
+        """Read any schema. Return an empty one if nothing in it is understood."""
         self._nodes += 1
         if isinstance(schema, str) and schema.lower() in _TYPES:
             schema = {"type": schema}
@@ -247,7 +247,7 @@ class _SchemaRewriter:
         return _any(read)
 
     def _name(self, own: str) -> str:
-        """Return the unique name of a property for models, the same throughout the schema."""
+        """Return a property's unique name for models, which is the same throughout the schema."""
         if own not in self.names:
             new = own
             if not _NAME.fullmatch(own):
@@ -295,7 +295,7 @@ class _SchemaRewriter:
 
 
 def _merged(first: Schema, two: Schema) -> Schema:
-    """Combine two schemas that both apply. If one schema cannot express that, the first wins."""
+    """Combine two schemas that both apply. If one schema cannot express that, the first takes precedence."""
     merged = {**two, **first}
     properties = {**_properties(two)}
     for name, value in _properties(first).items():
@@ -310,7 +310,7 @@ def _merged(first: Schema, two: Schema) -> Schema:
         merged["required"] = list(dict.fromkeys(required))
     is_closed = first.get("additionalProperties") is False or two.get("additionalProperties") is False
     if is_closed and _properties(first) and _properties(two):
-        merged.pop("additionalProperties", None)  # set by one part, it would reject the other's properties
+        merged.pop("additionalProperties", None)  # allowed by one part only, it would reject the other's properties
     parts = [part for each in (first, two) for part in _list(each.get("allOf"))]
     if parts:
         merged["allOf"] = parts
@@ -346,7 +346,7 @@ def _arms_of(schema: Schema) -> list[Json]:
 
 
 def _types_of(schema: Schema) -> list[str]:
-    """Return the allowed types in order, inferred from the keywords if none is named; empty for any type."""
+    """Return the allowed types in order, inferred from the keywords if `type` is missing. Empty means any type."""
     named = schema.get("type")
     given = named if isinstance(named, list) else [named]
     types = [
@@ -411,7 +411,7 @@ def _text_rules(flat: Schema) -> Schema:
 def _number_rules(flat: Schema) -> Schema:
     rules = {key: value for key in _BOUNDS if _is_number(value := flat.get(key))}
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if flat.get(exclusive) is True and bound in rules:  # the form of draft 4
+        if flat.get(exclusive) is True and bound in rules:  # as in draft 4
             rules[exclusive] = rules.pop(bound)
     low, high = rules.get("minimum"), rules.get("maximum")
     if low is not None and high is not None and cast("float", low) > cast("float", high):

@@ -1,4 +1,4 @@
-"""The connections to all enabled servers of [mcp]."""
+"""Connections to all enabled servers of [mcp]."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 START_SECONDS = 5.0
-"""Longest wait at the start for the servers' first answers."""
+"""Longest wait at startup for the servers' first answers, in seconds."""
 
 
 class McpServers:
-    """The connections to all enabled servers of [mcp]; nothing is imported or started before they run."""
+    """Connections to all enabled servers of [mcp]. Nothing is imported or started before they run."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class McpServers:
         return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], tell)
 
     def add(self, name: str, server: McpServerSettings) -> McpConnection:
-        """Create a connection to another server. The caller runs it."""
+        """Create a connection to an additional server. The caller runs it."""
         made = self._make(McpServer(name, server, self._folder / name))
         self.connections.append(made)
         return made
 
     def drop(self, name: str) -> None:
-        """Forget a server whose connection has ended."""
+        """Remove a server whose connection has ended."""
         for connection in [connection for connection in self.connections if connection.server.name == name]:
             self.connections.remove(connection)
             connection.release()
@@ -72,16 +72,16 @@ class McpServers:
         return frozenset(connection.server.name for connection in self.connections if connection.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each server has been tried once, but no longer than this."""
+        """Wait until each server has been tried once, for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 for connection in self.connections:
                     await connection.settled.wait()
         except TimeoutError:
-            log.warning("MCP servers are slow to start; their tools appear when they are ready")
+            log.warning("MCP servers start slowly; their tools appear when they are ready")
 
     async def probe(self) -> list[McpState]:
-        """Connect each server once, read everything it offers, and disconnect. Without pins nothing is stored."""
+        """Connect each server once, read everything that it offers, and disconnect. Without pins, nothing is stored."""
         states, level = list[McpState](), log.level
         log.setLevel(logging.CRITICAL)  # the caller reports the results
         try:

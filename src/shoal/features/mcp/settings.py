@@ -1,4 +1,4 @@
-"""The tables [mcp.NAME] of the file."""
+"""Settings in [mcp.NAME]."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from shoal.kernel.section import URL_OR_EMPTY, Problem, Section, header_problems
 from shoal.kernel.settings import Config
 
 MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
-"""Valid server names. Without `_`, so `mcp_SERVER_TOOL` is unambiguous."""
+"""Pattern for server names. They contain no `_`, so `mcp_SERVER_TOOL` is unambiguous."""
 
 
 class McpServerSettings(Section, frozen=True, kw_only=True):
@@ -26,24 +26,25 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     command: str = ""
     """Program to start, which communicates over its standard input and output."""
     args: tuple[str, ...] = ()
-    """Its arguments."""
+    """Arguments of the program."""
     env: dict[str, Secret] = {}
-    """Its environment, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits nothing else."""
+    """Environment of the program, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits no other
+    variables."""
     sandbox: bool = False
-    """Whether it runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on the host.
-    """
+    """Whether the program runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on
+    the host."""
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address of a running server with streamable HTTP. Private addresses are allowed here."""
     headers: dict[str, Secret] = {}
     """HTTP headers of each request, such as Authorization."""
     tools: tuple[str, ...] = ()
-    """Tools to use, by the server's names. Empty uses all."""
+    """Tools to use, by the server's names. If empty, all tools."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
     """Longest wait for the start and for each answer, in seconds."""
 
     @property
     def identity(self) -> str:
-        """Identity of the server. A change ends approvals."""
+        """Identity of the server. If it changes, approvals end."""
         return self.url or shlex.join([self.command, *self.args])
 
     def problems(self, name: str = "") -> Iterator[Problem]:
@@ -58,16 +59,16 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
 
 SERVERS = dict[str, McpServerSettings]
-"""[mcp]: the servers by name."""
+"""Servers in [mcp], by name."""
 
 
 def servers_of(config: Config) -> Mapping[str, McpServerSettings]:
-    """The configured servers by name."""
+    """Return the configured servers by name."""
     return cast(Mapping[str, McpServerSettings], getattr(config, "mcp", {}))
 
 
 def tool_patterns(config: Config) -> Iterator[str]:
-    """Patterns for the names of all tools of enabled servers."""
+    """Return patterns for the names of all tools of enabled servers."""
     return (any_tool_of(name) for name, server in servers_of(config).items() if server.enabled)
 
 

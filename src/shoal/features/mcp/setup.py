@@ -1,4 +1,4 @@
-"""Add, switch and remove MCP servers while Shoal runs. Each change is tried, written, then applied."""
+"""Add, enable, disable and remove MCP servers while Shoal runs. Each change is tested, written, then applied."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 CONNECT_SECONDS = 5.0
-"""Longest wait for a tried server to be connected."""
+"""Longest wait for the connection to a server that is tested, in seconds."""
 
 SecretName = Annotated[
     str,
@@ -61,8 +61,11 @@ class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpServerState(msgspec.Struct, frozen=True):
-    """A configured MCP server and its status. `where` is its program or the host of its URL. Only the owner sees
-    `args` or the full URL, and the names in `env` and `headers` (`secrets`), without secret values."""
+    """A configured MCP server and its status. `where` is its program or the host of its URL.
+
+    Only the owner sees `args`, which may be the rest of the URL, and `secrets`, which are the names in `env` and
+    `headers`. Secret values are never included.
+    """
 
     name: str
     where: str
@@ -74,11 +77,11 @@ class McpServerState(msgspec.Struct, frozen=True):
     why: str
     waiting: int
     left_out: tuple[str, ...] = ()
-    """Its unusable tools, each with the reason."""
+    """Unusable tools, each with the reason."""
 
 
 class McpSetup:
-    """Manages the configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Service that manages the configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
 
     def __init__(self, services: "Services") -> None:
         self._changes = services[Changes]
@@ -95,7 +98,7 @@ class McpSetup:
         return cls(services)
 
     def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
-        """Return every configured MCP server with its status. Arguments are masked, and only for the owner."""
+        """Return every configured MCP server with its status. Arguments are masked, and included only for the owner."""
         states = {connection.server.name: connection.state for connection in self._servers.connections}
         last_states = list[McpServerState]()
         for name, server in sorted(servers_of(self._config.current).items(), key=lambda item: natural(item[0])):
@@ -110,8 +113,10 @@ class McpSetup:
         return tuple(last_states)
 
     async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
-        """Add an MCP server after a successful connection. Raises InvalidInput with the reason if it fails,
-        Conflict."""
+        """Add an MCP server after a successful connection.
+
+        Raises InvalidInput with the reason if the connection fails, Conflict if the name is taken.
+        """
         name = wanted.name
         async with self._changes.changing(f"MCP server {name}", by):
             if name in servers_of(self._config.current):
@@ -169,7 +174,7 @@ class McpSetup:
                 await connection.settled.wait()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
-        """Connect the server once, next to the running ones, and return its status."""
+        """Connect to a server once, independently of the running connections, and return its status."""
         trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
         connection, states = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
@@ -186,8 +191,10 @@ _MASK = "•••"
 
 
 def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return an MCP server's program or host, and its arguments or the rest of its URL without likely secrets: what
-    follows a name like `--token`, and what looks like a key."""
+    """Return an MCP server's program or host, and its arguments or the rest of its URL, without likely secrets.
+
+    A value is a likely secret if it follows a name like `--token` or looks like a key.
+    """
     if url:
         address = urlsplit(url)
         path = "/".join(_MASK if _SECRET_LOOK.fullmatch(part) else part for part in address.path.split("/"))

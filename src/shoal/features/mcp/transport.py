@@ -1,7 +1,8 @@
-"""Connect to a server, a child process or a URL, and detect when it is gone.
+"""Connect to a server, as a child process or by URL, and detect when it ends.
 
-A child gets a minimal environment (PATH, HOME, USER, LOGNAME, SHELL, TERM and what its settings name), its own folder
-as working directory, and dies with this process. Its standard error is read and its end kept, for the operator.
+A child gets a minimal environment (PATH, HOME, USER, LOGNAME, SHELL, TERM and the variables in its settings) and its
+own folder as working directory. It is killed when this process ends. The end of its standard error is kept for the
+operator.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 STDERR_CHARS_KEPT = 2000
 HTTP_CONNECT_SECONDS = 10.0
 MESSAGE_BYTES_MAX = 16_777_216
-"""Longest HTTP message accepted, enough for a few images."""
+"""Size of the longest HTTP message accepted, enough for a few images."""
 
 
 class McpServer(NamedTuple):
-    """One server of [mcp], and the folder it works in."""
+    """A server of [mcp], and its working directory."""
 
     name: str
     settings: McpServerSettings
@@ -43,7 +44,7 @@ class McpServer(NamedTuple):
 
 
 class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
-    """A stream of messages from a server that reports its end."""
+    """Stream of messages from a server. It calls a function when the stream ends."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -51,7 +52,7 @@ class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         self._more: deque[SessionMessage | Exception] = deque()
 
     async def receive(self) -> "SessionMessage | Exception":
-        """Return the next message. Messages that the package could not read are repaired."""
+        """Return the next message. Messages that the package rejected are repaired."""
         while not self._more:
             try:
                 item = await self._stream.receive()
@@ -93,7 +94,7 @@ NPM_WORDS_LEAST = 4
 
 
 class LastWords:
-    """Keeps the end of a child's standard error."""
+    """Buffer with the end of a child's standard error."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -110,9 +111,9 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The server's last error line; otherwise npm's reason; otherwise the last line.
+        """The server's last error line. If there is none, npm's reason, otherwise the last line.
 
-        npm starts many servers and ends every failure with lines about its log.
+        npm starts many servers, and ends every failure with lines about its log.
         """
         lines = [line.strip() for line in self._bytes.decode(errors="replace").splitlines() if line.strip()]
         own = [line for line in lines if not line.lower().startswith("npm ")]
@@ -126,7 +127,8 @@ class LastWords:
 async def opened(
     server: McpServer, enclose: Enclose | None, on_end: Callable[[], None], words: LastWords
 ) -> "AsyncGenerator[TransportStreams]":
-    """Open the two streams to a server. `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
+    """Open the two streams to a server. `on_end` is called when the server ends. Raises OSError, SandboxError,
+    ConfigError."""
     opening = _over_http(server.settings) if server.settings.url else _as_child(server, enclose, words)
     async with opening as (read, write):
         yield WatchedStream(read, on_end), write
@@ -153,7 +155,7 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
                 held += piece
                 if self._is_packed or len(held) > MESSAGE_BYTES_MAX:
                     why = (
-                        "is compressed without being asked to"
+                        "is compressed although Shoal did not ask for that"
                         if self._is_packed
                         else (f"has over {MESSAGE_BYTES_MAX >> 20} MiB")
                     )
@@ -224,7 +226,7 @@ async def _revealed(values: Mapping[str, Secret]) -> dict[str, str]:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Flatten the errors that a broken server causes; those of its tasks arrive as groups."""
+    """Return the classes of the errors that a broken server causes. Errors of its tasks arrive in groups."""
     import httpx2
 
     classes: list[type[Exception]] = [OSError, ValueError, RuntimeError, ShoalError, ImportError, ExceptionGroup]

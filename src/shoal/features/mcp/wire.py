@@ -1,9 +1,9 @@
 """Repair messages of MCP servers that deviate from the protocol, before the strict package `mcp` reads them.
 
-- `mended` turns a malformed message into JSON-RPC: a byte order mark, a batch, a text as an error's code,
+- `mended` converts a malformed message to JSON-RPC: a byte order mark, a batch, a text as an error's code,
   `result: null`, half a surrogate pair.
 - `TolerantDispatcher` returns answers in a form that the package always accepts. The original listing or result is
-  stored under RAW in `_meta`, to be read field by field.
+  stored under RAW in `_meta`, where it is read field by field.
 """
 
 import json
@@ -22,7 +22,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Message: TypeAlias = "dict[str, Json]"
 
 RAW = "shoal/raw"
-"""Key in `_meta` of an answer as its server sent it."""
+"""Key in `_meta` for an answer as the server sent it."""
 INTERNAL_ERROR = -32603
 BATCH_MAX = 100
 WORDS_CHARS_MAX = 2_000
@@ -118,18 +118,18 @@ def mended_event(line: bytes) -> bytes:
 
 
 class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
-    """Sends requests, and converts their answers to what the package's models expect."""
+    """Sends requests, and converts their answers to the form that the package's models expect."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None, **more: object
     ) -> dict[str, object]:
-        """Send a request and return its converted answer. Raises what the package raises."""
+        """Send a request and return its converted answer. Raises the package's errors."""
         answer = await super().send_raw_request(method, params, opts, **more)  # pyright: ignore[reportArgumentType]
         return accepted(method, answer)
 
 
 def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
-    """Convert an answer to a form that the package accepts. Other methods' answers are returned unchanged."""
+    """Convert an answer to a form that the package accepts. Answers of other methods are unchanged."""
     if method == "initialize":
         version, instructions = answer.get("protocolVersion"), answer.get("instructions")
         known = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
@@ -149,7 +149,7 @@ def listed(answer: Mapping[str, object]) -> list[object]:
     """Return the tool definitions in an answer to `tools/list`, in any form."""
     tools = answer.get("tools")
     if tools is None and isinstance(answer.get("content"), list):
-        tools = answer["content"]  # a bare list
+        tools = answer["content"]  # a list without the `tools` key
     if isinstance(tools, dict):
         by_name = cast("dict[str, object]", tools)
         return [

@@ -1,4 +1,4 @@
-"""Registers memory where the core builds prompts, opens and marks files, and forgets old rows."""
+"""Register memory with the core."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Show memory in prompts and to the tools for files, on all machines, and let old changes be forgotten."""
+    """Add memory to prompts and to the file tools, make its directories follow threads between machines, and expire old
+    changes."""
     context, home = services[ContextBuilder], services[Home]
     context.prompts.parts.append(memory_part(home, context.settings.daily_notes_days))
     services[LiveToolServices].virtual_folders.append(memory_folder(services[MemoryBook].change))

@@ -1,7 +1,7 @@
-"""Change memory files. Each change is recorded first so that it can be undone, then made, then audited.
+"""Change memory files. Each change is first recorded so that it can be undone, then made, then audited.
 
 A change replaces lines with other lines. If the process dies between the record and the write, the history contains a
-change that was never made; undoing it reports a conflict.
+change that was never made. Undoing it reports a conflict.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
 """Signature of `MemoryBook.change`, as tools use it."""
 CHAIN = "memory"
-"""The audit chain of changes that belong to no thread."""
+"""Audit chain of changes that belong to no thread."""
 LOOKED_MAX = 1000
-"""Changes searched for the newest that was not undone."""
+"""Maximum number of recent changes to search for one that can be undone."""
 
 
 class MemoryBook:
-    """Changes memory files for tools and people."""
+    """Service that changes memory files for tools and people."""
 
     def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
         self.home = home
@@ -49,8 +49,10 @@ class MemoryBook:
         return cls(services[Home], services[Store], services[Clock], services[PromptFiles])
 
     async def change(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Make a change. Returns None if the edit is `once` and the file already contains its text. Raises
-        InvalidInput if the file is full, Conflict if the lines to remove are gone, OSError and StoreError."""
+        """Make a change. Return None if the edit is `once` and the file already contains its text.
+
+        Raises InvalidInput if the file is full, Conflict if the lines to remove do not exist, OSError and StoreError.
+        """
         path = edit.path
         line = edit.line if edit.line >= 0 else len(lines_of(await in_thread(lambda: read_memory(path))))
         change = MemoryChange(
@@ -83,14 +85,18 @@ class MemoryBook:
         return change
 
     async def amend(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Change part of a file for a person who did not read all of it. Other people's private lines stay private.
-        Raises as `change` does."""
+        """Change part of a file for a person who has not read all of it. Other people's private lines stay private.
+
+        Raises the same errors as `change`.
+        """
         async with self._files.amending([edit.path], edit.tainted_by, AMEND_SECONDS_MAX, edit.person):
             return await self.change(edit)
 
     async def undo(self, id: str, by: str) -> MemoryChange:
-        """Undo a change, by default the newest that was not undone, and return it. Raises NotFound, and Conflict if
-        it was already undone or its lines have changed since."""
+        """Undo a change and return it. An empty id means the newest change that was not undone.
+
+        Raises NotFound, and Conflict if it was already undone or its lines have changed since.
+        """
         if id:
             change = await self.history.get(id)
         else:
@@ -99,7 +105,7 @@ class MemoryBook:
         if change is None:
             raise NotFound(f"There is no memory change {id[:80]}." if id else "There is nothing left to undo.")
         if change.undone:
-            raise Conflict(f"The change {change.id} was already undone.")
+            raise Conflict("This change was already undone.")
         edit = MemoryEdit(
             self.home.root / change.file,
             removed=change.added,
@@ -121,7 +127,7 @@ def _digest(lines: tuple[str, ...]) -> str:
 
 
 async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: MemoryEdit) -> bool:
-    """Make a change for a tool call. Returns False if the edit is `once` and its text is already there. Raises
+    """Make a change for a tool call. Return False if the edit is `once` and its text already exists. Raises
     ToolError."""
     who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
     edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
@@ -129,4 +135,4 @@ async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: Memor
         with as_tool_error(InvalidInput, Conflict):
             return await change(edit) is not None
     except OSError as error:
-        raise ToolError(f"The memory file could not be written: {system_words(error)}.") from error
+        raise ToolError(f"Writing the memory file failed: {system_words(error)}.") from error

@@ -1,4 +1,4 @@
-"""`shoal memory`: what agents remember."""
+"""`shoal memory`: show, correct and forget what agents remember."""
 
 from urllib.parse import urlencode
 
@@ -50,7 +50,7 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
         raise click.UsageError("ENTRY is empty. Give the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
     call_api(context, "DELETE", f"/api/memory?{where}")
-    tell("Forgotten, from the next turn on. `shoal memory undo` restores it.")
+    tell("Forgotten, effective on the next turn. `shoal memory undo` restores it.")
 
 
 @command(memory, example='shoal memory amend "likes tea" "likes green tea"')
@@ -73,13 +73,13 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
-    tell("Corrected, from the next turn on. `shoal memory undo` restores the old text.")
+    tell("Corrected, effective on the next turn. `shoal memory undo` restores the old text.")
 
 
 @command(memory, example="shoal memory changes --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
-    """List the changes of memory and their authors, newest first."""
+    """List changes of memory and who made them, newest first."""
     changes = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
     rows = [
         (
@@ -108,4 +108,4 @@ def undo(context: CommandContext, id: str | None) -> None:
             return
         id = newest.id
     change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
-    print(f"Undone in {change.file}, from the next turn on.")
+    print(f"Undone in {change.file}, effective on the next turn.")

@@ -1,7 +1,7 @@
 """/memory: people list, correct and forget what the agent remembers.
 
-The command does what the tool `remember` does, without a model. It shows what the agent's prompt contains in this
-conversation, and changes what the agent could change there for the same person, under the same rules. Each change is
+The command does the same as the tool `remember`, without a model. It shows what the agent's prompt contains in this
+conversation. It can change what the agent could change there for the same person, under the same rules. Each change is
 recorded, audited and can be undone.
 """
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 ENTRIES_LISTED_MAX = 20
 ENTRY_SHOWN_CHARS = 200
 MEMORY_USAGE = (
-    "`/memory [WORDS]`, `/memory forget ID`, `/memory amend ID TEXT`, `/memory undo`. In place of ID you can write the "
-    "entry's words, and then `->` before TEXT"
+    "`/memory [WORDS]`, `/memory forget ID`, `/memory amend ID TEXT`, `/memory undo`. Instead of ID you can write the "
+    "entry's words, with `->` before TEXT"
 )
 _ID = lazy_re.compile(r"`?([0-9a-f]{6})`?")
 _ARROW = lazy_re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
@@ -62,7 +62,7 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
-    """Answers /memory. `agent_of` returns the agent of a thread, `profile_of` the rules that apply to a person."""
+    """Chat command /memory. `agent_of` returns a thread's agent, `profile_of` the rules that apply to a person."""
 
     book: MemoryBook
     store: Store
@@ -101,7 +101,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                 return _listed(known, asked.argument)
 
     async def _change(self, asked: CommandRequest, entries: Sequence[MemoryEntry], new: str) -> str:
-        """Replace these entries with `new`, or remove them if it is empty."""
+        """Replace the entries with `new`, or remove them if it is empty. Return the answer for the person."""
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
@@ -112,7 +112,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             for ruling in rulings
         ]
         await self.store.audit.record(asked.thread, checks)
-        if decision == "deny":  # a rule that asks is satisfied, because a person gave the command
+        if decision == "deny":  # a rule that asks is satisfied: the person's command is the approval
             raise Forbidden(f"The permissions of {agent.name} do not allow that: {rulings[0].action}")
         for edit in edits_of(entries, new):
             await self.book.amend(
@@ -124,7 +124,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         return f"{reply}\n`/memory undo` restores it."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
-        """Undo the last change made for this person, among those they could make in this conversation."""
+        """Undo the last change made for this person, of those that they could make in this conversation."""
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
         home, who = self.book.home, asked.asker.identities
@@ -138,15 +138,17 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 
         change = next((entry for entry in await self.book.history.newest(LOOKED_MAX) if is_theirs(entry)), None)
         if change is None:
-            raise NotFound("You have made no change here that can be undone.")
+            raise NotFound("You have made no changes here that can be undone.")
         await self.book.undo(change.id, asked.asker.identity)
         back = "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in change.removed)
-        return f"Undone. Restored text: {back}" if back else "Taken back."
+        return f"Undone. Restored text: {back}" if back else "Undone."
 
 
 def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
-    """Return the entries with an id, or with these words if they all have the same text. Raises NotFound,
-    InvalidInput."""
+    """Return the entries with an id, or the entries with these words if they all have the same text.
+
+    Raises NotFound, InvalidInput.
+    """
     if not wanted:
         raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
     named = _ID.fullmatch(wanted)
@@ -162,7 +164,7 @@ def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
 
 
 def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
-    """Return the entries that contain all these words, without duplicates."""
+    """List the entries that contain all these words, without duplicates."""
     wanted = words.casefold().split()
     labels: dict[str, list[str]] = {}
     shown: dict[str, str] = {}

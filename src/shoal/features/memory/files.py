@@ -1,5 +1,7 @@
-"""Memory files and daily notes on disk. Concurrent writers in any number of processes lose no line. A reader sees a
-file as it was before a change or after it."""
+"""Memory files and daily notes on disk.
+
+Concurrent writers in any number of processes lose no line. A reader sees a file as it was before or after a change.
+"""
 
 import fcntl
 import hashlib
@@ -34,13 +36,16 @@ from shoal.tools.openat import closing_file
 
 _BULLETS = ("- ", "* ", "+ ")
 _REOPENS_MAX = 20
-EVERYBODYS = "To change what everyone can see, write in a group, on the page, or use `shoal memory`."
-"""Shown to someone who tries this in a private conversation with the agent."""
+EVERYBODYS = "To change what everyone can see, write in a group or on the page, or use `shoal memory`."
+"""Error for someone who tries this in a private conversation with the agent."""
 
 
 class MemoryEdit(msgspec.Struct, frozen=True):
-    """Replacement of lines in a memory file, nearest to `line` (negative: at the end). `person` owns private lines.
-    With `once`, nothing happens if the file already contains them. The other fields are for the history."""
+    """Replacement of lines in a memory file, nearest to `line`. A negative line means the end.
+
+    `person` owns private lines. With `once`, nothing happens if the file already contains the lines. The other fields
+    are recorded in the history.
+    """
 
     path: Path
     removed: tuple[str, ...] = ()
@@ -55,9 +60,11 @@ class MemoryEdit(msgspec.Struct, frozen=True):
 
 
 class MemoryEntry(NamedTuple):
-    """A line of a memory file or daily note. `label` is its scope or day (YYYYMMDD). `words` is its text without the
-    list marker. `person` is set if it is private. `is_changeable` applies to the conversation of the search. `more`
-    are the lines below that continue it."""
+    """A line of a memory file or daily note.
+
+    `label` is its scope, or its day as YYYYMMDD. `words` is its text without the list marker. `person` owns it if it is
+    private. `is_changeable` applies to the conversation of the search. `more` are the lines below that continue it.
+    """
 
     label: str
     path: Path
@@ -70,16 +77,15 @@ class MemoryEntry(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Short id for chats. Depends only on the text, so it is the same everywhere."""
+        """Short id for chats. It depends only on the text, so the same text always has the same id."""
         return hashlib.sha256(entry_key(self.words).encode("utf-8", "replace")).hexdigest()[:6]
 
 
 def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]:
-    """Return the memory and then the daily notes, newest first, that a person (none: a group) may see in a
-    conversation.
+    """Return the memory and daily notes that a person may see in a conversation, the newest notes first.
 
-    In a private conversation, shared entries cannot be changed, because other people's prompts contain them. A
-    channel's memory is its own. Raises OSError.
+    An empty `person` means a group. In a private conversation, shared entries cannot be changed, because other people's
+    prompts contain them. A channel's memory can always be changed there. Raises OSError.
     """
     places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
     places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]
@@ -112,7 +118,8 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
 
 
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
-    """Return the entries with exactly these words, ignoring case, or otherwise those that contain them."""
+    """Return the entries with exactly these words, ignoring case. If there are none, return those that contain the
+    words."""
     wanted, part = entry_key(words), " ".join(words.split()).casefold()
     matching: list[MemoryEntry] = []
     holding: list[MemoryEntry] = []
@@ -125,7 +132,7 @@ def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEnt
 
 
 def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
-    """Return edits that replace entries with `new`, or remove them if it is empty. Notes keep their time."""
+    """Return the edits that replace entries with `new`, or remove them if it is empty. Notes keep their time."""
     edits: list[MemoryEdit] = []
     for entry in reversed(entries):
         time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
@@ -135,23 +142,23 @@ def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
 
 
 def action_on(entry: MemoryEntry, new: str) -> str:
-    """Return the action string of a change to an entry, for the permission rules."""
+    """Return the action string for a change to an entry, as permission rules match it."""
     verb = f"amend to {' '.join(new.split())}:" if new else "forget"
     return f"tool:remember:{entry.label} {verb} {entry.words}"
 
 
 def _untimed(words: str) -> str:
-    """Strip the time at the beginning of a note."""
+    """Remove the time from the beginning of a note."""
     return words[6:] if words[2:3] == ":" and words[:2].isdecimal() and words[3:5].isdecimal() else words
 
 
 def apply_edit(edit: MemoryEdit) -> bool:
-    """Change the file, creating it and its directories if needed. Returns False if the edit is `once` and its text is
-    already there.
+    """Change the file. Creates it and its directories if needed. Return False if the edit is `once` and its text
+    exists.
 
-    Added lines are private to `edit.person` (empty: shared), whose result never reveals other people's lines. Durable
-    (synced) on return. Blocks while another writer holds the file's lock: call it in a thread. Raises InvalidInput if
-    the file is full, Conflict if the lines to remove are gone, and OSError.
+    Added lines are private to `edit.person`, or shared if that is empty. The result never reveals other people's lines.
+    Durable (synced) on return. Blocks while another writer holds the file's lock, so call it in a thread. Raises
+    InvalidInput if the file is full, Conflict if the lines to remove do not exist, and OSError.
     """
     path = edit.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,8 +175,8 @@ def apply_edit(edit: MemoryEdit) -> bool:
             return False
         changed = swapped(existing, edit.removed, edit.added, edit.line)
         if changed is None:
-            raise Conflict(f"{path.name} has changed meanwhile. Read it again, then retry.")
-        if changed.startswith(existing):  # additions keep the same file
+            raise Conflict(f"{path.name} has changed. Read it again, then retry.")
+        if changed.startswith(existing):  # appending does not replace the file
             _write(file, changed[len(existing) :])
         else:
             temporary = path.with_name(f".{secrets.token_hex(8)}")
@@ -191,7 +198,7 @@ def _write(file: int, text: str) -> None:
 
 
 def _open_locked(path: Path) -> int:
-    """Open for appending and lock. Repeats if an editor or another change replaced the file meanwhile."""
+    """Open for appending and lock. Retries if an editor or another change replaced the file at the same time."""
     for _ in range(_REOPENS_MAX):
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -203,4 +210,4 @@ def _open_locked(path: Path) -> int:
             os.close(file)
             raise
         os.close(file)
-    raise InvalidInput(f"{path.name} is constantly being replaced by another program. Try again later.")
+    raise InvalidInput(f"Another program keeps replacing {path.name}. Try again later.")

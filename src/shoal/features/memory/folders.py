@@ -1,4 +1,4 @@
-"""The directories of memory, which follow the work between machines."""
+"""Directories of memory that follow threads between machines."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,8 +10,8 @@ from shoal.tools.manifests import everything
 
 
 def memory_folders(home: Home) -> Callable[[ThreadId], Iterator[FollowedFolder]]:
-    """Return a function from a thread to the daily notes and the folders of its scopes' MEMORY.md."""
-    marked = (home.root,)  # these files enter prompts (tools/prompt_files.py)
+    """Return a function that lists a thread's memory folders: the daily notes and the folders of MEMORY.md."""
+    marked = (home.root,)  # these files are part of prompts (tools/prompt_files.py)
 
     def folders(thread: ThreadId) -> Iterator[FollowedFolder]:
         yield FollowedFolder("notes", home.data / "memory", everything, marked, is_silent=True)
@@ -24,5 +24,5 @@ def memory_folders(home: Home) -> Callable[[ThreadId], Iterator[FollowedFolder]]
 
 
 def _is_memory(name: str) -> bool:
-    """Whether it is MEMORY.md or a conflicting copy of it."""
+    """Return whether a name is MEMORY.md or a conflicting copy of it."""
     return name.startswith(MEMORY_FILE)

@@ -1,8 +1,8 @@
-"""Expose each scope's memory as a file, `/memory/SCOPE/MEMORY.md`, to the tools that read and write files.
+"""Expose each scope's memory to the file tools as `/memory/SCOPE/MEMORY.md`.
 
-A page contains the part of the file that the turn may see. Editing it does to the changed lines what `remember` does:
-the same actions are checked, and the edits are marked, noted and undone in the same way. Other people's lines stay
-untouched.
+A page contains the part of the file that the turn may see. Editing it has the same effect as `remember` on the changed
+lines: the same actions are checked, and the edits are tainted, recorded and undone in the same way. Other people's
+lines are unaffected.
 """
 
 import difflib
@@ -31,11 +31,11 @@ from shoal.tools.functions import Prepared, canonical
 ROOT = "/memory"
 _NOT_MEMORY = "This is an ordinary file. Your memory is below /memory, and `remember` writes to it too."
 LINES_CHANGED_MAX = 400
-"""Most lines that one call may change, because each needs a permission check."""
+"""Maximum number of lines that one call may change, because each needs a permission check."""
 
 
 class _PageLine(NamedTuple):
-    """A visible line: its text, its form and number in the file, and whether the turn may change it."""
+    """A visible line: its text, its original form and number in the file, and whether the turn may change it."""
 
     text: str
     raw: str
@@ -44,7 +44,7 @@ class _PageLine(NamedTuple):
 
 
 class MemoryPage(NamedTuple):
-    """A scope's memory as a turn sees it. Additions are private to `person` (empty: shared)."""
+    """A scope's memory as a turn sees it. Additions are private to `person`, or shared if that is empty."""
 
     scope: MemoryScope | Literal["person"]
     path: Path
@@ -66,7 +66,8 @@ def memory_names(context: ToolContext) -> list[str]:
 
 
 def memory_page(context: ToolContext, path: str) -> MemoryPage:
-    """Return the page for a path below /memory, by its scope or its path below data/. Raises ToolError."""
+    """Return the page for a path below /memory. A path by scope and a path as below data/ both work. Raises
+    ToolError."""
     plain = normpath(path).removeprefix(f"{ROOT}/")
     platform, channel, _ = context.chat.split(":")
     scopes: dict[str, MemoryScope | Literal["person"]] = {
@@ -85,7 +86,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
     try:
         text = read_memory(file)
     except OSError as error:
-        raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
+        raise ToolError(f"Reading the memory file failed: {system_words(error)}.") from error
     lines: list[_PageLine] = []
     for number, raw in enumerate(lines_of(text)):
         whose = next((person for person in visible if owned_by(raw, person) is not None), None)
@@ -121,7 +122,7 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
 
 
 def memory_folder(change: ChangeMemory) -> VirtualFolder:
-    """Return /memory for the tools for files."""
+    """Return the virtual folder /memory for the file tools."""
 
     def open_page(context: ToolContext, path: str) -> VirtualFile:
         page = memory_page(context, path)
@@ -142,7 +143,8 @@ class _Change(NamedTuple):
 
 
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
-    """Yield the changes. If no other person's lines are between, they form one change, which is undone at once."""
+    """Yield the changes from `before` to `after`. They form one change, which one undo reverses, if no other person's
+    lines are between them."""
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     edits = [code for code in codes if code[0] != "equal"]
     if not edits:
@@ -170,7 +172,7 @@ def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
     elif _is_run(gone):
         removed = tuple(line.raw for line in gone)
         yield MemoryEdit(page.path, removed, added, gone[0].number, page.person)
-    else:  # other people's lines are between
+    else:  # other people's lines are in between
         for line in reversed(gone[1:]):
             yield MemoryEdit(page.path, (line.raw,), (), line.number, page.person)
         yield MemoryEdit(page.path, (gone[0].raw,), added, gone[0].number, page.person)

@@ -40,8 +40,10 @@ Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description
 
 
 class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file or daily note, including lines private to one person. `digest` is the SHA-256 of its text. `day`
-    is empty unless it is a note."""
+    """A memory file or daily note, including lines private to one person.
+
+    `digest` is the SHA-256 of its text. `day` is empty unless it is a note.
+    """
 
     scope: FileScope
     path: str
@@ -51,7 +53,7 @@ class MemoryFile(msgspec.Struct, frozen=True):
 
 
 class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole new text of a memory file. `thread` selects the platform or channel, `day` the note. With `digest`,
+    """The complete new text of a memory file. `thread` selects the platform or channel, `day` the note. With `digest`,
     the write fails if the file has changed since."""
 
     scope: FileScope
@@ -63,8 +65,8 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/memory", READERS)
 async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
-    """Return memory files, the broadest scope first, then daily notes, the oldest first. `thread` adds the memory of
-    its platform and channel. `notes` is the number of newest notes; `day` selects one note."""
+    """Return memory files, broadest scope first, then daily notes, oldest first. `thread` adds the memory of its
+    platform and channel. `notes` is the number of newest notes to return. `day` selects a single note instead."""
     where = parse_thread_id(thread) if thread else NOWHERE
     if day:
         return [await _shown("note", note_path(home, _day(day)), day)]
@@ -76,8 +78,8 @@ async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: N
 
 @routes("PUT /api/memory", ADMINS)
 async def write(home: Home, book: MemoryBook, by: Principal, body: MemoryText) -> MemoryFile:
-    """Replace a memory file or note; 409 if `digest` is given and the file has changed. It takes effect on the next
-    turn and can be undone."""
+    """Replace a memory file or note. Returns 409 if `digest` is given and the file has changed. The new text takes
+    effect on the next turn and can be undone."""
     path = _place(home, body.scope, body.thread, body.day)
     was = await in_thread(lambda: read_memory(path))
     if body.digest and body.digest != _digest(was):
@@ -106,8 +108,8 @@ async def forget(
     day: Day = "",
     entry: EntryText = "",
 ) -> MemoryFile:
-    """Forget an entry in any spelling, or the whole file if no entry is given; 404 if the file has no such entry. It
-    can be undone."""
+    """Forget an entry, ignoring case and spacing, or the whole file if no entry is given. Returns 404 if the file has
+    no such entry. The deletion can be undone."""
     path = _place(home, scope, thread, day)
     lines = lines_of(await in_thread(lambda: read_memory(path)))
     if not entry:
@@ -127,13 +129,13 @@ async def forget(
 async def changes(
     book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
-    """List changes of memory and their authors, the newest first, or those before the change with the id `below`."""
+    """List changes of memory and who made them, newest first. `below` starts after the change with that id."""
     return await book.history.newest(limit, below)
 
 
 @routes("POST /api/memory/changes/{id}/undo", ADMINS)
 async def undo(book: MemoryBook, by: Principal, id: str) -> MemoryChange:
-    """Undo a change; 409 if it was undone already or the lines have changed since."""
+    """Undo a change. Returns 409 if it was already undone or its lines have changed since."""
     return await book.undo(id, by.person)
 
 

@@ -1,4 +1,4 @@
-"""The history of memory changes. Deleted after `bookkeeping_days`, so that forgotten text does not remain."""
+"""History of memory changes. It is deleted after `bookkeeping_days`, so that forgotten text does not remain."""
 
 from datetime import datetime
 
@@ -9,8 +9,11 @@ from shoal.store.retention import Walk
 
 
 class MemoryChange(msgspec.Struct, frozen=True):
-    """Lines of a memory file (below the home directory) that were replaced with others; `line` counts from 0.
-    `person` owns private lines; empty if shared. `tainted_by` names untrusted content that influenced the change."""
+    """Replacement of lines in a memory file below the home directory. `line` counts from 0.
+
+    `person` owns private lines, and is empty for shared lines. `tainted_by` names untrusted content that influenced the
+    change.
+    """
 
     id: str
     at: datetime
@@ -38,7 +41,7 @@ _change = reader(
 
 
 class MemoryHistory(StorePart):
-    """Stores changes of memory files under ids that sort by time."""
+    """Database access for changes of memory files. Their ids sort by time."""
 
     async def note(self, change: MemoryChange) -> None:
         """Record a change before it is made."""
@@ -53,7 +56,7 @@ class MemoryHistory(StorePart):
         return await self._one(_change, "memory_one", id=id)
 
     async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
-        """Return the newest changes first, optionally below an id."""
+        """Return changes, newest first. `below` is the id after which to continue."""
         return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:

@@ -1,4 +1,4 @@
-"""Taint of memory: an untrusted text that is in a file now remains there after a call adds to it or changes it."""
+"""Taint of memory: untrusted text that is already in a file may remain there after a call changes it."""
 
 from collections.abc import Collection
 
@@ -9,16 +9,17 @@ from shoal.tools.prompt_files import KeptText
 
 
 def kept_memory(actions: Collection[Action], context: ToolContext) -> KeptText:
-    """Return the files that `remember` changes, and whose lines. Editing a page of /memory is the same action."""
+    """Return the files that `remember` changes, and the person whose lines it changes. Editing a page of /memory is the
+    same action."""
     home, scopes = context.home, {action.detail.partition(" ")[0] for action in actions}
     person = context.purpose.audience.speaker if scopes == {"person"} else context.purpose.audience.person
     if "person" in scopes:
-        scopes.add("global")  # the file that has the lines
+        scopes.add("global")  # the file that contains the person's lines
     files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
     days = [scope for scope in scopes if scope.isdecimal()]
     return KeptText([*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)], person)
 
 
 def kept_note(actions: Collection[Action], context: ToolContext) -> KeptText:
-    """Return today's note, which `note_today` adds to."""
+    """Return today's note, to which `note_today` adds a line."""
     return KeptText([note_path(context.home, context.clock.local().date())])

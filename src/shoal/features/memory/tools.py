@@ -1,4 +1,4 @@
-"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation, corrects and forgets."""
+"""Tools `remember` and `note_today`, with which an agent keeps, corrects and forgets facts beyond a conversation."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 SHOWN_MAX = 5
-"""Most entries listed when a description matches several."""
+"""Maximum number of entries listed when a description matches several."""
 
 
 _NOTE = Traits(
@@ -60,13 +60,13 @@ def memory_tools(services: "Services") -> list[Tool]:
 
 
 def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """Build `remember`, which changes memory files through `change`."""
+    """Build the tool `remember`, which changes memory files through `change`."""
 
     @REMEMBER
     def remember(
         context: ToolContext,
         text: Annotated[
-            str, "One fact or preference that makes sense on its own; may have several lines. Empty to forget."
+            str, "One fact or preference that makes sense on its own. May have several lines. Empty to forget."
         ],
         scope: Annotated[
             MemoryScope | Literal["person"] | None,
@@ -84,7 +84,7 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
         line = _entry_line(text)
         words = line.removeprefix("- ")
         audience = context.purpose.audience
-        if scope is None:  # a direct conversation is private, but its person also writes elsewhere
+        if scope is None:  # the person may also write in other channels
             scope = "person" if audience.person else "channel"
         path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
         person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)
@@ -107,13 +107,13 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """Build `note_today`, which changes daily notes through `change`."""
+    """Build the tool `note_today`, which changes daily notes through `change`."""
 
     @NOTE
     def note_today(
         context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]
     ) -> Invocation:
-        """Add a line to today's note. Every prompt contains the notes of the last days."""
+        """Add a line to today's note. Every prompt contains the notes of the last few days."""
         words = _entry_line(" ".join(text.split())).removeprefix("- ")
 
         async def work() -> ToolOutput:
@@ -129,7 +129,7 @@ def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: str) -> Prepared:
-    """Plan to replace or remove an entry, in whichever file it is."""
+    """Plan to replace or remove an entry, in any file that contains it."""
     new = _entry_line(text).removeprefix("- ") if text.strip() else ""
     entries = _entries(context, replaces)
     edits = edits_of(entries, new)
@@ -149,12 +149,14 @@ def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: st
 
 
 def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
-    """Return the entries with these words, or the single entry that contains them, among those that the turn may
-    change. Raises ToolError if none matches or several do."""
+    """Return the entries with these words, or the single entry that contains them, if the turn may change them.
+
+    Raises ToolError if none or several match.
+    """
     try:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)
     except OSError as error:
-        raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
+        raise ToolError(f"Reading the memory file failed: {system_words(error)}.") from error
     entries = entries_saying((entry for entry in known if entry.is_changeable), words)
     if not entries:
         more = f" {EVERYBODYS}" if entries_saying(known, words) else ""

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible API: models, chat completions and responses. Each agent is a model."""
+"""OpenAI-compatible API: models, chat completions and responses. Each agent is a model."""
 
 from shoal.feature import Feature
 

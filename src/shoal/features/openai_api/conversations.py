@@ -1,4 +1,4 @@
-"""Settings that map a client's conversation to a thread, and their expiry."""
+"""Stored mappings from a client's conversation to a thread, and their expiry."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 SCOPE = "openai"
 CONVERSATIONS = Walk("conversations", ("",), is_by_time=False)
-"""Deletes the mappings of threads that have long been inactive."""
+"""Bookkeeping job that deletes the mappings of threads inactive for a long time."""
 
 
 def attach(services: "Services") -> None:

@@ -1,8 +1,8 @@
-"""Messages as OpenAI's clients send them: text, images, files and recordings, in the forms of both APIs.
+"""Parse messages of OpenAI's clients: text, images, files and recordings, in the formats of both APIs.
 
-Sizes are OpenAI's own: 50 MB for a file, which is 67 MB as base64. A body is parsed once and its files are decoded
-piece by piece, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields that
-have no effect here are ignored.
+The size limits are OpenAI's: 50 MB for a file, which is 67 MB as base64. A body is parsed once and its files are
+decoded in pieces, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields
+without effect here are ignored.
 """
 
 import mimetypes
@@ -18,10 +18,10 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
-"""Largest body: 50 MB as base64, and the conversation."""
+"""Largest body: a file of 50 MB as base64, and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
-"""Most files in one conversation."""
+"""Maximum number of files in one conversation."""
 _PIECE_CHARS = 262_144
 _HEAD_CHARS = 300
 _WHITE = b" \t\r\n"
@@ -44,7 +44,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InlineFile(msgspec.Struct, frozen=True):
-    """A file in a message. `data` is its base64, a view of the body."""
+    """A file in a message. `data` is its base64, as a view of the body."""
 
     name: str
     media_type: str
@@ -69,7 +69,7 @@ class InlineFile(msgspec.Struct, frozen=True):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A file. `file_data` is a data: URL or base64."""
+    """A file in a message. `file_data` is a data: URL or base64."""
 
     file_data: Literal = msgspec.UNSET
     filename: str | None = None
@@ -78,14 +78,14 @@ class FilePart(msgspec.Struct, frozen=True):
 
 
 class AudioPart(msgspec.Struct, frozen=True):
-    """A recording as base64, wav or mp3."""
+    """A recording in a message, wav or mp3 as base64."""
 
     data: Literal = msgspec.UNSET
     format: str | None = None
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
-    """An image as a data: URL."""
+    """An image in a message, as a data: URL."""
 
     url: msgspec.Raw
 
@@ -107,7 +107,7 @@ class CompatPart(msgspec.Struct, frozen=True):
 
 
 class CompatMessage(msgspec.Struct, frozen=True):
-    """A message, or the result of a tool that the client ran itself."""
+    """A message, or the result of a tool that the client ran."""
 
     role: str = ""
     content: str | list[CompatPart | str] | None = None
@@ -125,7 +125,8 @@ class CompatMessage(msgspec.Struct, frozen=True):
         return Line(role, content or "")
 
     def files(self, where: str, *, hears: bool) -> Iterator[InlineFile]:
-        """Return its files, and its recordings if it `hears`. Raises InvalidInput for unsupported parts."""
+        """Yield the message's files. With `hears`, also yield its recordings. Raises InvalidInput for unsupported
+        parts."""
         content = self.content if isinstance(self.content, list) else ()
         for number, part in enumerate(content):
             if isinstance(part, str) or part.type in _TEXT_PARTS:
@@ -145,11 +146,13 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
 
 def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
-    """Return the messages of a conversation, including the client's instructions. Raises InvalidInput for other
-    items."""
+    """Return the messages of a conversation, including the client's instructions.
+
+    Skips reasoning and function calls. Raises InvalidInput for other items.
+    """
     messages_kept: list[CompatMessage] = []
     for number, item in enumerate(items):
-        if item.type in ("reasoning", "function_call"):  # reasoning of another model
+        if item.type in ("reasoning", "function_call"):  # another model's reasoning
             continue
         if item.type not in ("message", "function_call_output"):
             raise InvalidInput(f"input[{number}]: an item of type {item.type[:40]!r} is not supported. Send messages.")
@@ -202,8 +205,11 @@ def _recording(part: AudioPart, place: str) -> InlineFile:
 
 
 def _data_of(raw: Literal, place: str, *, plain: bool = False) -> tuple[str, memoryview]:
-    """Return the media type of a data: URL (`-` if it has none) and its base64. With `plain`, accept bare base64
-    too."""
+    """Return the media type of a data: URL (`-` if it has none) and its base64. With `plain`, bare base64 is also
+    accepted.
+
+    Raises InvalidInput.
+    """
     literal = memoryview(raw or b"")
     if bytes(literal[:1]) != b'"' or len(literal) < 3:
         raise InvalidInput(f"{place} has no data.")
@@ -211,7 +217,7 @@ def _data_of(raw: Literal, place: str, *, plain: bool = False) -> tuple[str, mem
     if raw and _ESCAPE.search(inner):
         inner = memoryview(msgspec.json.decode(raw, type=str).encode())
     if len(inner) > FILE_BYTES_MAX * 4 // 3 + _HEAD_CHARS:
-        raise InvalidInput(f"{place} is larger than {FILE_BYTES_MAX // 1_048_576} MiB, the most a file may have.")
+        raise InvalidInput(f"{place} is larger than {FILE_BYTES_MAX // 1_048_576} MiB, the maximum for a file.")
     head, comma, _ = bytes(inner[:_HEAD_CHARS]).partition(b",")
     if comma and head[:5].lower() == b"data:" and head.lower().rstrip().endswith(b";base64"):
         media_type = head[5:].split(b";")[0].decode("ascii", "replace").strip().lower()

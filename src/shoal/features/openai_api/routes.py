@@ -1,8 +1,8 @@
-"""The OpenAI-compatible API: models, chat completions and responses. Each agent is a model.
+"""OpenAI-compatible API: models, chat completions and responses. Each agent is a model.
 
-Clients send the whole conversation with every call, but a thread already has its history, so only the last message goes
-to the thread. A new conversation gets a new thread. After the answer, a hash of the conversation so far is stored, so
-that the next call, which repeats it, finds the thread.
+Clients send the whole conversation with every call. A thread already has its history, so only the last message is sent
+to the thread. A new conversation gets a new thread. After the answer, a hash of the conversation so far is stored. The
+next call repeats that conversation, so its hash finds the thread.
 """
 
 import hashlib
@@ -61,16 +61,16 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 routes = Routes()
 
 DEFAULT_MODEL = "shoal"
-"""Model name of the default agent."""
+"""Model name for the default agent."""
 NO_TOOLS = "`tools` is not supported: the agent uses its own tools."
 NO_RESPONSE = "`previous_response_id` is not the id of a response that this token received from this server."
 
 _NO_RETRY = {"X-Should-Retry": "false"}
-"""Prevents OpenAI's clients from retrying a failed turn on their own."""
+"""Header that stops OpenAI's clients from retrying a failed turn on their own."""
 
 
 class Conversations(msgspec.Struct, frozen=True, eq=False):
-    """The services that these calls use."""
+    """Services that the endpoints use."""
 
     store: Store
     home: Home
@@ -100,8 +100,10 @@ class Conversations(msgspec.Struct, frozen=True, eq=False):
 
 
 class ClientConversation(msgspec.Struct, frozen=True):
-    """A caller's conversation. `thread` is empty unless they chose one. `files` belong to the last message;
-    `earlier` files are added only to a new thread."""
+    """A caller's conversation. `thread` is empty unless the caller chose one.
+
+    `files` belong to the last message. `earlier` files are added only to a new thread.
+    """
 
     by: Principal
     agent: str
@@ -113,7 +115,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
     @property
     def opening(self) -> str:
-        """Return the first message of a new thread, after the caller's instructions and the earlier messages."""
+        """The first message of a new thread, after the caller's instructions and the earlier messages."""
         *earlier, last = self.lines
         parts = [f"[Instructions of the calling program]\n{self.instructions}"] if self.instructions else []
         if earlier:
@@ -123,7 +125,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """A message that was sent. Its reply is among the thread's events after `after`."""
+    """A message that was sent. Its reply is among the thread's events with numbers above `after`."""
 
     thread: ThreadId
     message_id: str
@@ -139,7 +141,9 @@ class PendingReply(msgspec.Struct, frozen=True):
 
 def chosen_thread(by: Principal, metadata: Mapping[str, str] | None, user: str | None) -> str:
     """Return the thread named by `metadata.thread` or `user`: a thread id, or any name within the caller's channel.
-    A chat token cannot reach other people's threads; their ids are ordinary names for it."""
+
+    A chat token cannot reach other people's threads. It treats their ids as ordinary names.
+    """
     name = (metadata or {}).get("thread") or user or ""
     if not name:
         return ""
@@ -158,12 +162,12 @@ def _channel_of(by: Principal) -> str:
 
 
 def models_of(api: Conversations, by: Principal) -> Sequence[str]:
-    """Return the agents that a caller may talk to."""
+    """Return the names of the agents that a caller may talk to."""
     return [name for name in api.agents.names() if by.token.agent in ("", name)]
 
 
 def agent_of(api: Conversations, by: Principal, model: str) -> str:
-    """Return the agent of a model name. Raises ApiError 404 with the names that exist."""
+    """Return the agent for a model name. Raises ApiError 404 with the names that exist."""
     if model == DEFAULT_MODEL:
         return by.token.agent
     if model in models_of(api, by):
@@ -178,7 +182,7 @@ def response_id(fresh_id: str, thread: ThreadId) -> str:
 
 
 def thread_of_response(by: Principal, text: str) -> ThreadId:
-    """Invert `response_id`. Raises InvalidInput, also for another caller's response."""
+    """Return the thread encoded in a response id. Raises InvalidInput, also for another caller's response."""
     coded = text.partition("_")[2].partition("_")[2]
     try:
         thread = parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
@@ -224,7 +228,9 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
             api.home, api.tainted_files, by.author, thread, file.name, f"{stem}.{number}", file.pieces(), mine=False
         )
         attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
-    conversation = msgspec.structs.replace(conversation, files=(), earlier=())  # they are views of the body
+    conversation = msgspec.structs.replace(
+        conversation, files=(), earlier=()
+    )  # frees the body, of which they are views
     prompt = make_prompt(api.clock, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
     receipt = await submit(api.orchestrator, api.runtime, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
@@ -232,16 +238,16 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
 
 
 def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
-    """Return the key of a conversation's beginning, separate for each person."""
+    """Return the key of a conversation's beginning. Each person has separate keys."""
     by = conversation.by
     return _digest(conversation.agent, lines, by.person if by.token.scope == "chat" else "")
 
 
 class GrowingReply:
-    """The text of a turn as it can be streamed, because sent text cannot be withdrawn.
+    """A turn's text, split into parts that are safe to stream: sent text cannot be withdrawn.
 
-    Steps are separated by a blank line. After a retried model call or a gap in its text, nothing is sent until the
-    answer is complete; then the new part follows.
+    Steps are separated by a blank line. After a retried model call or a gap in the text, nothing is sent until the
+    answer is complete. The rest follows then.
     """
 
     def __init__(self) -> None:
@@ -252,7 +258,7 @@ class GrowingReply:
         self._glue = ""
 
     def stream(self, text: str, step: int, offset: int) -> str:
-        """Add text from the model; return the part to send."""
+        """Add text from the model. Return the part to send."""
         if step != self._step:
             if self._of_step:
                 return ""
@@ -264,7 +270,7 @@ class GrowingReply:
         return self._send(piece)
 
     def finish_step(self, said: AssistantSaid) -> str:
-        """Add a step's complete text; return the part not sent yet."""
+        """Add a step's complete text. Return the part that was not sent yet."""
         text, had, glue = said.text, self._of_step, self._glue
         continues = said.stop == "max_tokens" and not said.tool_calls
         self._reply = self._reply + text if not glue else text
@@ -276,7 +282,7 @@ class GrowingReply:
         return self._send((glue or ("\n\n" if had else "")) + text) if text else ""
 
     def finish_turn(self, reply: str) -> str:
-        """Add the turn's reply; return it if it differs from the last step's text."""
+        """Add the turn's reply. Return it if it differs from the last step's text."""
         if not reply or reply == self._reply:
             return ""
         return self._send(f"\n\n{reply}" if self.sent else reply)
@@ -289,8 +295,10 @@ class GrowingReply:
 async def reply_pieces(
     api: Conversations, begun: PendingReply, growing: GrowingReply
 ) -> AsyncGenerator[str | TurnFinished, None]:
-    """Yield the reply as it grows, empty strings as keep-alives, then how the turn ended. Raises ApiError if the
-    message left the queue, the model is unavailable, or the server stops."""
+    """Yield the reply as it grows, empty strings as keep-alives, and finally the TurnFinished event.
+
+    Raises ApiError if the message left the queue, the model is unavailable, or the server stops.
+    """
     turn: TurnId | None = None
     seen, did_anything = begun.after, False
     async with aclosing(thread_items(api.streams, begun.thread, begun.after)) as items:
@@ -298,7 +306,7 @@ async def reply_pieces(
             if item == "beat":
                 info = await api.store.journal.thread(begun.thread) if turn is None else None
                 if info is not None and not info.open_turn and not info.queued and info.last_seq <= seen:
-                    message = "The message was taken out of the queue before it was answered."
+                    message = "The message was removed from the queue before it was answered."
                     raise ApiError(409, "cancelled", message, _NO_RETRY)
                 yield ""
                 continue
@@ -327,8 +335,11 @@ async def reply_pieces(
 async def _model_away(
     api: Conversations, begun: PendingReply, turn: TurnId, retry: RetryScheduled, *, may_repeat: bool
 ) -> ApiError:
-    """End a turn whose model is unavailable, because these clients do not wait and send their message again. Tells
-    them not to if the turn has already called tools."""
+    """Abort a turn whose model is unavailable, and return the error for the client.
+
+    These clients do not wait: they send their message again. The error forbids that if the turn has already called
+    tools.
+    """
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
     headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
@@ -336,7 +347,7 @@ async def _model_away(
 
 
 async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
-    """Wait for the turn to end. Raises ApiError if there is no answer or the token has ended meanwhile."""
+    """Wait until the turn ends. Raises ApiError if it has no answer or the token was revoked during the wait."""
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
@@ -360,7 +371,7 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
 
 
 async def _remember(api: Conversations, begun: PendingReply, reply: str) -> None:
-    """Store the thread under the beginning that the conversation's next call will repeat."""
+    """Store the thread under the key that the conversation's next call will compute."""
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
         await api.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
@@ -384,7 +395,7 @@ async def models(api: Conversations, by: Principal) -> Response:
 
 @routes("GET /v1/models/{model}", EVERYONE, narrows=True, answer=AnyObject)
 async def get_model(api: Conversations, by: Principal, model: str) -> Response:
-    """Return one agent as a model."""
+    """Return an agent as a model."""
     return json_answer(_model(agent_of(api, by, model) or model))
 
 
@@ -392,7 +403,7 @@ def _model(name: str) -> Json:
     return {"id": name, "object": "model", "created": 0, "owned_by": "shoal"}
 
 
-# ---- answering, whole or as a stream ----
+# ---- answers, complete or streamed ----
 
 
 async def _respond(
@@ -427,13 +438,13 @@ async def _frames(
         yield form.failed(error)
 
 
-# ---- what both calls take ----
+# ---- input of both endpoints ----
 
 
 def _conversation(
     api: Conversations, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
 ) -> ClientConversation:
-    """Parse the caller's conversation. Raises InvalidInput, ApiError 404 for an unknown model."""
+    """Parse the caller's conversation. Raises InvalidInput, or ApiError 404 for an unknown model."""
     messages = spoken(items)
     system = [item.line.text for item in messages if item.role in ("system", "developer")]
     lines: list[Line] = []
@@ -443,9 +454,7 @@ def _conversation(
         if item.role in ("system", "developer"):
             continue
         line = item.line
-        if (
-            lines and line.role == lines[-1].role == "user"
-        ):  # consecutive user messages are joined, so that none is lost
+        if lines and line.role == lines[-1].role == "user":  # joins consecutive user messages
             lines[-1] = Line("user", f"{lines[-1].text}\n\n{line.text}".strip())
             files[-1] += item_files
         else:
@@ -465,13 +474,13 @@ def _conversation(
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """The format of the answer: only `text`."""
+    """Format of the answer. Only `text` is supported."""
 
     type: str = "text"
 
 
 def _refuse(reasons: Mapping[str, bool]) -> None:
-    """Raise InvalidInput for the first condition that holds."""
+    """Raise InvalidInput with the first reason whose value is true."""
     if why := next((why for why, holds in reasons.items() if holds), None):
         raise InvalidInput(why)
 
@@ -484,13 +493,13 @@ def _not_text(form: ResponseFormat | None) -> bool:
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """With `include_usage`, the last chunk has the token counts."""
+    """Options for streaming. With `include_usage`, the last chunk contains the token counts."""
 
     include_usage: bool | None = False
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """A chat completion. Other fields are ignored; the agent's own settings apply."""
+    """A request for a chat completion. Other fields are ignored. The agent's own settings apply."""
 
     model: str
     messages: Annotated[list[CompatMessage], msgspec.Meta(min_length=1)]
@@ -515,7 +524,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     body_bytes_max=BODY_BYTES_MAX,
 )
 async def chat(api: Conversations, request: Request, by: Principal, body: ChatRequest) -> Response:
-    """Answer a conversation; `model` is the agent's name."""
+    """Answer a conversation. `model` is the agent's name."""
     _refuse(
         {
             "`n` must be 1: an agent gives one answer.": body.n not in (None, 1),
@@ -537,7 +546,7 @@ async def chat(api: Conversations, request: Request, by: Principal, body: ChatRe
 
 
 class _ChatForm:
-    """A chat completion: `whole`, or a stream of chunks from `opening` to `closing` or `failed`."""
+    """Output of a chat completion: `whole`, or a stream of chunks from `opening` to `closing` or `failed`."""
 
     def __init__(self, api: Conversations, model: str, *, with_usage: bool) -> None:
         created = int(api.clock.now().timestamp())
@@ -584,7 +593,7 @@ class _ChatForm:
 
 
 class ResponseConversation(msgspec.Struct, frozen=True):
-    """A conversation by its id."""
+    """Reference to a conversation by its id."""
 
     id: str
 
@@ -596,7 +605,7 @@ class ResponseText(msgspec.Struct, frozen=True):
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True):
-    """A response. Other fields are ignored; the agent's own settings apply."""
+    """A request for a response. Other fields are ignored. The agent's own settings apply."""
 
     model: str
     input: str | list[CompatMessage]
@@ -615,8 +624,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
 
 @routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True, body_bytes_max=BODY_BYTES_MAX)
 async def responses(api: Conversations, request: Request, by: Principal, body: ResponsesRequest) -> Response:
-    """Answer an input; `model` is the agent's name, and `previous_response_id` continues the thread of that
-    response."""
+    """Answer an input. `model` is the agent's name. `previous_response_id` continues that response's thread."""
     _refuse(
         {
             NO_TOOLS: bool(body.tools),
@@ -640,7 +648,7 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
 
 
 class _ResponseForm:
-    """A response: whole, or a stream of numbered events."""
+    """Output of a response: `whole`, or a stream of numbered events."""
 
     def __init__(self, api: Conversations, begun: PendingReply, body: ResponsesRequest) -> None:
         fresh_id = api.clock.new_id()

@@ -1,4 +1,4 @@
-"""Register processes with the core: services, lists and departures."""
+"""Register processes with the core."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Run processes while Shoal runs, list them, and kill those of people who lost access."""
+    """Run processes while Shoal runs, list them in prompts and for people, and kill those of people who lost access."""
     processes = services[ProcessService]
     services[Backend].add_service(processes.run)
     activity = Activity("Processes you started", processes.for_prompt, processes.for_people)

@@ -1,4 +1,4 @@
-"""`shoal processes`: what agents run alongside their turns."""
+"""`shoal processes`: list, read and kill the processes that agents run alongside their turns."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,9 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, print_records, printable
 
 processes = click.Group(
-    "processes", help="Processes that agents have started.", epilog="Example: shoal processes list --running"
+    "processes",
+    help="List, read and kill processes that agents have started.",
+    epilog="Example: shoal processes list --running",
 )
 
 
@@ -45,7 +47,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 @click.option("--offset", default=-1, help="Start at this byte of the output instead.")
 @click.option("--grep", default="", help="Only lines that contain this text.")
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
-    """Print the output of a process of this home directory."""
+    """Print the output of a process."""
     piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
     lines = tuple(map(context.redactor().redact, piece.lines))
     if as_json:
@@ -59,4 +61,4 @@ def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as
 def kill(context: CommandContext, id: str) -> None:
     """Kill a process and all its children."""
     call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
-    print("Killing it.")
+    print("Killing the process.")

@@ -1,4 +1,4 @@
-"""Hooks: match output lines and build the prompts to send."""
+"""Match output lines against hooks, and build the prompts that hooks send."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,25 +12,25 @@ from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
 
 LINE_BYTES_MAX = 4096
-"""Of a longer line, only the beginning is matched."""
+"""Number of bytes matched per line. The rest of a longer line is ignored."""
 
 
 class LineMatcher:
-    """Splits output into lines and reports, for each, the numbers of the patterns that match."""
+    """Splits output into lines and reports the numbers of the patterns that match each line."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        """Raises InvalidInput with the first invalid pattern."""
+        """Compile the patterns. Raises InvalidInput for the first invalid pattern."""
         self._automaton = Automaton()
         for pattern in patterns:
             try:
                 self._automaton.add(pattern, dotall=False)
                 self._automaton.add(f"(?s:.*)(?:{pattern})(?s:.*)", dotall=False)
             except PatternRefused as refused:
-                raise InvalidInput(f"The pattern {pattern[:80]!r} cannot be used: {refused}.") from refused
+                raise InvalidInput(f"The pattern {pattern[:80]!r} is not valid: {refused}.") from refused
         self._begun = b""
 
     def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield the lines completed by this output that match, with their patterns' numbers."""
+        """Yield each matching line that this output completes, with the numbers of its patterns."""
         *whole, rest = data.split(b"\n")
         for piece in whole:
             line, self._begun = self._begun + piece, b""
@@ -54,8 +54,11 @@ COMMAND_CHARS_MAX = 500
 
 
 def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: str, clock: Clock) -> Prompt:
-    """Build the message that a hook sends. `what` forms its key, so a firing that is sent again is still one
-    message. `said` describes the event. `output` is wrapped as untrusted."""
+    """Build the message that a hook sends.
+
+    `what` is part of its key, so a message that is sent twice is delivered once. `reason` describes the event. `output`
+    is wrapped as untrusted.
+    """
     spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
     lines = [
         f"[The process {spec.title!r} ({process.id}) {reason}.]",
@@ -80,7 +83,8 @@ def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: st
 
 
 def fits(hook: Hook, process: Process) -> bool:
-    """Whether a hook is about this end. A lost process has no other end, so every end hook fires."""
+    """Return whether a hook applies to how the process ended. A lost process has no exit code, so every exit hook
+    applies."""
     if hook.on != "exit":
         return False
     return process.state == "lost" or not hook.codes or process.exit_code in hook.codes

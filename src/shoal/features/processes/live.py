@@ -1,4 +1,4 @@
-"""A process running in this Shoal."""
+"""A process that runs in this Shoal."""
 
 import asyncio
 from collections import deque
@@ -10,11 +10,13 @@ from shoal.features.processes.records import Hook, Process
 from shoal.kernel.errors import SandboxError
 
 MATCHES_MAX = 32
-"""Most matches waiting to be sent. More are dropped, since each hook fires only a limited number of times."""
+"""Maximum number of matches waiting to be sent. The oldest are dropped, because each hook fires only a limited number
+of times."""
 
 
 class LiveProcess:
-    """Implements `kernel.agents.Watch`. `limit` is why it was ended. `changed` is set whenever there is news."""
+    """Implements `kernel.agents.Watch` for a running process. Rescheduling `limit` ends it. `changed` is set when a
+    match is waiting or the process has ended."""
 
     def __init__(
         self,
@@ -23,7 +25,10 @@ class LiveProcess:
         identity_of: Callable[[int], str],
         sources: Callable[[], Awaitable[str]],
     ) -> None:
-        """`sources` returns what taints the content it can read now. Raises InvalidInput for an invalid pattern."""
+        """Create the record of a process that starts. `sources` returns the taint of the content that it can read now.
+
+        Raises InvalidInput for an invalid pattern.
+        """
         self.process = process
         self.sources = sources
         self.identity = ""
@@ -33,9 +38,9 @@ class LiveProcess:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
-        """Matched lines to send, with their hooks' numbers."""
+        """Matched lines waiting to be sent, with their hooks' numbers."""
         self.fired: dict[int, tuple[int, float]] = {}
-        """Number of firings of each hook, and the time of its last."""
+        """Number of times each hook has fired, and the time of the last firing."""
         self.error: SandboxError | None = None
         self._log = log
         self._identity_of = identity_of
@@ -58,7 +63,7 @@ class LiveProcess:
             self._note(self._matcher.take(data))
 
     def close(self) -> None:
-        """Match the last line and close the log, after the process has ended."""
+        """Match the last line and close the log. Call it after the process has ended."""
         if self._matcher is not None:
             self._note(self._matcher.end())
         self._log.close()
@@ -66,7 +71,7 @@ class LiveProcess:
             event.set()
 
     def end(self, by: str) -> None:
-        """Request its end, once. Never waits."""
+        """Request the process's end. Only the first caller is recorded in `killed_by`. Never blocks."""
         self.killed_by = self.killed_by or by
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""Log files of processes: bounded, rotated and readable from any offset."""
+"""Log files of processes. They are bounded, rotated and readable from any offset."""
 
 import os
 from contextlib import suppress
@@ -15,13 +15,13 @@ from shoal.tools.terminal import last_state
 
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
-"""Each process keeps this many files of FILE_BYTES_MAX. The oldest output is deleted."""
+"""Maximum number of files per process, each of FILE_BYTES_MAX. The oldest output is deleted."""
 FOLDER = "processes"
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """Part of a log: its lines, the offset of the next ones, the total size and the size of the deleted beginning.
-    Offsets count bytes from the start of the process."""
+    """Part of a log. `lost_bytes` is the size of the deleted beginning. Offsets count bytes from the start of the
+    process."""
 
     lines: tuple[str, ...]
     next_offset: int
@@ -30,7 +30,7 @@ class LogPiece(msgspec.Struct, frozen=True):
 
 
 class ProcessLog:
-    """Writes one process's log. Every call blocks briefly. A failing disk ends the log, not the process."""
+    """Writer of a process's log. Every call blocks briefly. A disk error ends the log, not the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class ProcessLog:
         self._failed = False
 
     def write(self, data: bytes) -> None:
-        """Append output. A full file becomes `.1`, that one `.2`, and so on."""
+        """Append output. A full file is renamed to `.1`, the previous `.1` to `.2`, and so on."""
         if self._failed:
             return
         try:
@@ -61,7 +61,7 @@ class ProcessLog:
             self._file = -1
 
     def _turn(self) -> None:
-        """Rotate the files and count the deleted bytes."""
+        """Rotate the files and record the number of deleted bytes."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._file >= 0:
             self.close()
@@ -77,13 +77,15 @@ class ProcessLog:
 
 
 def log_of(home: Home, process: Process) -> Path:
-    """Return the path of a process's log. Rotated files are next to it."""
+    """Return the path of a process's log. Rotated files have the same path with a number."""
     return home.thread(process.spec.thread) / FOLDER / f"{process.id}.log"
 
 
 def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-    """Read the last lines of a log, or those from `offset` on, optionally only those that contain a text. A missing
-    log is empty. Blocks; raises OSError."""
+    """Read a log's last lines, or the lines from `offset` on, optionally only lines that contain a text.
+
+    A missing log is empty. Blocking. Raises OSError.
+    """
     lost, content = _gone(path), b""
     for file in reversed(_files(path)):
         with suppress(FileNotFoundError):
@@ -103,7 +105,7 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
 
 
 def tail(path: Path, lines_max: int, chars_max: int) -> str:
-    """Return the end of a log as text; empty if it is missing or unreadable."""
+    """Return the end of a log as text, or an empty string if the log is missing or unreadable."""
     try:
         text = "\n".join(read_log(path, lines_max=lines_max).lines)
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes that agents start, and hooks that start turns."""
+"""Records of processes that agents start, and of the hooks that start turns."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -9,15 +9,18 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
-"""`failed` never started; `lost` ended together with its Shoal process."""
+"""State of a process. `failed` means that it never started, `lost` that it ended together with its Shoal process."""
 
 PROCESS_KEY = "process:"
-"""Prefix of the keys and message ids of a process's prompts: `process:ID:WHAT`."""
+"""Prefix of the keys and message ids of prompts from processes: `process:ID:WHAT`."""
 
 
 class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a process starts a turn: when it exits (with one of `codes`, or any if empty), when it writes a line that
-    matches `pattern`, or when it still runs after `after_seconds`. `note` tells the agent what to do."""
+    """Condition under which a process starts a turn.
+
+    `exit`: the process exits, with one of `codes` if any are given. `output`: it writes a line that matches `pattern`.
+    `timeout`: it still runs after `after_seconds`. `note` reminds the agent what to do.
+    """
 
     on: Literal["exit", "output", "timeout"]
     note: str = ""
@@ -29,9 +32,11 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process to start, and for whom. `depth` counts the hooks that led to its turn. `author` asked for that turn,
-    and `tainted_by` names the untrusted content behind the command. The turns of its hooks are trusted no more than
-    these."""
+    """A process to start, and the person for whom it runs.
+
+    `depth` counts the hooks that led to the turn that starts it. `author` asked for that turn. `tainted_by` names the
+    untrusted content that influenced the command. Turns started by its hooks get no more trust than these allow.
+    """
 
     agent: str
     thread: ThreadId
@@ -49,13 +54,16 @@ class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """Its name, or the beginning of its command."""
+        """The process's name, or the beginning of its command."""
         return self.name or " ".join(self.command.split())[:60]
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A stored process. `owner` is the Shoal process that runs it. `identity` is its pid and start time on that
-    machine, empty if unknown. `killed_by` asked for its end. `told`: its hooks have been told of the end."""
+    """A stored process. `owner` is the Shoal process that runs it.
+
+    `identity` is its pid and start time on that machine, or empty if unknown. `killed_by` is who requested its end.
+    `told` is true once its hooks have reported the end.
+    """
 
     id: str
     spec: ProcessSpec
@@ -72,13 +80,13 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def pid(self) -> int:
-        """Its process id, or 0 if unknown."""
+        """Process id, or 0 if unknown."""
         first = self.identity.partition(" ")[0]
         return int(first) if first.isdigit() else 0
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
-    """How a process ended. `told` is true if no hook should report it."""
+    """End of a process. `told` is true if no hook should report it."""
 
     state: ProcessState
     exit_code: int | None = None

@@ -18,7 +18,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class ProcessView(msgspec.Struct, frozen=True):
-    """A process. `pid` is 0 if unknown; `exit_code` is null unless it exited by itself."""
+    """A process. `pid` is 0 if unknown. `exit_code` is null unless the process exited by itself."""
 
     id: str
     name: str
@@ -47,7 +47,8 @@ async def listed(
     running: bool = False,
     limit: Limit = 100,
 ) -> list[ProcessView]:
-    """List processes that agents have started, newest first, of all agents or one, optionally only running ones."""
+    """List processes that agents have started, newest first. `agent` selects one agent, `running` only running
+    processes."""
     rows = await processes.rows.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in rows]
 
@@ -67,15 +68,15 @@ async def log(
     offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
     grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
 ) -> LogPiece:
-    """Return lines of a process's output: the last `tail` lines, or that many from byte `offset`, filtered by
-    `grep`."""
+    """Return lines of a process's output: the last `tail` lines, or `tail` lines from byte `offset`. `grep` selects
+    lines that contain a text."""
     row = await processes.get(id)
     return await processes.read(row, offset=offset, lines_max=tail, contains=grep)
 
 
 @routes("DELETE /api/processes/{id}", ADMINS, status=202)
 async def kill(processes: ProcessService, by: Principal, id: str) -> ProcessView:
-    """Kill a process with all its children; 409 if it has ended already."""
+    """Kill a process and all its children. Returns 409 if it has already ended."""
     row = await processes.get(id)
     if row.state != "running":
         raise Conflict(f"Process {id} has already ended: {row.state}.")

@@ -1,17 +1,17 @@
-"""Run the processes that agents start, fire their hooks, and account for those a crash left behind.
+"""Run the processes that agents start, fire their hooks, and clean up after a crash.
 
-what happens                        row                   what starts a turn
----------------------------------   -------------------   --------------------------------------------------------
-it is about to start                running               nothing; durable before anything runs
-a line matches, or time is up running prompts process:ID:match:HOOK:COUNT, …:timeout:HOOK
-it ends by itself                   exited, exit_code     a prompt process:ID:exit:HOOK, then `told`
-somebody kills it                   killed                nothing: that person knows
-it runs longer than LIFE_SECONDS    killed                the prompts for its end
-the Shoal that runs it stops        lost                  the prompts for its end, at the next start
-that Shoal is killed lost the same; the rest of the process is killed first
+event                                   row                   turn that starts
+-------------------------------------   -------------------   --------------------------------------------------------
+the process is about to start           running               none; the row is durable before anything runs
+a line matches, or a timeout expires    running               prompt process:ID:match:HOOK:COUNT or …:timeout:HOOK
+the process exits by itself             exited, exit_code     prompt process:ID:exit:HOOK, then `told`
+a person kills it                       killed                none, because that person knows
+it runs longer than LIFE_SECONDS        killed                the prompts for its end
+its Shoal stops                         lost                  the prompts for its end, at the next start
+its Shoal is killed                     lost                  the same, after its remaining children are killed
 
-A process never outlives the Shoal that runs it: its sandbox ends with it, and the next start kills what an unsandboxed
-command left. Keys are unique in the mailbox, so a firing that is sent again after a crash is one message.
+A process never outlives the Shoal that runs it. Its sandbox ends with Shoal, and the next start kills the remains of
+unsandboxed commands. Keys are unique in the mailbox, so a prompt that is sent again after a crash is delivered once.
 """
 
 import asyncio
@@ -57,19 +57,19 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 2.0
 """Interval at which a server records that it is alive and looks for processes to kill."""
 RETRY_SECONDS = 30.0
-"""Pause before a prompt to a full mailbox is retried."""
+"""Delay before a prompt to a full mailbox is sent again."""
 STALE_SECONDS = 60.0
-"""Silence after which the processes of another machine count as lost."""
+"""Time without a sign of life after which another machine's processes count as lost."""
 RUNNING_MAX = 8
-"""Most running processes of one agent for one channel. The limit is per channel, so that no channel learns about
-others."""
+"""Maximum number of running processes per agent and channel. A limit per agent would reveal one channel's processes to
+another."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
-"""How long rows and logs of ended processes are kept."""
+"""Number of days that rows and logs of ended processes are kept."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 LEFT_MAX = 10_000
-"""Running processes checked per pass for people who lost access."""
+"""Maximum number of running processes checked per pass for people who lost access."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
 STOPPED = "Shoal stopped while it was running"
 DIED = "its Shoal process died"
@@ -78,20 +78,20 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Inbound], Awaitable[Receipt]]
 HasLeft = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Whether the author of something in a thread has lost access."""
+"""Returns whether the author of something in a thread has lost access."""
 
 
 class ProcessTable(NamedTuple):
     identity_of: Callable[[int], str]
     """Return the identity of a process, or an empty string if it does not exist."""
     is_alive: Callable[[str], bool]
-    """Whether a process with this identity is running."""
+    """Return whether a process with this identity is running."""
     kill_leftovers: Callable[[str], None]
-    """Kill the rest of a process, and of all commands whose server has died. Blocks briefly."""
+    """Kill what remains of a process, and all commands whose server has died. Blocks briefly."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
-    """`owner` is this Shoal, as `HOST IDENTITY`. `alone`: no other process uses this store."""
+    """Identity of this server. `owner` is `HOST IDENTITY`. `alone` is true if no other process uses this store."""
 
     owner: str
     alone: bool = True
@@ -102,7 +102,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
 
 class ProcessService(msgspec.Struct, eq=False):
-    """The processes of this Shoal, and the rows of others' processes."""
+    """Service that runs this Shoal's processes. It can also list and kill processes of other machines."""
 
     rows: ProcessStore
     home: Home
@@ -117,7 +117,7 @@ class ProcessService(msgspec.Struct, eq=False):
     _is_pending: bool = False
     _forgets_at: float = 0.0
     _seen: dict[str, tuple[datetime, float]] = {}
-    """Last signs of life of others, and when they last changed by the monotonic clock."""
+    """Last sign of life of each other server, and the monotonic time at which it last changed."""
 
     @classmethod
     def of(cls, services: "Services") -> "ProcessService":
@@ -144,18 +144,18 @@ class ProcessService(msgspec.Struct, eq=False):
     ) -> Process:
         """Start a process and return once it runs.
 
-        `sources` returns what taints the content it can read by then. Raises InvalidInput for invalid hooks,
-        SandboxError, StoreError, and ContentChanged if the approved content has changed. If cancelled before it runs,
-        it is killed.
+        `sources` returns the taint of the content that the process can read at the time of the call. Raises
+        InvalidInput for invalid hooks, SandboxError, StoreError, and ContentChanged if the approved content has
+        changed. If the call is cancelled before the process runs, the process is killed.
         """
         if self._tasks is None:
-            raise InvalidInput("Processes cannot be started while Shoal is starting or stopping. Try again shortly.")
+            raise InvalidInput("Shoal is starting or stopping, so it cannot start processes. Try again shortly.")
         if spec.hooks and spec.depth > DEPTH_MAX:
             raise InvalidInput(f"Hooks can be nested at most {DEPTH_MAX} deep. Start this process without hooks.")
         now = self.clock.now()
         process = Process(self.clock.new_id(), spec, "running", self.settings.owner, "", now, now)
         live = LiveProcess(process, ProcessLog(log_of(self.home, process)), self.table.identity_of, sources)
-        self._live[process.id] = live  # register first, or the next pass would take its row for a lost process
+        self._live[process.id] = live  # register first, otherwise the next pass considers it lost
         try:
             if not await self.rows.add(process, RUNNING_MAX):
                 raise InvalidInput(
@@ -177,7 +177,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return msgspec.structs.replace(process, identity=live.identity)
 
     async def kill(self, process: str, by: str) -> Process:
-        """Have a process killed, here or on the machine that runs it. Raises NotFound if it is not running."""
+        """Request a process's end, here or on the machine that runs it. Raises NotFound if it is not running."""
         if not await self.rows.kill(process, by):
             raise NotFound(f"There is no running process {process[:80]}.")
         live = self._live.get(process)
@@ -193,7 +193,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-        """Read part of its log; empty if it is on another machine. Raises OSError."""
+        """Read part of a process's log. The log is empty if the process is on another machine. Raises OSError."""
         path = log_of(self.home, process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
@@ -205,10 +205,10 @@ class ProcessService(msgspec.Struct, eq=False):
         """Raise InvalidInput for an invalid pattern."""
         LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
 
-    # ---- for display ----
+    # ---- lists ----
 
     async def for_prompt(self, agent: str, within: str, limit: int) -> list[str]:
-        """List running processes on all machines. Omits names chosen by a tainted turn."""
+        """List running processes on all machines, without names chosen by a tainted turn."""
         running, now = await self.of_agent(agent, within, running=True, limit=limit), self.clock.now()
         return [line_of(process, now, is_named=not process.spec.tainted_by) for process in running]
 
@@ -218,18 +218,18 @@ class ProcessService(msgspec.Struct, eq=False):
         return [f"process {line_of(process, now)}" for process in running]
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Kill the processes of people who lost access. Yields each person and the process's name."""
+        """Kill the processes of people who lost access. Yields each person with a description of the process."""
         for process in await self.rows.search(running=True, limit=LEFT_MAX):
             author = process.spec.author
             if await has_left(process.spec.chat, author):
-                with suppress(NotFound):  # it ended meanwhile
+                with suppress(NotFound):  # it ended in the meantime
                     await self.kill(process.id, by)
                     yield author, f"the process “{short_line(process.spec.title, 60)}”"
 
-    # ---- life ----
+    # ---- main loop ----
 
     async def run(self) -> None:
-        """Serve until cancelled, then end all processes. Sleeps while there is nothing to do."""
+        """Run until cancelled, then end all processes. Idle while there is nothing to do."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 for process in await self.rows.search(running=True, limit=1000):  # leftovers of a Shoal that died
@@ -237,7 +237,7 @@ class ProcessService(msgspec.Struct, eq=False):
                         await self._lose(process)
                 while True:
                     await self._look()
-                    # Wait for news. Poll rarely if nothing runs or waits here.
+                    # Poll rarely if nothing runs or waits here.
                     if self._live or self._is_pending:
                         await self.clock.wait(self._news, BEAT_SECONDS)
                     elif self.settings.alone:
@@ -249,18 +249,18 @@ class ProcessService(msgspec.Struct, eq=False):
             self._tasks = None
 
     async def _look(self) -> None:
-        """Record a sign of life, end processes on request, report ends and delete old rows."""
+        """Record a sign of life, end processes on request, send prompts for ends, and delete old rows."""
         self._is_pending = False
         try:
             mine = {process.id: process for process in await self.rows.beat(self.settings.owner)}
             for id, live in list(self._live.items()):
-                stored = mine.get(id) or await self.rows.get(id)  # does not contain processes started since
+                stored = mine.get(id) or await self.rows.get(id)  # `mine` lacks processes started since
                 if stored is not None and stored.state != "running":
-                    live.end("another server, which took it for lost")
+                    live.end("another server, which considered it lost")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
             if not self.settings.alone:
-                # Silence is measured with our own clock, because machines' clocks differ and get set.
+                # Measured with our own clock, because other machines' clocks may differ or be set.
                 now, before = self.clock.monotonic(), self._seen
                 self._seen = {}
                 for process in await self.rows.search(running=True, limit=1000):
@@ -272,7 +272,7 @@ class ProcessService(msgspec.Struct, eq=False):
                         await self._lose(process)
             for process in await self.rows.untold():
                 fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
-                # What a lost process read is unknown; `process_logs` looks for taint marks.
+                # What a lost process read is unknown. `process_logs` checks for taint marks.
                 output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
                 for number, hook in fitting:
                     prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self.clock)
@@ -286,9 +286,7 @@ class ProcessService(msgspec.Struct, eq=False):
                     try:
                         await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
                     except OSError as error:  # deleted with its thread
-                        log.warning(
-                            "an old process log cannot be deleted", extra={"process_id": process.id, "why": str(error)}
-                        )
+                        log.warning("old process log not deleted", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("processes continue while the database is unavailable", extra={"why": str(error)})
@@ -304,7 +302,7 @@ class ProcessService(msgspec.Struct, eq=False):
         if process.owner.partition(" ")[0] == self.settings.host:
             await anyio.to_thread.run_sync(self.table.kill_leftovers, process.identity)
         await self.rows.end(process.id, ProcessEnd("lost", reason=DIED))
-        log.warning("a process was lost", extra={"process_id": process.id, "agent": process.spec.agent})
+        log.warning("process lost", extra={"process_id": process.id, "agent": process.spec.agent})
 
     # ---- one process ----
 
@@ -325,11 +323,13 @@ class ProcessService(msgspec.Struct, eq=False):
             finally:
                 self._live.pop(id, None)
                 self._news.set()
-            log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
+            log.info("process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Record how a process ended, retrying while the database is unavailable. The next start accounts for ends
-        that could not be recorded before a stop."""
+        """Record a process's end. Retries while the database is unavailable.
+
+        If Shoal stops before that succeeds, the next start records the process as lost.
+        """
         while True:
             with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
                 await self._as_tainted(live)
@@ -368,17 +368,18 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- hooks ----
 
     async def _sent(self, prompt: Prompt) -> bool:
-        """Send a prompt; False if the mailbox is full. A prompt that can never be accepted is logged and dropped."""
+        """Send a prompt. Return False if the mailbox is full. A prompt that is rejected permanently is logged and
+        dropped."""
         try:
             return (await self.send(prompt)).status != "busy"
         except StoreError:
             raise
         except ShoalError as error:
-            log.warning("a process hook could not be delivered", extra={"key": prompt.key, "why": str(error)})
+            log.warning("process hook not delivered", extra={"key": prompt.key, "why": str(error)})
             return True
 
     async def _as_tainted(self, live: LiveProcess) -> Process:
-        """Add what taints the process by now, and store it."""
+        """Record the process's current taint, and return the process."""
         if not live.process.spec.tainted_by and (source := await live.sources()):
             spec = msgspec.structs.replace(live.process.spec, tainted_by=source)
             live.process = msgspec.structs.replace(live.process, spec=spec)
@@ -386,7 +387,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return live.process
 
     async def _fire(self, live: LiveProcess, hook: Hook, what: str, reason: str, output: str) -> None:
-        """Send prompts while a process runs. Waits for a full mailbox or an unavailable database."""
+        """Send a prompt while a process runs. Waits while the mailbox is full or the database is unavailable."""
         while True:
             with suppress(StoreUnavailable):
                 process = await self._as_tainted(live)
@@ -403,7 +404,7 @@ class ProcessService(msgspec.Struct, eq=False):
             await self._fire(live, hook, f"timeout:{number}", reason, output)
 
     async def _tell_matches(self, live: LiveProcess) -> None:
-        """Send matches as they arrive, within each hook's limits of number and interval."""
+        """Send matches as they arrive. Each hook has a maximum number of firings and a minimum interval."""
         while not live.ended.is_set():
             await live.changed.wait()
             live.changed.clear()

@@ -1,4 +1,4 @@
-"""The state of a process as text, for agents and people."""
+"""Render the state of a process as text for agents and people."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from shoal.features.processes.records import Process
 
 
 def ending_of(process: Process) -> str:
-    """Complete the sentence "The process …" with how it ended."""
+    """Return how a process ended, as the rest of a sentence that begins "The process …"."""
     after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
     match process.state:
         case "exited":
@@ -29,6 +29,6 @@ def lasted(process: Process, until: datetime | None) -> str:
 
 
 def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
-    """Describe a process in one line. Without `is_named`, leaves out its name, which the model chose."""
+    """Describe a process in one line. Without `is_named`, omits its name, which the model chose."""
     since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
     return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"

@@ -1,4 +1,4 @@
-"""The rows of processes that agents started."""
+"""Database rows of processes that agents started."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,11 +14,12 @@ _process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
 
 
 class ProcessStore(StorePart):
-    """Reads and writes the rows of processes."""
+    """Database access for processes."""
 
     @writes
     def add(self, process: Process, running_max: int) -> Script[bool]:
-        """Store a process that is about to start; False if its agent has `running_max` running for its channel."""
+        """Store a process that is about to start. Return False if its agent already has `running_max` processes in the
+        channel."""
         spec = process.spec
         yield from query("agent_lock", agent=spec.agent)
         within = channel_of(spec.chat)
@@ -30,33 +31,33 @@ class ProcessStore(StorePart):
         return True
 
     async def identify(self, process: str, identity: str) -> None:
-        """Record its identity on its machine."""
+        """Record a process's identity on its machine."""
         await self._write("process_identify", id=process, identity=identity)
 
     async def taint(self, process: Process) -> None:
-        """Record what taints it."""
+        """Record a process's taint, which is part of its spec."""
         await self._write("process_taint", id=process.id, spec=dump(process.spec))
 
     async def end(self, process: str, ending: ProcessEnd) -> Process | None:
-        """Record how it ended, once. Returns None if it was not running."""
+        """Record a process's end, once. Return None if it was not running."""
         ended = msgspec.structs.asdict(ending)
         rows = await self._write("process_end", id=process, **ended, now=self._clock.now())
         return _process(rows[0]) if rows else None
 
     async def kill(self, process: str, by: str) -> bool:
-        """Ask the server that runs it to end it; False if it is not running."""
+        """Ask the server that runs a process to end it. Return False if it is not running."""
         return bool(await self._write("process_kill", id=process, by=by))
 
     async def beat(self, owner: str) -> list[Process]:
-        """Record that `owner` is alive, and return the processes it should be running."""
+        """Record that `owner` is alive. Return the processes that it should be running."""
         return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
     async def tell(self, process: str) -> None:
-        """Record that its hooks were told of its end."""
+        """Record that a process's hooks have reported its end."""
         await self._write("process_tell", id=process)
 
     async def untold(self, limit: int = 100) -> list[Process]:
-        """Return ended processes whose hooks have not been told, oldest first."""
+        """Return ended processes whose hooks have not reported the end, oldest first."""
         return readable(_process, await self._read("processes_untold", limit=limit))
 
     async def get(self, process: str) -> Process | None:
@@ -65,14 +66,15 @@ class ProcessStore(StorePart):
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
     ) -> list[Process]:
-        """Return processes of an agent (empty: all) for conversations whose ids start with `within`, newest first."""
+        """Return an agent's processes for conversations whose ids start with `within`, newest first. An empty `agent`
+        means all."""
         which = "processes_running" if running else "processes_recent"
         rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
         return readable(_process, rows)
 
     @reads
     def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
-        """Return the number of hooks that led to a turn; 0 unless a process started it."""
+        """Return the number of hooks that led to a turn, or 0 if no process started it."""
         causes = yield from query("process_cause", thread=thread, turn=turn)
         cause = user_said(causes[0][0]) if causes else None
         if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):

@@ -1,4 +1,4 @@
-"""The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
+"""Tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -29,21 +29,21 @@ HOOKS_MAX = 8
 LINE_CHARS_MAX = 2000
 
 TaintSources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
-"""Returns the untrusted origin of a command with these actions; empty if none."""
+"""Returns the untrusted source of a command with these actions, or an empty string."""
 ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
 
 
 class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A hook as the model writes it."""
+    """A hook in the form that the model writes."""
 
     on: Annotated[
         Literal["exit", "output", "timeout"],
-        Meta(description="exit: it ended. output: a line matches. timeout: it still runs after some time."),
+        Meta(description="exit: the process ended. output: a line matches. timeout: it still runs after some time."),
     ]
-    note: Annotated[str, Meta(description="What to do then. It is returned to you.", max_length=2000)] = ""
+    note: Annotated[str, Meta(description="What to do then. The new turn shows it to you.", max_length=2000)] = ""
     codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
     pattern: Annotated[
-        str, Meta(description="output: a regular expression, looked for in each line.", max_length=500)
+        str, Meta(description="output: a regular expression, searched in each line.", max_length=500)
     ] = ""
     after_seconds: Annotated[float, Meta(description="timeout: after this many seconds.", ge=0, le=604_800)] = 0.0
     fires_max: Annotated[int, Meta(description="output: fire at most this many times.", ge=1, le=20)] = 1
@@ -96,27 +96,28 @@ def tools(services: "Services") -> tuple[Tool, Tool, Tool, Tool]:
 def process_tools(
     processes: ProcessService, shell_actions: ShellActions, sources: TaintSources
 ) -> tuple[Tool, Tool, Tool, Tool]:
-    """Build the four tools. With `sources`, a process that reads marked content while running is tainted too."""
+    """Build the four tools. `sources` returns the taint of a process that reads tainted content while it runs."""
 
     @PROCESS_START
     def process_start(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash in the workspace."],
-        name: Annotated[str, Meta(description="A short name shown in lists.", max_length=60)] = "",
+        name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
-            Meta(description="When to start a turn of yours in this conversation.", max_length=HOOKS_MAX),
+            Meta(description="Conditions that start a turn of yours in this conversation.", max_length=HOOKS_MAX),
         ] = (),
     ) -> Invocation:
-        """Start a long-running command (a build, a server, a watcher) in the sandbox. It continues after your turn
-        and ends when Shoal stops. Read its output with process_logs. Hooks start a turn in this conversation when it
-        ends, prints something or takes too long, so do not wait for it."""
+        """Start a long-running command (a build, a server, a watcher) in the sandbox. It continues after your turn and
+        ends when Shoal stops. Read its output with process_logs. Hooks start a turn in this conversation when it ends,
+        prints something or takes too long, so do not wait for it."""
         text, checked = checked_command(command), _checked(hooks, processes)
         env = command_environment(context.agent.name)
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """Return the actions of the command, with views by which rules that deny it to `bash` deny it here too."""
+            """Return the command's actions. They have views as `bash`, so a rule that denies the command to `bash`
+            denies it here."""
             as_bash = shell_actions("bash", text, context)
             views = (
                 Action(f"tool:process_start:{text}", whole=True, also=(action.text, *action.also)) for action in as_bash
@@ -143,7 +144,7 @@ def process_tools(
                 process = await processes.start(
                     spec, command, context.sandbox, lambda: sources(reads(), context.mounts)
                 )
-            then = "A turn starts when a hook fires." if checked else "It has no hooks: check on it yourself."
+            then = "A turn starts when a hook fires." if checked else "It has no hooks, so check on it yourself."
             return ToolOutput(f"Started process {line_of(process, context.clock.now())}. {then}")
 
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
@@ -169,18 +170,18 @@ def process_tools(
         process: ProcessId,
         tail: Annotated[int, Meta(description="Number of last lines.", ge=1, le=1000)] = 100,
         offset: Annotated[
-            int, Meta(description="Start at this byte instead; the result gives the next offset.", ge=-1)
+            int, Meta(description="Start at this byte instead. The result contains the next offset.", ge=-1)
         ] = -1,
         grep: Annotated[str, Meta(description="Only lines that contain this text.", max_length=200)] = "",
     ) -> Invocation:
-        """Read the output of a process you have started: its end, or from an offset."""
+        """Read the output of a process you have started: its end, or the part from an offset."""
 
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)
             try:
                 piece = await processes.read(row, offset=offset, lines_max=tail, contains=grep)
             except OSError as error:
-                raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
+                raise ToolError(f"Reading the log failed: {error.strerror or error}.") from error
             reads = shell_actions("process_start", row.spec.command, context)
             source = row.spec.tainted_by or await sources(reads, context.mounts)
             lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
@@ -200,12 +201,12 @@ def process_tools(
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)
             if row.state != "running":
-                text = f"It is no longer running: {line_of(row, context.clock.now())}."
+                text = f"The process is no longer running: {line_of(row, context.clock.now())}."
                 return ToolOutput(text, tainted_by=row.spec.tainted_by)
             try:
                 await processes.kill(row.id, f"the agent {context.agent.name}")
             except NotFound:
-                return ToolOutput("It has just ended.")
+                return ToolOutput("The process has just ended.")
             return ToolOutput(f"Killing process {row.id}.")
 
         return planned("process_kill", " ".join(process.split()), work, f"kill process {process}", process=process)
@@ -214,7 +215,7 @@ def process_tools(
 
 
 def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tuple[Hook, ...]:
-    """Raise ToolError for an incomplete hook or an invalid pattern."""
+    """Convert hooks from the model. Raises ToolError for an incomplete hook or an invalid pattern."""
     hooks = msgspec.convert(msgspec.to_builtins(given), tuple[Hook, ...])
     for hook in hooks:
         if hook.on == "output" and not hook.pattern:
@@ -238,8 +239,8 @@ def _shown_hook(hook: Hook) -> str:
 
 
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
-    """Return the agent's process with this id. Raises the same ToolError for an unknown process and for somebody
-    else's."""
+    """Return the agent's process with this id. Raises the same ToolError for an unknown process and another agent's
+    process."""
     with suppress(NotFound):
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):

@@ -1,4 +1,4 @@
-"""Web Push: notifications of browsers and phones about approvals and answers."""
+"""Web Push: notify browsers and phones about approvals and answers."""
 
 from shoal.feature import Feature
 

@@ -1,4 +1,4 @@
-"""API endpoints for notifications of the caller's browsers."""
+"""API endpoints for notifications in the caller's browsers."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ routes = Routes()
 
 
 class PushView(msgspec.Struct, frozen=True):
-    """Whether notifications work, otherwise why not, and the public key to subscribe with."""
+    """State of notifications. `why_off` is the reason if they are off. Browsers subscribe with the public `key`."""
 
     on: bool
     why_off: str
@@ -21,26 +21,26 @@ class PushView(msgspec.Struct, frozen=True):
 
 
 class NewSubscription(Browser, frozen=True, forbid_unknown_fields=True):
-    """The address and keys of a browser's push subscription."""
+    """Address and keys of a browser's push subscription."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
-    """The browser is subscribed."""
+    """Confirmation that the browser is subscribed."""
 
     subscribed: bool
 
 
 @routes("GET /api/push", EVERYONE, narrows=True)
 async def state(push: WebPush) -> PushView:
-    """Return whether this installation sends notifications, and the key that browsers subscribe with."""
+    """Return whether this installation sends notifications, and the key with which browsers subscribe."""
     why_off = push.why_off
     return PushView(not why_off, why_off, "" if why_off else await push.public_key())
 
 
 @routes("PUT /api/push", EVERYONE, narrows=True)
 async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
-    """Notify a browser of approvals that the caller may decide, and of answers in the caller's page threads; 400 for
-    an invalid subscription, 409 if 200 browsers are subscribed."""
+    """Notify a browser of approvals that the caller may decide, and of answers in the caller's page threads. Returns
+    400 for an invalid subscription, 409 if 200 browsers are subscribed."""
     await push.subscribe(by, body, request.headers.get("origin", ""))
     return Subscribed(True)
 
@@ -49,6 +49,7 @@ async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSub
 async def unsubscribe(
     push: WebPush, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
 ) -> Removed:
-    """Stop notifying one of the caller's browsers, by the address of its subscription; 404 if it was not subscribed."""
+    """Stop notifying one of the caller's browsers, named by its subscription's address. Returns 404 if it was not
+    subscribed."""
     await push.unsubscribe(by, endpoint)
     return Removed(True)

@@ -48,14 +48,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCOPE = "push"
-"""Settings scope of the subscribed browsers."""
+"""Settings scope of subscribed browsers."""
 BROWSERS_MAX = 200
-"""Most subscribed browsers, for all people together."""
+"""Maximum number of subscribed browsers, for all people together."""
 TEXT_CHARS_MAX = 500
 NOTIFIED_CHARS_MAX = 100
-"""Text that every system shows of a notification. Longer commands are approved on the page."""
+"""Length of text that every operating system shows in a notification. Longer commands must be approved on the page."""
 ANSWER_SECONDS = 86_400
-"""How long a push service stores an answer for a phone that is off. Approval requests are stored until they expire."""
+"""How long a push service stores an answer for a phone that is off, in seconds. Approval requests are stored until they
+expire."""
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600
 KEY_BYTES_MAX = 65_536
@@ -66,8 +67,8 @@ Text = Annotated[str, msgspec.Meta(max_length=2_000)]
 
 
 class Browser(msgspec.Struct, frozen=True):
-    """A push service address and the browser's keys in base64url without padding: `p256dh` is a point of P-256 (65
-    bytes), `auth` 16 random bytes."""
+    """Address at a push service, and the browser's keys in base64url without padding: `p256dh` is a P-256 point (65
+    bytes), `auth` is 16 random bytes."""
 
     endpoint: Text
     p256dh: Text
@@ -75,7 +76,7 @@ class Browser(msgspec.Struct, frozen=True):
 
 
 class NotifiedBrowser(Browser, frozen=True, kw_only=True):
-    """A browser with the token it was signed in with. `origin` is the page's address."""
+    """A browser with the token with which it was signed in. `origin` is the page's address."""
 
     person: str
     token: str
@@ -84,8 +85,10 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A notification for a browser. `approval` is the request or card to decide; empty for a reply. `is_cut`: the
-    text is incomplete, so it can only be denied."""
+    """A notification for a browser. `approval` is the request or card to decide, or empty for a reply.
+
+    `is_cut` is true if the text is incomplete, so the request can only be denied from the notification.
+    """
 
     kind: Kind
     thread: ThreadId
@@ -105,14 +108,14 @@ class _Encryption(Protocol):
 
 
 def _open_fetcher() -> GuardedFetcher:
-    """Return a fetcher for every address, private ones included."""
+    """Return a fetcher that may connect to every address, including private ones."""
     return GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
 
 
 class WebPush(msgspec.Struct, eq=False):
     """Web Push subscriptions and delivery.
 
-    Only the operator's own push services, listed in `settings.push_services`, may have addresses that are not public.
+    Only the operator's own push services, listed in `settings.push_services`, may have private addresses.
     """
 
     settings: WebSettings
@@ -137,9 +140,9 @@ class WebPush(msgspec.Struct, eq=False):
 
     @property
     def why_off(self) -> str:
-        """Return why notifications are off, or an empty string if they are on."""
+        """Reason why notifications are off, or an empty string if they are on."""
         if not self.settings.push:
-            return "Notifications are switched off: web.push is false."
+            return "Notifications are turned off: web.push is false."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
             return f"Notifications need the extra `push`. {how_to_add('push')}"
         if not self.settings.token and not self.home.token_file.exists():
@@ -149,14 +152,14 @@ class WebPush(msgspec.Struct, eq=False):
     async def public_key(self) -> str:
         """Return this installation's public key, a P-256 point in base64url.
 
-        Raises InvalidInput if notifications are off or the key cannot be used.
+        Raises InvalidInput if notifications are off or the key is unusable.
         """
         if why := self.why_off:
             raise InvalidInput(why)
         return await asyncio.to_thread(lambda: public_part(_key(self.home)))
 
     async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
-        """Subscribe a browser. An existing subscription is replaced with one for this person.
+        """Subscribe a browser. An existing subscription is replaced by one for this person.
 
         Raises InvalidInput, and Conflict if BROWSERS_MAX browsers are already subscribed.
         """
@@ -174,7 +177,7 @@ class WebPush(msgspec.Struct, eq=False):
             raise InvalidInput("The keys p256dh and auth are invalid.")
         key = _name(browser.endpoint)
         if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
-            raise Conflict(f"{BROWSERS_MAX} browsers are already subscribed. Switch notifications off in one of them.")
+            raise Conflict(f"{BROWSERS_MAX} browsers are already subscribed. Turn notifications off in one of them.")
         given, digest = msgspec.structs.asdict(browser), await self._digest(by)
         notified = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
         await self.store.settings.put(SCOPE, key, msgspec.json.encode(notified).decode())
@@ -200,7 +203,7 @@ class WebPush(msgspec.Struct, eq=False):
                         await asyncio.gather(*(self._tell_one(stored, browser, note) for stored, browser in browsers))
             if not coming.lost:
                 return
-            log.warning("notifications fell too far behind; some were not sent")
+            log.warning("notifications dropped because the queue was full")
 
     async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
         browsers: list[tuple[str, NotifiedBrowser]] = []
@@ -214,14 +217,14 @@ class WebPush(msgspec.Struct, eq=False):
             await self._send(stored, browser, note)
         except (FetchError, InvalidInput) as error:
             fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
-            log.info("a notification could not be sent", extra=fields | {"why": str(error)})
+            log.info("notification not sent", extra=fields | {"why": str(error)})
 
     async def _send(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
         """Send a notification, or drop the subscription if its token is no longer valid.
 
-        Raises FetchError, and InvalidInput if the keys of this installation or of the browser cannot be used.
+        Raises FetchError, and InvalidInput if the keys of this installation or the browser are unusable.
         """
-        bearer = None  # until we know that the browser's token is still valid
+        bearer = None  # stays None unless the browser's token is still valid
         if not browser.token:
             bearer = OWNER if browser.digest == await self._digest(OWNER) else None
         elif (token := await self.tokens.named(browser.token)) and token.digest == browser.digest:
@@ -240,16 +243,16 @@ class WebPush(msgspec.Struct, eq=False):
             await self.store.settings.drop(SCOPE, _name(browser.endpoint), stored)
         elif status >= 400:
             fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
-            log.warning("a push service refused a notification", extra=fields | {"status": status})
+            log.warning("push service rejected a notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
-        """Return a digest of the token. Raises InvalidInput if the token cannot be read."""
+        """Return a digest of the caller's token. Raises InvalidInput if the token is unreadable."""
         if by.token is not HOME_TOKEN:
             return by.token.digest
         try:
             token = self.settings.token.reveal() or await asyncio.to_thread(read_token, self.home)
         except (ConfigError, OSError) as error:
-            raise InvalidInput("The token of the page cannot be read. `shoal doctor` shows more.") from error
+            raise InvalidInput("Shoal cannot read the token of the page. Run `shoal doctor` for details.") from error
         return hashlib.sha256(token.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
@@ -257,7 +260,7 @@ class WebPush(msgspec.Struct, eq=False):
         return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
     def _request(self, browser: NotifiedBrowser, note: Notification) -> FetchRequest:
-        """Build the request to the push service. Blocking. Raises InvalidInput if the keys cannot be used."""
+        """Build the request to the push service. Blocking. Raises InvalidInput if the keys are unusable."""
         import http_ece
         import jwt
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -281,7 +284,7 @@ class WebPush(msgspec.Struct, eq=False):
                 version="aes128gcm",
             )
         except ValueError as error:
-            raise InvalidInput(f"The browser's keys cannot be used: {error}") from error
+            raise InvalidInput(f"The browser's keys are invalid: {error}") from error
         headers = (
             ("Authorization", f"vapid t={signed}, k={public_part(pem)}"),
             ("Content-Encoding", "aes128gcm"),
@@ -325,8 +328,8 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
 
 
 def concerns(bearer: Principal, note: Notification) -> bool:
-    """Whether a notification is for this person: approvals they may decide, and answers in their own threads of the
-    page."""
+    """Return whether a notification is for this person: an approval that they may decide, or an answer in one of their
+    page threads."""
     if note.kind == "approval":
         return bearer.token.scope in ("approve", "admin")
     return note.thread.startswith(f"web:{encode_part(bearer.channel or 'lobby')}:")
@@ -340,7 +343,7 @@ def check_point(encoded: bytes) -> None:
 
 
 def public_part(pem: bytes) -> str:
-    """Return the public half of a key in the encoding that browsers expect."""
+    """Return a key's public half in the encoding that browsers expect."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     key = load_pem_private_key(pem, None).public_key()
@@ -351,7 +354,7 @@ def public_part(pem: bytes) -> str:
 def _key(home: Home) -> bytes:
     """Return this installation's key in PEM, creating it on first use. Blocking.
 
-    Raises InvalidInput if the key cannot be used.
+    Raises InvalidInput if the key is unusable.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -375,8 +378,8 @@ def _key(home: Home) -> bytes:
             fresh.unlink()
         pem = read_regular(path, KEY_BYTES_MAX)
         key = load_pem_private_key(pem, None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError if it has a passphrase
-        raise InvalidInput(f"The key for notifications in {path} cannot be used: {error}") from error
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError if the key has a passphrase
+        raise InvalidInput(f"Shoal cannot use the key for notifications in {path}: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InvalidInput(
             f"The key for notifications in {path} is not a P-256 key. Remove it, and Shoal will create a new one."

@@ -1,4 +1,4 @@
-"""Creates the embeddings model that recall.model names."""
+"""Create the embedding model that recall.model names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +13,15 @@ from shoal.models.catalog import model_endpoint
 def build_embeddings(
     name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
 ) -> Embeddings:
-    """Create the embeddings model that `recall.model` names as PROVIDER/MODEL, without opening anything. Raises
-    ConfigError if the provider has no embeddings."""
+    """Create the embedding model that `recall.model` names as PROVIDER/MODEL. Opens no connection or file.
+
+    Raises ConfigError if the provider has no embeddings.
+    """
     provider, _, model = name.partition("/")
     settings = providers.get(provider)
     if settings is None or not model:
         known = ", ".join(providers) or "none"
-        raise ConfigError([f"recall.model is {name!r}; write PROVIDER/MODEL with one of these providers: {known}."])
+        raise ConfigError([f"recall.model is {name!r}. Write PROVIDER/MODEL with one of these providers: {known}."])
     match settings.kind:
         case "local":
             from shoal.models.local import LocalEmbeddings
@@ -30,4 +32,4 @@ def build_embeddings(
 
             return HttpEmbeddings(model_endpoint(provider, model, settings, clock, environ))
         case kind:
-            raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
+            raise ConfigError([f"recall.model is {name!r}, but providers of kind {kind!r} have no embeddings."])

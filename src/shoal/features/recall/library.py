@@ -1,7 +1,8 @@
-"""What can be recalled: memory, daily notes, documents, files of conversations and messages. Texts are split into
-pieces and embedded if an embedding model is set.
+"""Index for recall: memory, daily notes, documents, files of conversations, and messages.
 
-source                                         who may see its pieces
+Texts are split into passages, and embedded if an embedding model is set.
+
+source                                         who may see its passages
 --------------------------------------------   ------------------------------------------------------------------------
 data/MEMORY.md, data/memory/…                  everyone; private lines only their person
 data/PLATFORM/[CHANNEL/]MEMORY.md              people of the platform or channel
@@ -9,13 +10,13 @@ agents/NAME/docs/…                             everyone who talks to the agent
 data/PLATFORM/CHANNEL/THREAD/attachments/…     the thread
 said:THREAD                                    the turns that may see the thread (docs/security.md)
 
-A call first updates its own files, for a few seconds at most, so changed and forgotten text counts at once. Vectors are
-made in the background at a limited rate. All state is in the database, so a killed process loses nothing. A piece that
-moves within its file keeps its vector.
+A search first reads the files that it may see and that changed, for at most REFRESH_SECONDS_MAX. Edits and deletions
+therefore take effect immediately. Vectors are computed in the background at a limited rate. All state is in the
+database, so a killed process loses nothing. A passage that moves within its file keeps its vector.
 
-A question is compared with all visible vectors: first by the signs of their numbers (one bit each), then the best by
-the numbers in eight bits (measured in docs/decisions/028-recall.md). Results no closer than unrelated sentences are
-dropped.
+A query is compared with all visible vectors, first by the signs of their numbers (one bit each). The best candidates
+are then compared by eight-bit numbers (measured in docs/decisions/028-recall.md). Results no closer than unrelated
+sentences are dropped.
 """
 
 import asyncio
@@ -55,21 +56,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS_MAX = 10.0
-"""Longest time a call spends on changed files before it searches what is known."""
+"""Longest time that a search spends on reading changed files. It then searches what is already indexed."""
 POLL_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
-"""Pause after the embedding model failed."""
+"""Pause after the embedding model fails."""
 BATCH_TEXTS = 32
 MESSAGE_CHARS_MIN = 12
 """Shorter messages ("ok", "thanks") are not embedded."""
 SAID_CHARS_MAX = 2_000
 """Of a longer message, only the beginning is embedded."""
 RESCORED = 96
-"""Pieces whose vectors are compared exactly."""
+"""Number of passages whose vectors are compared exactly."""
 HELD_MAX = 250_000
-"""Message vectors held in memory, about 30 MB. Older messages are found by words only."""
+"""Maximum number of message vectors in memory, about 30 MB. Older messages are searched by words only."""
 RACY_NS = 50_000_000
-"""A file changed this recently may change again within the same tick of its clock."""
+"""Age below which a file may change again without a new timestamp, because of the clock's resolution."""
 SAID = "said:"
 SCOPE = "recall"
 _MARGIN = timedelta(minutes=5)
@@ -77,7 +78,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Refreshed(NamedTuple):
-    """The sources of a call: their files, the errors of unreadable ones, and those still to be read."""
+    """Sources of a search: their files, the errors of unreadable sources, and the sources that are not read yet."""
 
     files: Mapping[str, Path]
     problems: Mapping[str, str]
@@ -91,7 +92,7 @@ class _Signs(NamedTuple):
 
 
 class Library:
-    """Keeps the pieces up to date and searches them. Without `embeddings`, searches by words only."""
+    """Service that keeps the passages up to date and searches them. Without `embeddings`, it searches by words only."""
 
     def __init__(
         self, home: Home, store: Store, clock: Clock, settings: RecallSettings, embeddings: Embeddings | None
@@ -112,7 +113,7 @@ class Library:
 
     @classmethod
     def of(cls, services: "Services") -> "Library":
-        """Raises ConfigError if recall.model is not an embedding model."""
+        """Create the service from the configuration. Raises ConfigError if recall.model is not an embedding model."""
         settings, embeddings = services[LiveConfig].current.section(RecallSettings), None
         if settings.model:
             embeddings = build_embeddings(
@@ -123,7 +124,7 @@ class Library:
     # ---- files ----
 
     async def refresh(self, context: ToolContext) -> Refreshed:
-        """Update the files that a call may see."""
+        """Index the files that a call may see."""
         home, root = self._home, self._home.root
         memory = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES]
         folders = [home.data / "memory", context.agent.home / "docs", home.attachments(context.thread)]
@@ -131,8 +132,8 @@ class Library:
         return await self._refresh(beginnings, REFRESH_SECONDS_MAX)
 
     async def look(self, folder: Path) -> dict[Path, str]:
-        """Update what is below a folder of the home directory. Returns the files read, each with what is not
-        searched."""
+        """Index the files below a folder of the home directory. Return the indexed files, each with the reason if it is
+        not searched completely."""
         known = await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
         return {
             path: known.problems.get(source, "") for source, path in known.files.items() if source not in known.late
@@ -163,11 +164,11 @@ class Library:
         return Refreshed({source: path for source, (path, _) in listed.items()}, problems, late)
 
     async def _read(self, source: str, path: Path, stamp: str) -> str:
-        """Read a file, and return what is wrong with it. Concurrent callers wait for the same read."""
+        """Index a file and return its error, or an empty string. Concurrent callers wait for the same read."""
         reading = self._reading[source] = asyncio.Event()
         try:
             problem, pieces = await self._pieces_of(path)
-            # The database takes no NUL and only UTF-8.
+            # The database rejects NUL characters and invalid UTF-8.
             texts = (piece.text.replace("\0", " ").encode("utf-8", "replace").decode() for piece in pieces)
             pieces_with_text = [piece._replace(text=text) for piece, text in zip(pieces, texts, strict=True)]
             await self.pieces.put(source, Known(stamp, problem), pieces_with_text)
@@ -195,7 +196,7 @@ class Library:
         return problem, pieces
 
     async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
-        """Return the pieces of these sources that contain all these words."""
+        """Return the passages of these sources that contain all these words."""
         words = [word.casefold() for word in _WORD.findall(query)]
         pieces = await self.pieces.pieces(sources) if words else []
 
@@ -208,8 +209,11 @@ class Library:
     # ---- meaning ----
 
     async def nearest(self, query: str, may_see: Callable[[str], bool], person: str, limit: int) -> list[Passage]:
-        """Return the pieces closest in meaning, nearest first, among sources that may be seen. Empty if nothing is
-        close enough. Raises ProviderError."""
+        """Return the passages closest in meaning, nearest first, among visible sources. Empty if nothing is close
+        enough.
+
+        Raises ProviderError.
+        """
         assert self.embeddings is not None
         (vector,) = await self.embeddings.embed([query])
         if self._floor is None or self._floor.numbers != len(vector):
@@ -261,10 +265,10 @@ class Library:
             else:
                 del self._held[source]
 
-    # ---- the background ----
+    # ---- background work ----
 
     async def run(self) -> None:
-        """Read what changed and embed it, until cancelled. Raises StoreError."""
+        """Index and embed changes until cancelled. Raises StoreError."""
         await self.begin()
         problem = ""
         while True:
@@ -275,7 +279,7 @@ class Library:
             except (ProviderError, OSError) as error:
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("texts could not be read or embedded; check recall.model", extra={"why": problem})
+                    log.warning("indexing or embedding failed; check recall.model", extra={"why": problem})
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
@@ -286,7 +290,7 @@ class Library:
             await self._marks.put(SCOPE, "model", self.embeddings.name)
 
     async def catch_up(self) -> None:
-        """Read and embed what changed. Raises ProviderError, StoreError."""
+        """Index and embed all changes. Raises ProviderError, StoreError."""
         data, root = self._home.data, self._home.root
 
         def everywhere() -> list[str]:
@@ -301,10 +305,10 @@ class Library:
             await self._clock.sleep(count * 60 / self._settings.texts_per_minute)
 
     async def read_said(self) -> None:
-        """Read the threads active since the last call."""
+        """Index the threads that were active since the last call."""
         mark = await self._marks.get(SCOPE, "said")
         since = datetime(1970, 1, 1, tzinfo=UTC)
-        with suppress(ValueError, OverflowError):  # not a time that we stored
+        with suppress(ValueError, OverflowError):  # the stored value is not a valid time
             since = from_micros(int(mark or 0))
         before, newest = None, since
         while page := await self._journal.threads(limit=200, before=before):
@@ -319,7 +323,7 @@ class Library:
             await self._marks.put(SCOPE, "said", str(to_micros(newest - _MARGIN)))
 
     async def read_thread(self, thread: ThreadId, last_seq: int) -> None:
-        """Store the new messages of a thread, and read their files."""
+        """Index a thread's new messages and attached files."""
         source, brought = f"{SAID}{thread}", False
         after = int(await self.pieces.stamp(source) or 0)
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
@@ -332,7 +336,7 @@ class Library:
             await self._refresh([f"{_source(folder, self._home.root)}/"], float("inf"))
 
     async def embed_some(self) -> int:
-        """Embed the newest pieces without a vector; return how many were considered."""
+        """Embed the newest passages without a vector. Return the number of passages considered."""
         assert self.embeddings is not None
         waiting, wanted, empty = await self.pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
         for piece in waiting:
@@ -348,7 +352,7 @@ class Library:
         if wanted:
             vectors = await self._vectors([text for _, text in wanted])
             numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
-            if before != numbers:  # another model of the same name, whose vectors are not comparable
+            if before != numbers:  # a different model with the same name, whose vectors are not comparable
                 if before is not None:
                     await self.pieces.reset()
                 await self._marks.put(SCOPE, "numbers", numbers)
@@ -357,31 +361,33 @@ class Library:
         return len(waiting)
 
     async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the vectors of texts. A text that the model rejects while it accepts others gets all zeros, which
-        match nothing. Raises ProviderError."""
+        """Return the vectors of texts. A text that the model rejects gets a vector of zeros, which matches nothing.
+
+        Raises ProviderError. If the model rejects every text, this is ProviderRefused.
+        """
         assert self.embeddings is not None
         try:
             return await self.embeddings.embed(texts)
         except ProviderRefused:
-            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # also rejected, for example because the key is wrong
+            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # raises if the model rejects everything
         vectors: list[list[float]] = []
         for text in texts:
             try:
                 vectors += await self.embeddings.embed([text])
             except ProviderRefused as error:
-                log.info("the embedding model rejected a text; it is found by words only", extra={"why": str(error)})
+                log.info("embedding model rejected a text; searching it by words", extra={"why": str(error)})
                 vectors.append([0.0] * len(ordinary))
         return vectors
 
     async def said(self, piece: Passage) -> Event | None:
-        """Return the message that a piece of a conversation comes from."""
+        """Return the message from which a passage of a conversation comes."""
         seq = int(piece.place)
         events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
         return events[0] if events and events[0].seq == seq else None
 
 
 def said_in(event: Event) -> str:
-    """Return what a person or the agent says in an event."""
+    """Return the text that a person or the agent wrote in an event."""
     return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 
 
@@ -393,7 +399,7 @@ def _source(path: Path, root: Path) -> str:
 
 
 def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
-    """List the files, with a stamp that changes with each."""
+    """List the files, each with a stamp that changes whenever the file does."""
     readable: dict[str, tuple[Path, str]] = {}
     for beginning in beginnings:
         path = home.root / beginning

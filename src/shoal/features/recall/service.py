@@ -1,4 +1,4 @@
-"""Keeps the library up to date while Shoal runs."""
+"""Keep the recall index up to date while Shoal runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_library(services: "Services") -> AsyncGenerator[None]:
-    """Embed changes in the background if an embedding model is set. Raises ConfigError."""
+    """Index and embed changes in the background if an embedding model is set. Raises ConfigError."""
     library = services[Library]
     services[DocumentStates].append(library.look)
     if library.embeddings is None:

@@ -1,4 +1,4 @@
-"""The section [recall] of the file."""
+"""Settings in [recall]."""
 
 from typing import Annotated
 
@@ -11,8 +11,9 @@ class RecallSettings(Section, frozen=True, kw_only=True):
     """Search by meaning in memory, notes, documents and conversations; see docs/recall.md."""
 
     model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$", description="a model, PROVIDER/MODEL, or empty")] = ""
-    """Embedding model, PROVIDER/MODEL. It receives every text that can be recalled. Empty searches by words."""
+    """Embedding model, PROVIDER/MODEL. It receives every text that recall can search. If empty, recall searches by
+    words."""
     history: bool = True
-    """Whether messages of conversations are embedded too. Otherwise they are searched by words."""
+    """Whether to embed messages of conversations. Otherwise they are searched by words."""
     texts_per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     """Maximum number of texts embedded per minute in the background. Queries are embedded immediately."""

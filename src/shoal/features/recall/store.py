@@ -1,4 +1,4 @@
-"""Pieces of files and messages for recall, with their vectors."""
+"""Database rows of recall: passages of files and messages, with their vectors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,21 +21,23 @@ from shoal.store.driver import (
 )
 
 PIECES_MAX = 2_000
-"""Most pieces of one source. The rest is not searched."""
+"""Maximum number of passages per source. The rest is not searched."""
 SOURCES_MAX = 5_000
 PAGE_ROWS = 1_000
 
 
 class Known(NamedTuple):
-    """A known source: its stamp when it was read, and its error if it could not be."""
+    """Indexed source: its stamp when it was read, and its error if reading failed."""
 
     stamp: str
     problem: str
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """A passage of a source: its position, and its owner if private (empty: everyone who may see the source). A
-    message's text is not stored here; its position is its number in its thread."""
+    """A passage of a source. `person` is the owner of a private passage; empty means everyone who may see the source.
+
+    A message's text is not stored here. Its `place` is its number in the thread.
+    """
 
     id: int
     source: str
@@ -62,11 +64,11 @@ class StoredVector(NamedTuple):
 
 
 class RecallStore(StorePart):
-    """The rows of recall. Sources are paths below the home directory, or threads."""
+    """Database access for recall. A source is a path below the home directory, or a thread."""
 
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
-        """Return the known sources among these, or below those that end with a slash."""
+        """Return the indexed sources with these names. A name that ends with a slash stands for everything below it."""
         spans = [
             (beginning, f"{beginning[:-1]}0" if beginning.endswith("/") else first_after(beginning))
             for beginning in beginnings
@@ -76,7 +78,7 @@ class RecallStore(StorePart):
         return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in results for row in rows}
 
     async def stamp(self, source: str) -> str:
-        """Return a source's stamp when it was read, or an empty string."""
+        """Return a source's stamp at its last read, or an empty string."""
         rows = await self._read("recall_source", source=source)
         return text(rows[0][0]) if rows else ""
 
@@ -112,14 +114,13 @@ class RecallStore(StorePart):
 
     @writes
     def drop_pieces(self, ids: Sequence[int]) -> Script[None]:
-        """Delete these pieces."""
         for id in ids:
             yield from query("recall_vector_delete", id=id)
             yield from query("recall_delete", id=id)
 
     @reads
     def pieces(self, sources: Sequence[str]) -> Script[list[Passage]]:
-        """Return the pieces of these sources, in the sources' order."""
+        """Return the passages of these sources, in the order of the sources."""
         results = yield Batch(
             [Query("recall_pieces_of", {"source": source, "limit": PIECES_MAX}) for source in sources]
         )
@@ -131,36 +132,36 @@ class RecallStore(StorePart):
 
     @reads
     def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
-        """Return those of these pieces that still exist, with their vectors."""
+        """Return the passages that still exist, with their vectors."""
         results = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
         return [(_passage(row[:5]), text(row[5])) for rows in results for row in rows]
 
     async def waiting(self, limit: int) -> list[Passage]:
-        """Return pieces without a vector, newest first."""
+        """Return passages without a vector, newest first."""
         return [_passage(row) for row in await self._read("recall_waiting", limit=limit)]
 
     @writes
     def embed(self, vectors: Sequence[tuple[int, str]]) -> Script[None]:
-        """Store the vectors of pieces; skip deleted ones."""
+        """Store the vectors of passages. Skips deleted passages."""
         for id, vector in vectors:
             if (yield from query("recall_embedded", id=id)):
                 yield from query("recall_vector_delete", id=id)
                 yield from query("recall_vector_insert", id=id, vector=vector)
 
     async def vectors(self, after: int, limit: int = PAGE_ROWS) -> list[StoredVector]:
-        """Return the vectors with numbers above this one, oldest first."""
+        """Return the vectors with numbers above `after`, oldest first."""
         rows = await self._read("recall_vectors", after=after, limit=limit)
         return [StoredVector(number(row[0]), number(row[1]), text(row[2]), text(row[3]), text(row[4])) for row in rows]
 
     async def reset(self) -> None:
-        """Delete all vectors, a page at a time."""
+        """Delete all vectors, one page per transaction."""
         after = 0
         while (after := await self.reset_page(after)) > 0:
             pass
 
     @writes
     def reset_page(self, after: int) -> Script[int]:
-        """Delete the vectors of the next pieces; return the last piece's number, or 0 at the end."""
+        """Delete the vectors of the next page of passages. Return the last passage's number, or 0 at the end."""
         rows = yield from query("recall_reset", after=after, limit=PAGE_ROWS)
         for row in rows:
             yield from query("recall_vector_delete", id=number(row[0]))

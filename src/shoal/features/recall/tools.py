@@ -1,5 +1,5 @@
-"""The tool `recall`: search memory, notes, documents and conversations by meaning or by words. Each passage names
-its source. Passages influenced by untrusted content taint the turn."""
+"""The tool `recall`: search memory, notes, documents and conversations by meaning or by words. Each passage names its
+source. A passage influenced by untrusted content taints the turn."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
 _RANK = 60
-"""Weight constant of reciprocal rank fusion: how little the first places count more than the next."""
+"""Constant of reciprocal rank fusion. A larger value reduces the advantage of the first ranks."""
 
 
 RECALL = tool(LOOKUP, name="recall", example={"query": "green tea", "limit": 3})
@@ -42,11 +42,12 @@ def recall_tools(services: "Services") -> list[Tool]:
 def recall_tool(
     library: Library, search: SearchIndex, marked: MarkedFiles, described: ToolDecorator = RECALL
 ) -> FunctionTool[Invocation]:
-    """Build `recall`, optionally under another name."""
+    """Build `recall`, or an alias of it."""
     name = described.name
 
     async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
-        """Return the pieces closest in meaning among these files and conversations, or why there are none."""
+        """Return the passages closest in meaning among these files and conversations, or a note that explains why there
+        are none."""
         if library.embeddings is None:
             return [], "Found by words only: recall by meaning is not set up."
         within, person = context.within, context.purpose.audience.person
@@ -63,7 +64,7 @@ def recall_tool(
             return [], f"Found by words only: {error}"
 
     async def found(query: str, context: ToolContext, limit: int) -> list[tuple[str, str]]:
-        """Return the lines of the answer, each with its untrusted source, if any."""
+        """Return the answer's lines, each with its untrusted source or an empty string."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
         near, note = await meant(query, context, known.files.keys(), 2 * limit)
@@ -96,7 +97,7 @@ def recall_tool(
         ]
         left = len(unread) - PROBLEMS_MAX
         more = [f"{left} more files are not searched."] if left > 0 else []
-        late = ["Some files are still being read; look again in a moment."] if known.late else []
+        late = ["Some files are still being read. Search again in a moment."] if known.late else []
         passages = passages or [(f"Nothing found for {query!r}.", "")]
         notes = [(f"[{note}]", "") for note in (*more, *late)]
         return [*passages, *([(f"[{note}]", "")] if note else []), *problems, *notes]
@@ -128,7 +129,7 @@ def recall_tool(
         limit: Annotated[int, Meta(ge=1, le=30, description="Number of passages.")] = 8,
     ) -> Invocation:
         """Search your memory, all daily notes, your documents, files sent to this conversation, and earlier
-        conversations that the person you talk with may see. Each passage names its source."""
+        conversations that the person you are talking to may see. Each passage names its source."""
         if day:
             return note_of(day, context)
         within, words = context.within, words_of(query)
@@ -144,7 +145,7 @@ def recall_tool(
 
 
 def _together(near: Sequence[Passage], exact: Sequence[Passage], spoken: Sequence[Passage]) -> list[Passage]:
-    """Merge lists by rank (Cormack and others, 2009). A passage in two lists ranks before others."""
+    """Merge rankings by reciprocal rank fusion (Cormack et al., 2009)."""
     scores: dict[tuple[str, ...], float] = {}
     pieces: dict[tuple[str, ...], Passage] = {}
     for ranking in (near, exact, spoken):

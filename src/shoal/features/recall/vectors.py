@@ -1,9 +1,9 @@
 """Vectors of texts: storage, similarity, and the threshold above which similarity is meaningful.
 
-The similarity of unrelated texts depends on the model (cosines of 0.05 with one, 0.7 with another) and on the text. So
-a question is also compared with a cohort of unrelated sentences, and only passages clearly closer than the cohort count
-as answers. (Score normalisation with a cohort, as Auckenthaler and others, 2000, use it for voices;
-docs/decisions/028-recall.md has the measurements.)
+The similarity of unrelated texts depends on the text and the model: one model gives cosines of 0.05, another 0.7. A
+query is therefore also compared with a cohort of unrelated sentences, and only passages clearly closer than the cohort
+count as answers. Auckenthaler et al. (2000) normalize scores with a cohort in the same way for voices. The measurements
+are in docs/decisions/028-recall.md.
 """
 
 from collections.abc import Sequence
@@ -44,16 +44,16 @@ COHORT = (
     "Philosophers have argued about free will for ages.",
     "The factory makes screws and bolts.",
 )
-"""Unrelated sentences; at most one batch of texts."""
+"""Unrelated sentences. They must fit in one batch."""
 DEVIATIONS = 3.75
 """Standard deviations above the cohort's mean that an answer must reach."""
 SMALLEST = 1e-300
-"""Numbers below this count as 0."""
-_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
+"""Smallest scale for quantizing. It prevents division by zero for a vector of zeros."""
+_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # text digits: 1 for a negative number, otherwise 0
 
 
 class Floor:
-    """The least similarity of an answer to a question, computed from the cohort's vectors in a few milliseconds."""
+    """Minimum similarity of an answer to a query, computed from the cohort's vectors in a few milliseconds."""
 
     def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
         self.numbers = len(cohort[0])
@@ -70,14 +70,14 @@ class Floor:
 
 
 def code_of(vector: Sequence[float]) -> bytes:
-    """Quantize a vector to eight bits per number, the largest as 127. The error is smaller than the differences
-    between models."""
+    """Quantize a vector to eight bits per number, scaled so that the largest is 127. The error is smaller than the
+    differences between models."""
     scale = 127 / max(*map(abs, vector), SMALLEST)
     return bytes([round(number * scale) & 255 for number in vector])
 
 
 def bits_of(code: bytes) -> int:
-    """Return the signs of a vector's numbers, one bit each."""
+    """Return the signs of a vector's numbers as an integer with one bit per number."""
     return int(code.translate(_SIGNS), 2)
 
 

@@ -1,5 +1,5 @@
-"""Changes that agents make to themselves: settings, persona files, documents, skills, and SYSTEM.md, which all
-agents share. Each change is planned, shown as a diff, and made if allowed."""
+"""Changes that agents make to themselves: settings, persona files, documents and skills. They can also change
+SYSTEM.md, which all agents share. Each change is planned, shown as a diff, and made if allowed."""
 
 import difflib
 import shutil
@@ -49,10 +49,10 @@ class PlannedEdit(NamedTuple):
 
 
 class SelfEditor(msgspec.Struct, eq=False):
-    """Plans and makes the changes.
+    """Service that plans and makes an agent's changes to itself.
 
-    Models, profiles and tools must be known to `checks`, and no tool may be one that the agent's profile always denies.
-    Only people who `may_widen` can extend what the agent may do.
+    `checks` must know the models, profiles and tools, and the agent's profile must not always deny a tool. Only people
+    who `may_widen` can extend the agent's permissions.
     """
 
     store: Store
@@ -73,7 +73,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         )
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of agent.toml. Raises ToolError for an invalid value."""
+        """Plan a change of a key in agent.toml. Raises ToolError for an invalid value."""
         try:
             self.checks.check(key, value)
             if key == "profile":
@@ -96,8 +96,10 @@ class SelfEditor(msgspec.Struct, eq=False):
             raise ToolError(str(error)) from error
 
     def tools(self, names: Sequence[str], context: ToolContext) -> PlannedEdit:
-        """Plan a new list of tools; None for all. Raises ToolError for an unknown or denied tool, and for additional
-        tools if the person who asks cannot grant them."""
+        """Plan a new list of tools. An empty list means all tools.
+
+        Raises ToolError for an unknown or denied tool, and for additional tools that the person who asks cannot grant.
+        """
         try:
             for name in names:
                 self.checks.tool(name)
@@ -115,8 +117,8 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of a persona file or of SYSTEM.md. Raises ToolError for SYSTEM.md if the person who asks may
-        not change it."""
+        """Plan a change of a persona file or of SYSTEM.md. Raises ToolError if the person who asks may not change
+        SYSTEM.md."""
         if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
                 f"{SYSTEM_FILE} is part of every agent's prompt, and the person who asks cannot change it. The owner "
@@ -125,7 +127,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, SYSTEM if file == SYSTEM_FILE else file, text.encode() or None)
 
     async def settings(self, context: ToolContext) -> str:
-        """Return the agent's settings, one per line, with only those channels that this turn may see."""
+        """Return the agent's settings, one per line, with only the channels that this turn may see."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
         places = [binding.place for binding in await self.store.registry.bindings() if binding.agent == agent.name]
         if not context.purpose.audience.everywhere:
@@ -138,9 +140,9 @@ class SelfEditor(msgspec.Struct, eq=False):
             "profile": agent.profile,
             "tools": ", ".join(spec.name for spec in context.tools()) or "none",
             "budget": ", ".join(f"{name} = {value:,}" for name, value in budget.items()) or "no limits of its own",
-            "bound channels": ", ".join(places) or "none that you may know of here",
+            "bound channels": ", ".join(places) or "none visible here",
             "max_output_tokens": agent.max_output_tokens,
-            "temperature": "the provider's own" if agent.temperature is None else agent.temperature,
+            "temperature": "the provider's default" if agent.temperature is None else agent.temperature,
             "idle_minutes": agent.idle_minutes,
             "restrict_to_workspace": "yes" if agent.restrict_to_workspace else "no",
             "taint": "yes" if agent.taint else "no",
@@ -161,7 +163,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, name, None if new is None else new.encode())
 
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
-        """Plan a new, changed or (None) deleted skill of the agent. Raises ToolError for an invalid one."""
+        """Plan to create, change or delete (None) one of the agent's skills. Raises ToolError for an invalid skill."""
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
                 f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens "
@@ -179,13 +181,14 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, file, None if text is None else text.encode())
 
     def prepared(self, name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
-        """Build the call that makes a planned change, bound to the content before and after. People see its diff."""
+        """Build the call that makes a planned change. The approval covers the content before and after, and people see
+        the diff."""
         what = f"{name} {detail}".strip()
 
         async def work() -> ToolOutput:
             await self.apply(edit, what, context)
             done = "It takes effect on your next turn. `/agent undo` restores the old version."
-            return ToolOutput(f"{edit.name} has been changed. {done}")
+            return ToolOutput(f"Changed {edit.name}. {done}")
 
         old, new = (None if content is None else content.hex() for content in (edit.old, edit.new))
         effect = canonical(name, file=edit.name, old=old, new=new)
@@ -229,7 +232,8 @@ class SelfEditor(msgspec.Struct, eq=False):
             return "\n".join([await check.run(spec, agent.home, context.asker, change) for check in checks]).strip()
 
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
-        """Make a planned change, commit and audit it. Raises ToolError if the file has changed meanwhile."""
+        """Make a planned change, commit it and audit it. Raises ToolError if the file has changed since it was
+        planned."""
         asked = await self.store.approvals.search(pending=False, thread=context.thread)
         mine = [approval for approval in asked if approval.turn == context.turn and approval.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
@@ -257,7 +261,7 @@ class SelfEditor(msgspec.Struct, eq=False):
 
     def _edit(self, context: ToolContext, name: str, new: bytes | None) -> PlannedEdit:
         if new and not new.endswith(b"\n"):
-            new += b"\n"  # so that different contents have different diffs
+            new += b"\n"  # so that different contents always have different diffs
         if new is not None and len(new) > TEXT_BYTES_MAX:
             raise ToolError(f"{name} would be larger than {TEXT_BYTES_MAX:,} bytes.")
         old = self._read(context, name)

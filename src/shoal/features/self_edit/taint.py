@@ -1,4 +1,4 @@
-"""Taint of what agents change of themselves: an untrusted text that is in a file now remains there after an edit."""
+"""Taint of the files that agents change: untrusted text that is already in a file may remain there after an edit."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ def attach(services: "Services") -> None:
 
 
 def kept_documents(actions: Collection[Action], context: ToolContext) -> KeptText:
-    """Return the documents that a call edits."""
+    """Return the documents that a call edits, because their old text may remain."""
     return KeptText([context.agent.home / "docs" / action.detail for action in actions])
 
 
 def kept_settings(actions: Collection[Action], context: ToolContext) -> KeptText:
-    """Return the agent's file. A call changes one key in it."""
+    """Return the agent's settings file, because a call changes only one key in it."""
     return KeptText([context.agent.home / FILE])

@@ -1,4 +1,4 @@
-"""Tools by which an agent sees and changes its own settings, persona, documents and skills."""
+"""Tools with which an agent sees and changes its own settings, persona, documents and skills."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -61,7 +61,7 @@ def self_edit_tools(services: "Services") -> tuple[Tool, ...]:
 
 
 def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Build the tools that show and change settings and persona files."""
+    """Build the tools for settings and persona files."""
 
     @SET_SYSTEM_PROMPT
     def set_system_prompt(
@@ -87,7 +87,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
             str, Meta(description="Name of a permission profile, e.g. standard or locked.", min_length=1)
         ],
     ) -> Invocation:
-        """Change your own permission profile. A wider profile is possible only if the owner or an approver asks you
+        """Change your own permission profile. You can get a wider profile only if the owner or an approver asks you
         to."""
         return editor.prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
 
@@ -96,11 +96,11 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         context: ToolContext,
         tools: Annotated[
             tuple[str, ...],
-            Meta(description="Names of all tools you should have; empty for every tool.", max_length=200),
+            Meta(description="Names of all tools you should have. Empty means every tool.", max_length=200),
         ],
     ) -> Invocation:
-        """Change which tools you have, for all your conversations. More tools are possible only if the owner or an
-        approver asks you to, and never any that your profile denies."""
+        """Change which tools you have in all your conversations. You can get more tools only if the owner or an
+        approver asks you to, and never a tool that your profile denies."""
         return editor.prepared("set_tools", editor.tools(tools, context), " ".join(tools) or "all", context)
 
     @SET_PERSONA
@@ -115,7 +115,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         ],
         text: Annotated[str, Meta(description="The whole new text; empty deletes the file.", max_length=32_768)],
     ) -> Invocation:
-        """Write one of your persona files, which are part of your every prompt."""
+        """Write one of your persona files, which are part of all your prompts."""
         return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
 
     @MY_SETTINGS
@@ -131,7 +131,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
 
 def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Build the tools that change documents and skills."""
+    """Build the tools for documents and skills."""
 
     def document(name: str, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Prepared:
         edit = editor.document(path, change, context)
@@ -139,14 +139,14 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
     @WRITE_DOC
     def write_doc(context: ToolContext, path: DocPath, text: Text) -> Invocation:
-        """Write one of your documents in docs/, which are part of your every prompt."""
+        """Write one of your documents in docs/, which are part of all your prompts."""
         return document("write_doc", path, lambda _: text, context)
 
     @EDIT_DOC
     def edit_doc(
         context: ToolContext,
         path: DocPath,
-        old_string: Annotated[str, Meta(description="The exact text to replace; must occur once.")],
+        old_string: Annotated[str, Meta(description="The exact text to replace. It must occur once.")],
         new_string: Annotated[str, Meta(description="The new text.")],
     ) -> Invocation:
         """Replace text in one of your documents in docs/."""

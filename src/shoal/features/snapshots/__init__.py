@@ -1,6 +1,6 @@
-"""Snapshots: save conversations with a description and restore them; idle ones are saved and cleared.
+"""Snapshots: save conversations with a description, and restore them. Idle conversations are saved and cleared.
 
-A thread's window, its clearing and copies of threads (`threads/forks.py`) are in the core.
+The core contains a thread's window, its clearing, and copies of threads (`threads/forks.py`).
 """
 
 from shoal.feature import CliCommand, Feature

@@ -1,4 +1,4 @@
-"""`shoal threads snapshot`: saved conversations."""
+"""`shoal threads snapshot`: save, list and restore conversations."""
 
 import click
 
@@ -10,7 +10,7 @@ from shoal.surfaces.cli.output import print_records, printable
 
 snapshot = click.Group(
     "snapshot",
-    help="Saved conversations. ID is the thread's.",
+    help="Save, list and restore conversations. ID is the thread's.",
     epilog="Example: shoal threads snapshot list terminal:local:main",
 )
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
-    """Extend commands of the core."""
+    """Extend /new and /context of the core."""
     commands = services[CommandRouter]
     saved = SavedConversations(commands, services[ConversationSnapshots])
     commands.begin_anew = saved.begin_anew
@@ -26,14 +26,14 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class SavedConversations:
-    """Answers /new and /context."""
+    """Chat commands /new and /context."""
 
     def __init__(self, commands: CommandRouter, snapshots: ConversationSnapshots) -> None:
         self._commands = commands
         self._snapshots = snapshots
 
     async def begin_anew(self, thread: ThreadId, by: str) -> str:
-        """Save the conversation and clear it; return how to restore it."""
+        """Save the conversation and clear it. Return how to restore it."""
         saved = await self._snapshots.archive(thread, by)
         return f"The conversation so far is saved. `/context restore {saved.id[-6:]}` restores it." if saved else ""
 

@@ -1,7 +1,7 @@
-"""Save and clear conversations of channels that have been idle for a while.
+"""Save and clear the conversations of channels that have been idle for a while.
 
-Activity in other channels does not count, so a saved window never reveals whether someone writes elsewhere. Heartbeats
-do not count either, and are never saved.
+Each channel is checked separately, so a saved window never reveals whether someone writes elsewhere. Heartbeats do not
+count as activity and are never saved.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
 SAVED = (
     "It has been quiet here for {minutes:g} minutes, so I saved {what} and cleared the conversation: {description}\n"
-    "`/context restore {id}` brings it back."
+    "`/context restore {id}` restores it."
 )
 
 
@@ -44,7 +44,7 @@ def attach(services: "Services") -> None:
 
 
 class IdleWatch(msgspec.Struct, eq=False):
-    """Watches the agents that set `idle_minutes`."""
+    """Service that saves and clears idle conversations of agents with `idle_minutes`."""
 
     agents: AgentRegistry
     snapshots: ConversationSnapshots
@@ -79,7 +79,7 @@ class IdleWatch(msgspec.Struct, eq=False):
         return count
 
     async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
-        """Save and clear the windows of a channel, the last active first, and post one message to the channel."""
+        """Save and clear the windows of a channel, most recently active first, and post one message to the channel."""
         saved_windows = [
             (window.thread, saved) for window in windows if (saved := await self._begin_anew(window)) is not None
         ]
@@ -96,7 +96,7 @@ class IdleWatch(msgspec.Struct, eq=False):
         try:
             return await self.snapshots.begin_anew(window.thread, "idle")
         except (Conflict, NotFound) as error:
-            log.info("a thread is not idle after all", extra={**extra, "why": str(error)})
+            log.info("thread is no longer idle", extra={**extra, "why": str(error)})
         except OSError as error:
-            log.warning("an idle conversation was not saved", extra={**extra, "why": str(error)})
+            log.warning("idle conversation not saved", extra={**extra, "why": str(error)})
         return None

@@ -1,4 +1,4 @@
-"""Saved conversations."""
+"""Records of saved conversations."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shoal.kernel.ids import ThreadId
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A saved conversation: the row of a file in the agent's `sessions/`."""
+    """A saved conversation: the database row for a file in the agent's `sessions/`."""
 
     id: str
     thread: ThreadId

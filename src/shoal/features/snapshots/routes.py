@@ -14,13 +14,13 @@ routes = Routes()
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Description of the saved conversation; written by the model if empty."""
+    """Description of the conversation to save. If empty, the model writes it."""
 
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class BegunAnew(msgspec.Struct, frozen=True):
-    """The window was cleared; `snapshot` is its saved content, null if it was empty."""
+    """Result of starting a new conversation. `snapshot` is the saved content, or null if the window was empty."""
 
     cleared: bool
     snapshot: Snapshot | None
@@ -34,7 +34,7 @@ async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: Th
 
 @routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
 async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
-    """Save the conversation, as the model sees it, without clearing it."""
+    """Save the conversation as the model sees it, without clearing it."""
     return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
 
 
@@ -48,5 +48,5 @@ async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[
 async def restore_snapshot(
     snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
 ) -> Snapshot:
-    """Replace the conversation by a saved one."""
+    """Replace the conversation with a saved one."""
     return await snapshots.restore(thread, snapshot, by.author.id)

@@ -1,7 +1,8 @@
 """Save a thread's window with a description by the model, clear it, and restore it.
 
-A snapshot is a row and a JSON file in the agent's `sessions/`. Restoring appends a `cleared` event and the saved
-messages to the journal, which keeps all earlier events. A window that changes during the call is left unchanged.
+A snapshot is a database row and a JSON file in the agent's `sessions/`. Restoring appends a `cleared` event and the
+saved messages to the journal, which keeps all earlier events. If a window changes during a call, the call fails and
+leaves it unchanged.
 """
 
 import asyncio
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 20_000
-"""Of a longer window, only the end is saved."""
+"""Maximum number of events to save. Only the end of a longer window is saved."""
 DESCRIBED_CHARS_MAX = 24_000
-"""Longest text given to the model that describes a conversation."""
+"""Length of text given to the model that describes a conversation. The middle of a longer text is cut."""
 DESCRIPTION_CHARS_MAX = 500
 DESCRIBE_SECONDS_MAX = 60.0
 _SYSTEM = (
@@ -67,7 +68,7 @@ _SYSTEM = (
 
 
 class SavedEvent(msgspec.Struct, frozen=True):
-    """A message of the window as stored in the file."""
+    """A message of the window as stored in the snapshot file."""
 
     type: str
     data: msgspec.Raw
@@ -88,7 +89,7 @@ Publish = Callable[[Sequence[Event]], None]
 
 
 class ConversationSnapshots(msgspec.Struct, eq=False):
-    """Saves, lists and restores windows. Without `spending`, descriptions are written without a model."""
+    """Service that saves, lists and restores windows. Without `spending`, no model is called for descriptions."""
 
     store: Store
     agents: AgentRegistry
@@ -154,8 +155,8 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
         """Replace the window with the messages of a snapshot, or start a new thread with them.
 
-        `snapshot` is its id, the start or end of its id, or its number in `history`, counted from 1. Raises NotFound if
-        the snapshot is unknown in this channel or its file is missing, and Conflict while a turn runs.
+        `snapshot` is the snapshot's id, the start or end of the id, or the number in `history`, counted from 1. Raises
+        NotFound if the snapshot is unknown in this channel or its file is missing, and Conflict while a turn runs.
         """
         window = await self.store.windows.window(thread)
         saved, named = await self.around(thread), snapshot.upper()
@@ -173,7 +174,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
                 saved = msgspec.json.decode(read_regular(path), type=SnapshotFile)
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
-                raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
+                raise NotFound(f"The snapshot's file sessions/{path.name} does not exist.") from error
             except UNREADABLE as error:
                 raise InvalidInput(
                     f"sessions/{path.name} is damaged: {refusal(error, SnapshotFile)}. Restore it from a backup."
@@ -209,7 +210,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
     async def _save(self, window: ContextWindow, description: str) -> Snapshot:
         events = await self._window(window)
         if not events:
-            raise InvalidInput("There is nothing to save: the conversation is empty.")
+            raise InvalidInput("The conversation is empty, so there is nothing to save.")
         agent = await self._agent(window.thread)
         words = " ".join(description.split()) or await self._describe(agent, window.thread, events)
         snapshot = Snapshot(
@@ -235,7 +236,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
-        """Return a description by the model, or a plain one if the model gives none."""
+        """Return a description by the model, or a plain one if the model returns none."""
         if self.spending is None:
             return plain_description(events)
         text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
@@ -248,14 +249,14 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
                 done = await self.spending.ask(charge, route, request)
         except (InvalidInput, TimeoutError) as error:
-            log.info("the model gave no description of a snapshot", extra={"why": str(error)})
+            log.info("snapshot description by the model failed", extra={"why": str(error)})
             return plain_description(events)
         summary = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
         return summary or plain_description(events)
 
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
-    """Convert the events of a window into events that can be appended again."""
+    """Convert a window's events into events that can be appended again."""
     kept_events: list[tuple[int, EventData]] = []
     taint = TaintState()
     for event in events:
@@ -296,7 +297,7 @@ def plain_description(events: Sequence[EventData]) -> str:
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:
-    """Render messages and tool results as lines. Marks the text of untrusted authors and the actions taken for them."""
+    """Render messages and tool results as lines. Marks text by untrusted authors and actions taken for them."""
     asked_by = ""
     for data in events:
         source = line = ""

@@ -1,4 +1,4 @@
-"""The rows of saved conversations, and the threads that can be saved or restored."""
+"""Database rows of saved conversations, and queries for threads that can be saved or restored."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,19 +18,20 @@ _snapshot = reader(Snapshot)
 
 
 class SnapshotStore(StorePart):
-    """Saved conversations, and the threads that can be saved or restored."""
+    """Database access for saved conversations."""
 
     async def add(self, snapshot: Snapshot) -> None:
         await self._write("snapshot_insert", **msgspec.structs.asdict(snapshot))
 
     async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
-        """Return the agent's saved conversations in threads whose id begins with `channel` (empty means all), newest
-        first."""
+        """Return the agent's saved conversations in threads whose ids begin with `channel`, newest first. Empty means
+        all."""
         rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
         return [_snapshot(row) for row in rows]
 
     async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
-        """Return these agents' threads with a non-empty window, most recently active first, at most 10,000."""
+        """Return these agents' threads with a non-empty window, most recently active first. The maximum is 10,000 per
+        agent."""
         rows = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
         return sorted((window_of(row) for row in rows), key=lambda window: window.updated_at, reverse=True)
 
@@ -38,10 +39,11 @@ class SnapshotStore(StorePart):
     def begin(
         self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData], title: str = ""
     ) -> Script[tuple[Event, ...]]:
-        """Append if the journal still ends at `last_seq` (0 begins it) and the thread is idle. Raises Conflict."""
+        """Append events if the journal still ends at `last_seq` and the thread is idle. 0 creates the thread. Raises
+        Conflict."""
         if not last_seq:
             yield from query("thread_ensure", thread=thread, agent="", title=title_of(title), now=at)
         stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
         if stored is None:
-            raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
+            raise Conflict("The conversation changed at the same time. Wait for its answer, then try again.")
         return stored.events

@@ -1,5 +1,5 @@
-"""Rules that the owner makes from an approval card. They are written to the same place as by `shoal permissions
-add`."""
+"""Permission rules that the owner creates from an approval. They are stored where `shoal permissions add` stores its
+rules."""
 
 from shoal.feature import Feature
 

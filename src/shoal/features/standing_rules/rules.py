@@ -1,4 +1,4 @@
-"""Write "always allow" rules to shoal.toml, and remove them."""
+"""Add "always allow" rules to shoal.toml, and remove them."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ class WrittenRules:
         override = override_of(rule)
         if override not in self._services[LiveConfig].current.permissions.overrides:
             return False
-        await self._change(f"take back: always allow {_named(rule)}", lambda text: without_override(text, override), by)
+        await self._change(f"undo: always allow {_named(rule)}", lambda text: without_override(text, override), by)
         return True
 
     async def _change(self, what: str, edit: Callable[[str], str], by: str) -> None:

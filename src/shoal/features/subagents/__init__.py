@@ -1,6 +1,6 @@
-"""Subagents: agents give tasks to other agents, each in a thread of its own.
+"""Subagents: an agent gives tasks to other agents, each in its own thread.
 
-Reporting a thread's result to its caller is in the core, because it is part of the turn's last transaction
+The core reports a thread's result to its caller, because the report is part of the turn's last transaction
 (`kernel.agents.report_of`, `store.inbox`).
 """
 

@@ -1,12 +1,12 @@
-"""Subagents: threads that a tool call starts. They work within its limits, and it receives their result.
+"""Subagents: threads that a tool call starts. They work within the call's limits and report their result to it.
 
-    the call                      its thread                            its end
+    the call                      the subagent's thread                 its end
     ---------------------------   -----------------------------------   ---------------------------------------------
-    starts it, maybe twice        one, with an id of turn and call      journaled with its effect on the parent, in
-                                                                        one transaction: wake it, note, or prompt
-    waits: its turn is parked     advanced by any worker                the woken turn runs the call again, which finds
-                                                                        the result in the child's journal
-    its turn is stopped           stopped, before that is journaled     -
+    starts it, maybe twice        one thread, whose id is derived       journaled in one transaction with its effect
+                                  from the turn and the call            on the parent: wake it, note, or prompt
+    waits: its turn is parked     advanced by any worker                the woken turn repeats the call, which reads
+                                                                        the result from the child's journal
+    its turn is stopped           stopped before that is journaled      -
 
 The two journals contain all the state. After a crash at any point, the call runs again.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task for a subagent: the text, the agent (empty: the caller's) and the model (empty: the agent's)."""
+    """A task for a subagent. An empty `agent` means the caller's agent; an empty `model` means the agent's model."""
 
     text: str
     agent: str = ""
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Children(msgspec.Struct, eq=False):
-    """Starts, finds and stops the children of threads."""
+    """Service that starts, finds and stops the child threads of a thread."""
 
     store: Store
     engine: Engine
@@ -53,7 +53,6 @@ class Children(msgspec.Struct, eq=False):
 
     @classmethod
     def of(cls, services: "Services") -> Self:
-        """Create the service from the others."""
         return cls(
             services[Store],
             services[Backend].engine,
@@ -76,12 +75,12 @@ class Children(msgspec.Struct, eq=False):
         if (caller.depth if caller is not None else 0) >= self.limits.depth_max:
             raise ToolError(f"Subagents can be nested at most {self.limits.depth_max} deep. Do the task yourself.")
         if caller is not None and task.mode == "wake":
-            raise ToolError("Only a conversation with people can be woken; as a subagent, wait for the result instead.")
+            raise ToolError("Only a conversation with people can be woken. As a subagent, wait for the result instead.")
 
     async def begin(self, task: Task, context: ToolContext) -> ThreadId:
-        """Start the call's child. Idempotent. Raises ToolError if it may not start now."""
+        """Start the call's child thread. Idempotent. Raises ToolError if it may not start now."""
         thread = child_thread(context.thread, context.turn, context.call_id)
-        # The calling turn's limits apply in addition to its own.
+        # The calling turn's limits apply in addition to the child's own.
         agent, purpose, above = context.agent, context.purpose, context.purpose.caller
         own = (agent.profile, agent.name)
         bounds = above.bounds if above is not None else ()
@@ -134,7 +133,7 @@ class Children(msgspec.Struct, eq=False):
         return ToolOutput(f"{head}\n{ended.reply}".rstrip(), is_error=is_error, tainted_by=ended.tainted_by)
 
     async def stop(self, thread: ThreadId) -> int:
-        """Stop a thread's running children in any process and return their number."""
+        """Stop a thread's running child threads in any process. Return their number."""
         working = await self.store.children.working(thread)
         for child in working:
             receipt = await self.store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
@@ -145,5 +144,5 @@ class Children(msgspec.Struct, eq=False):
 
 
 def attach(services: "Services") -> None:
-    """Stop the children of turns that are stopped."""
+    """Stop a turn's child threads when the turn is stopped."""
     services[TurnLoop].stoppers.append(services[Children].stop)

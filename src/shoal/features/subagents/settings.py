@@ -1,4 +1,4 @@
-"""[subagents]."""
+"""Settings in [subagents]."""
 
 from typing import Annotated
 
@@ -8,11 +8,11 @@ from shoal.kernel.section import Section
 
 
 class SubagentsSettings(Section, frozen=True, kw_only=True):
-    """Limits of tasks for subagents and other agents."""
+    """Limits for subagents and for questions to other agents."""
 
     depth_max: Annotated[int, Meta(ge=0, le=10)] = 3
     """Nesting depth of calls. 0 allows none."""
     running_max: Annotated[int, Meta(ge=1, le=100)] = 5
-    """Concurrent subagents of one conversation."""
+    """Number of subagents that may run at the same time in one conversation."""
     steps_max: Annotated[int, Meta(ge=1)] = 25
-    """Model calls per subagent, at most turns.steps_max."""
+    """Maximum number of model calls per subagent. turns.steps_max also applies."""

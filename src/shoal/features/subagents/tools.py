@@ -1,4 +1,4 @@
-"""The tools that delegate work to other turns: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
+"""Tools that delegate work: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ Wording = Annotated[
     "Everything the subagent needs to know; it does not see this conversation.",
     Meta(min_length=1, max_length=TASK_CHARS_MAX),
 ]
-AgentName = Annotated[str, "Name of another agent to do it, with its own workspace."]
+AgentName = Annotated[str, "Name of another agent that does the task, with its own workspace."]
 ModelName = Annotated[str, "A different model; omit for the default."]
 
 
@@ -51,7 +51,6 @@ ASK_AGENT = tool(
 
 
 def subagent_tools(services: "Services") -> tuple[Tool, ...]:
-    """Return all three tools."""
     children = services[Children]
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:
@@ -66,7 +65,7 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
             then = "A turn starts when it has finished." if task.mode == "wake" else "Its result will be noted here."
             return ToolOutput(f"Started the subagent {thread}. {then}")
 
-        # The call itself and, where another agent is asked, that too: its workspace and memory are separate.
+        # Asking another agent needs a second permission, because its workspace and memory are separate.
         line = " ".join(task.text.split())
         actions = (Action(f"tool:{name}:{f'{task.model} {line}'.strip()}"),) if name != "ask_agent" else ()
         if name == "ask_agent" or task.agent not in ("", context.agent.name):
@@ -87,10 +86,10 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
         agent: AgentName = "",
         model: ModelName = "",
         wake: Annotated[
-            bool, "Whether its result starts a turn of this conversation; otherwise it is only recorded here."
+            bool, "Whether its result starts a turn of this conversation. Otherwise the result is only recorded here."
         ] = False,
     ) -> Invocation:
-        """Start a subagent in the background and continue at once. Its answer is not sent to people: it uses the
+        """Start a subagent in the background and continue immediately. Its answer is not sent to people: it uses the
         tool `message` for that. Its result is recorded in this conversation."""
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 

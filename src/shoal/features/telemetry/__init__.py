@@ -1,4 +1,4 @@
-"""Telemetry: traces, metrics and logs for OpenTelemetry."""
+"""Telemetry: export traces, metrics and logs with OpenTelemetry."""
 
 from shoal.feature import Feature
 

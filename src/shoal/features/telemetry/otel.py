@@ -69,18 +69,18 @@ try:
     from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ModuleNotFoundError as error:
-    raise ConfigError([f"telemetry is on, and needs the extra `otel`. {how_to_add('otel')}"]) from error
+    raise ConfigError([f"Telemetry is on, but the extra `otel` is not installed. {how_to_add('otel')}"]) from error
 
 log = logging.getLogger("shoal.terminal.telemetry")
-"""Its messages are also shown by `shoal ask`."""
+"""Logger whose messages `shoal ask` also shows."""
 
 TURNS_MAX = 10_000
-"""Most turns with open spans. Those silent for longest are dropped."""
+"""Maximum number of turns with open spans. The turns without events for the longest time are dropped."""
 CONTENT_CHARS_MAX = 8_000
 SHUTDOWN_SECONDS = 3.0
-"""How long a stop waits for queued data."""
+"""Maximum time for sending queued data at shutdown."""
 PROVIDER_NAMES = {"gemini": "gcp.gemini", "openai-responses": "openai"}
-"""The conventions' names for providers, where they differ from ours."""
+"""Provider names of the conventions, where they differ from ours."""
 _SEVERITIES = {
     "DEBUG": SeverityNumber.DEBUG,
     "INFO": SeverityNumber.INFO,
@@ -95,7 +95,7 @@ _Value: TypeAlias = str | int | list[str]
 
 
 class _Ids(IdGenerator):
-    """Gives the next span predetermined ids."""
+    """Id generator whose next ids are set by the caller."""
 
     trace_id = span_id = 0
 
@@ -107,7 +107,7 @@ class _Ids(IdGenerator):
 
 
 class _OpenTurn:
-    """A turn with open spans. `last_ns` is the time of its last event."""
+    """A turn with open spans. `last_ns` is the time of its last event, in nanoseconds since 1970."""
 
     def __init__(self, span: Span, at_ns: int) -> None:
         self.span = span
@@ -118,7 +118,7 @@ class _OpenTurn:
 
 
 class Journalist:
-    """Turns the events of this process into spans and metrics."""
+    """Converts this process's journal events to spans and metrics."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Journalist:
         self._open: OrderedDict[TurnId, _OpenTurn] = OrderedDict()
 
     def tell(self, event: Event) -> None:
-        """Record an event of the journal. Never waits and never fails."""
+        """Record an event of the journal. Never blocks or raises."""
         if not event.turn:
             return
         at = to_micros(event.at) * 1000
@@ -210,7 +210,7 @@ class Journalist:
         turn.last_ns = at
 
     def _begin(self, event: Event, name: str, parent: Span, about: Mapping[str, _Value], at: int, *ids: str) -> Span:
-        """Begin a span of the event's turn. Its id is a digest of the turn's id and these names."""
+        """Begin a span of the event's turn. Its id is a digest of the turn's id and `ids`."""
         self._ids.trace_id, self._ids.span_id = _id(16, event.turn), _id(8, event.turn, *ids)
         kind = SpanKind.CLIENT if about["gen_ai.operation.name"] == "chat" else SpanKind.INTERNAL
         about = {"gen_ai.conversation.id": event.thread, **about}
@@ -280,7 +280,7 @@ class Journalist:
         return self._redact(text)[:CONTENT_CHARS_MAX]
 
     def _messages(self, messages: list[dict[str, str]]) -> str:
-        """Convert messages to the conventions' form: roles with parts."""
+        """Convert messages to the conventions' JSON: roles with parts."""
         outputs = [
             {"role": message["role"], "parts": [{"type": "text", "content": self._text(message["content"])}]}
             for message in messages
@@ -289,7 +289,7 @@ class Journalist:
 
 
 class _LogHandler(logging.Handler):
-    """Exports log records without secrets."""
+    """Log handler that exports records without secrets."""
 
     def __init__(self, provider: LoggerProvider, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -297,7 +297,8 @@ class _LogHandler(logging.Handler):
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Export a record: message as body, fields as attributes, traceback in the conventions' form."""
+        """Export a record. The message becomes the body, its fields become attributes, and a traceback follows the
+        conventions."""
         if record.name.startswith("opentelemetry"):  # do not export errors about exporting
             return
         fields = {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
@@ -317,7 +318,8 @@ class _LogHandler(logging.Handler):
 
 
 class _Trouble(logging.Handler):
-    """Reports each SDK error once, and calls `gave_up` with the exporter's name for each failed attempt."""
+    """Log handler that reports the first SDK error. Calls `gave_up` with the exporter's name for each failed
+    attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,7 +345,7 @@ async def telemetry(
 ) -> AsyncGenerator[None]:
     """Export traces, metrics and logs while the block runs.
 
-    On exit, send the queued data for at most SHUTDOWN_SECONDS, each signal until its first failure. The OTEL_*
+    On exit, send the queued data for at most SHUTDOWN_SECONDS; each signal stops at its first failure. The OTEL_*
     variables configure the destination, by default a collector on this machine. A signal whose exporter is `none` is
     not sent.
     """
@@ -373,7 +375,7 @@ async def telemetry(
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)
     sdk, trouble = logging.getLogger("opentelemetry"), _Trouble()
-    sdk.handlers, sdk.propagate = [trouble], False  # permanently: its threads may outlive this block
+    sdk.handlers, sdk.propagate = [trouble], False  # permanent, because its threads may outlive this block
     try:
         yield
     finally:
@@ -383,7 +385,7 @@ async def telemetry(
 
         def end(exporter: str) -> None:
             is_over = ended.get(exporter.rpartition(".")[2])
-            with contextlib.suppress(RuntimeError):  # nothing waits for it now
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits
                 if is_over is not None:
                     loop.call_soon_threadsafe(is_over.set)
 
@@ -392,7 +394,7 @@ async def telemetry(
             end(exporter)
 
         trouble.gave_up = end
-        for provider, exporter in zip((traces, figures, logs), ended, strict=True):  # a stop does not wait for these
+        for provider, exporter in zip((traces, figures, logs), ended, strict=True):  # shutdown does not wait for these
             threading.Thread(target=shut_down, args=(provider, exporter), daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_SECONDS):

@@ -1,4 +1,4 @@
-"""Export telemetry while Shoal runs, if it is on. Nothing else imports the SDK, which takes half a second."""
+"""Export telemetry while Shoal runs, if it is on. Only this module imports the SDK, which takes half a second."""
 
 import os
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""Triggers: turns started by the clock, files, the heartbeat and webhooks, and the morning brief."""
+"""Triggers: turns started by the clock, event files, the heartbeat and webhooks, and the morning brief."""
 
 from shoal.feature import CliCommand, Feature
 

@@ -1,4 +1,4 @@
-"""Register triggers with the core: services, lists and departures."""
+"""Register triggers with the core."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 FILES_AFTER_SECONDS = 1.0
-"""Delay of event files and the heartbeat, so that `shoal ask` does not pay for them."""
+"""Delay before event files and the heartbeat start, so that `shoal ask` does not wait for them."""
 
 
 def attach(services: "Services") -> None:
@@ -43,7 +43,7 @@ def attach(services: "Services") -> None:
     if not backend.is_front:
         return
 
-    def became_due(what: str) -> None:  # in another process: a platform's post, `triggers`, or anything (empty)
+    def became_due(what: str) -> None:  # by another process; an empty `what` means anything
         if what in ("triggers", ""):
             triggers.added.set()
 
@@ -56,7 +56,7 @@ def attach(services: "Services") -> None:
 
 
 async def _watch_files(services: "Services", triggers: TriggerService, minutes: float) -> None:
-    """Start turns from event files and every `minutes` from HEARTBEAT.md (0: never)."""
+    """Start turns from event files, and from HEARTBEAT.md every `minutes`. 0 turns the heartbeat off."""
     await triggers.clock.sleep(FILES_AFTER_SECONDS)
     from shoal.features.triggers.event_files import EventFiles
     from shoal.features.triggers.heartbeat import HEARTBEAT_FILE, Heartbeat

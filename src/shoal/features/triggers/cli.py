@@ -1,4 +1,4 @@
-"""`shoal triggers` and `shoal brief`: turns that start by the clock."""
+"""`shoal triggers` and `shoal brief`: schedule turns."""
 
 import heapq
 from collections.abc import Iterator
@@ -37,16 +37,15 @@ triggers = click.Group(
 @click.argument("at", metavar="AT")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @click.option("--working-days", is_flag=True, help="Only from Monday to Friday.")
-@click.option("--thread", default="", help="Where it is sent.  [default: your own chat with the agent]")
+@click.option("--thread", default="", help="The thread that gets it.  [default: your own chat with the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
-    "--agent", default="", help="Who sends it. The template 'brief' is made for this.  [default: the default agent]"
+    "--agent", default="", help="Agent that sends it. The template 'brief' is for this.  [default: the default agent]"
 )
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Send a brief every morning AT a time such as 8 or 8:30, or turn it off. It reports what was done and spent,
-    what waits for you, and what is scheduled. Nothing is sent on a day without news.
-    """
+    """Get a brief every morning AT a time such as 8 or 8:30, or turn it off with 'off'. It reports what was done and
+    spent, which approvals wait for you, and what is scheduled. Nothing is sent on a day without news."""
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
         print("The brief is turned off." if removed else "The brief was already off.")
@@ -90,9 +89,9 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @click.option("--channel", default="")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @agent_option("Agent that answers. [default: that of the thread or channel]")
-@click.option("--name", default="", help="A name shown in lists.")
+@click.option("--name", default="", help="A name for lists.")
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
-    """Have the agent do TEXT at a time.
+    """Schedule TEXT as a task for the agent.
 
     WHEN is "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", an ISO time such as 2026-05-04T09:00, or a cron
     line such as "0 9 * * 1-5".
@@ -123,7 +122,7 @@ def pause(context: CommandContext, id: str) -> None:
 
 @command(triggers, example="shoal triggers resume 12")
 def resume(context: CommandContext, id: str) -> None:
-    """Resume a trigger that is paused or was switched off."""
+    """Resume a trigger that was paused or switched off."""
     trigger = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
     print(f"Resumed. It fires next at {_local(trigger)}.")
 
@@ -143,12 +142,12 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
 
 
 def _local(trigger: TriggerView) -> str:
-    """Format the next time in the trigger's time zone."""
+    """Format a trigger's next time in its time zone."""
     return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
 
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
-    """Return the next times in order, with times already due first."""
+    """Yield the trigger's next times in order. An overdue time is first."""
     at = trigger.next_at
     while at is not None:
         yield TriggerTime(at, trigger.id, trigger.name, trigger.text)

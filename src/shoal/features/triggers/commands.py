@@ -1,4 +1,4 @@
-"""/remind: schedule what an agent does later in a conversation."""
+"""/remind: schedule reminders and repeated tasks in a conversation."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 REMINDERS_MAX = 50
-"""Most triggers that /remind adds to a conversation."""
+"""Maximum number of triggers that /remind adds to a conversation."""
 REMIND = CommandSpec(
     "remind",
     "schedule a reminder or a repeated task",
@@ -31,23 +31,25 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class RemindCommand:
-    """Answers /remind."""
+    """Chat command /remind."""
 
     def __init__(self, commands: CommandRouter, triggers: TriggerService) -> None:
         self._commands = commands
         self._triggers = triggers
 
     async def remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
-        """Answer /remind in a channel, outside its threads: list everything scheduled there, or add a reminder for
-        the channel."""
+        """Answer /remind in a channel, outside its threads: list everything that is scheduled there, or add a reminder
+        for the channel."""
         if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
             return await self.remind(asked, channel_of(asked.thread))
         return await self.remind(asked) if latest is None else None
 
     async def remind(self, asked: CommandRequest, channel: str = "") -> str:
-        """Answer /remind. With `channel`, list and cancel cover the whole channel. Raises InvalidInput, NotFound and
-        Conflict with a message for the person."""
-        from shoal.features.triggers.when import REMIND_USAGE, parse_reminder  # saves 2 ms at start
+        """Answer /remind. With `channel`, list and cancel cover the whole channel.
+
+        Raises InvalidInput, NotFound and Conflict with a message for the person.
+        """
+        from shoal.features.triggers.when import REMIND_USAGE, parse_reminder  # saves 2 ms at startup
 
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
@@ -72,14 +74,14 @@ class RemindCommand:
             fitting = [trigger for trigger in scheduled if end and trigger.id.lower().endswith(end.lower())]
             if len(fitting) != 1:
                 raise NotFound(
-                    f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what is scheduled."
+                    f"There is no {end[:80] or 'such reminder'!r} here. `/remind list` shows what is scheduled."
                 )
             await self._triggers.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
         wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
-                f"{REMINDERS_MAX} things are already scheduled here. Cancel some: `/remind list` shows them."
+                f"This conversation already has {REMINDERS_MAX} schedules. Cancel some: `/remind list` shows them."
             )
         spec = NewTrigger(
             kind=wanted.when.kind,

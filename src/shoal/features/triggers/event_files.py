@@ -1,15 +1,15 @@
-"""Event files: JSON files in `data/events/` that start turns now, at a time, or repeatedly.
+"""Event files: JSON files in `data/events/` that start turns immediately, at a time, or repeatedly.
 
-type        what becomes of the file                         what starts the turn
+type        effect on the file                               start of the turn
 ----------  -----------------------------------------------  ------------------------------------------------------
-immediate moves to done/ once the message is accepted, in the scan that finds it; a full queue is retried
-            a channel once it is posted
-one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
-periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
-any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
+immediate   moves to done/ when the message is accepted, or  in the scan that finds the file; retried while the
+            for a channel, when it is posted                 queue is full
+one-shot    stays until its time, then moves to done/        by a stored trigger named `file:NAME`
+periodic    stays; deleting it removes the trigger           by a stored trigger named `file:NAME`
+any         moves to failed/ with a .reason.txt file         none: it is malformed, was missed, or sending failed
 
-A changed file replaces its trigger. A file that is not JSON may be half written: it is read again three times, and
-three more times after each change.
+A changed file replaces its trigger. A file that is not JSON may be incomplete. It is read again three times, and three
+more times after each change.
 """
 
 import asyncio
@@ -42,32 +42,32 @@ from shoal.kernel.zones import zone_named
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""Interval of directory listings, which also find files written on other machines, unlike the kernel's
-notifications."""
+"""Interval of directory listings, in seconds. Unlike kernel notifications, they also find files written on other
+machines."""
 LOOKS_A_SCAN = 20
-"""Listings after which the directory is scanned even without changes."""
+"""Number of listings after which the directory is scanned even without changes."""
 RETRY_SECONDS = (0.1, 0.2, 0.4)
 FILE_BYTES_MAX = 65_536
 FILES_MAX = 1000
-"""Most files read from the directory, and most kept in done/ and failed/. The oldest are deleted."""
+"""Maximum number of files read from the directory, and of files kept in done/ and failed/. The oldest are deleted."""
 
 _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
-"""Event files act for the owner, because anyone who can write to the directory has full access. Files influenced by
-untrusted content are marked."""
+"""Author of event files. They act for the owner, because anyone who can write to the directory has full access. Files
+influenced by untrusted content are tainted."""
 _NAME_BYTES_MAX = 255
 _WRITTEN_MAX = 4e9
-"""Latest modification time accepted, in seconds since 1970; file systems can name later ones."""
+"""Latest modification time accepted, in seconds since 1970. File systems can store later times."""
 _EventFileStamp: TypeAlias = tuple[int, int, int]
-"""A file's modification time (in nanoseconds), size and inode, which show that it has changed."""
+"""A file's modification time in nanoseconds, size and inode. Together they show whether it has changed."""
 
 
 class _HalfWrittenError(InvalidInput):
-    """A file is not JSON, or not yet."""
+    """A file is not JSON, perhaps because it is not completely written yet."""
 
 
 class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The format of an event file."""
+    """Format of an event file."""
 
     type: Literal["immediate", "one-shot", "periodic"]
     text: str
@@ -83,7 +83,7 @@ _decoder = msgspec.json.Decoder(_EventFile)
 
 
 ZoneOf = Callable[[str, ThreadId | None], Awaitable[str]]
-"""Returns the time zone of the named agent, or of the agent that answers in a place. Raises StoreError."""
+"""Returns the time zone of the named agent, or of the agent that answers in a channel or thread. Raises StoreError."""
 
 
 async def in_utc(agent: str, place: ThreadId | None) -> str:
@@ -92,7 +92,7 @@ async def in_utc(agent: str, place: ThreadId | None) -> str:
 
 @dataclass(eq=False, repr=False)
 class EventFiles:
-    """Watches a directory of event files and keeps the stored triggers in step with it."""
+    """Watches a directory of event files and keeps the stored triggers in sync with it."""
 
     directory: Path
     triggers: TriggerStore
@@ -105,12 +105,14 @@ class EventFiles:
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
-        """Scan, and scan again after each change, until cancelled. Creates the directories. While they are
-        unreadable, for example because a disk was removed, triggers stay as they are."""
+        """Scan, and scan again after each change, until cancelled. Creates the directories.
+
+        While the directories are unreadable, for example because a disk was removed, triggers are unchanged.
+        """
         is_made, is_readable = False, True
         while True:
             try:
-                if not is_made:  # recreated, they would count as emptied
+                if not is_made:  # once only: a recreated directory would look emptied
                     for path in (self.directory, self.directory / "done", self.directory / "failed"):
                         path.mkdir(parents=True, exist_ok=True)
                     is_made = True
@@ -123,12 +125,12 @@ class EventFiles:
                         break
             except OSError as error:
                 if is_readable:
-                    log.warning("event files cannot be read; restore their directory", extra={"why": str(error)})
+                    log.warning("event files unreadable; restore their directory", extra={"why": str(error)})
                 is_readable = False
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def scan(self) -> None:
-        """Import new and changed files, drop the triggers of deleted ones, and move finished files. Raises
+        """Import new and changed files, remove the triggers of deleted files, and move finished files. Raises
         StoreError."""
         present = self._present()
         stored: dict[str, list[Trigger]] = {}
@@ -139,7 +141,7 @@ class EventFiles:
             for trigger in stored.pop(name):
                 put_away = (self.directory / folder / name for folder in ("done", "failed"))
                 if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
-                    continue  # it has fired, and may be retried
+                    continue  # it has fired and may be retried
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self.triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
@@ -150,13 +152,13 @@ class EventFiles:
                 left = await self._settle({name: present[name] for name in left}, stored)
         now = self._present() if left else {}
         for name, problem in left.items():
-            if now.get(name) == present[name]:  # otherwise it is being written: the next scan reads it again
+            if now.get(name) == present[name]:  # otherwise it is still being written, and the next scan reads it
                 self._refuse(name, present[name], problem)
 
     async def _settle(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
     ) -> dict[str, "_HalfWrittenError"]:
-        """Process each file. Returns those to read again, so that none delays the others."""
+        """Process each file. Return the files to read again, so that none of them delays the others."""
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:
@@ -184,7 +186,7 @@ class EventFiles:
         """Ignore a file until it changes."""
         self._known[name] = stamp
         log.warning(
-            "an event file cannot be read or moved; check the rights of its directory",
+            "event file cannot be read or moved; check the permissions of its directory",
             extra={"file": name, "why": error.strerror},
         )
 
@@ -229,7 +231,7 @@ class EventFiles:
                     await self.triggers.remove(trigger.id)
             stored = same[:1]
             if not stored:
-                if spec.kind == "one-shot":  # a past time is due at once, and then late or missed
+                if spec.kind == "one-shot":  # a past time is due immediately, then counts as late or missed
                     first_at = single_time(spec.schedule, zone_named(spec.timezone))
                 else:
                     first_at = first_time(spec, self.clock.now())
@@ -241,10 +243,10 @@ class EventFiles:
                 if not await self._is_on_its_way(trigger):
                     self._put_away(name, "done")
             elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
-                self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
+                self._put_away(name, "failed", trigger.error or "Its time passed while Shoal was not running.")
 
     async def _is_on_its_way(self, trigger: Trigger) -> bool:
-        """Whether a trigger's post is waiting for its platform."""
+        """Return whether a trigger's post is waiting for its platform."""
         if trigger.spec.thread is not None or trigger.last_at is None:
             return False
         fate = await self.target.fate(key_of(trigger, trigger.last_at))
@@ -255,13 +257,11 @@ class EventFiles:
         target.parent.mkdir(exist_ok=True)
         os.replace(self.directory / name, target)
         if reason:
-            os.utime(target)  # a restored file is a new event
-            ending = ".reason.txt"  # a long name is shortened to make room
+            os.utime(target)  # so that a file moved back counts as a new event
+            ending = ".reason.txt"  # a long name is shortened to make room for this
             beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
             target.with_name(beside).write_text(f"{reason}\n", "utf-8")
-            log.warning(
-                "an event file was moved to failed/; the reason is in the file next to it", extra={"file": name}
-            )
+            log.warning("event file moved to failed/; the reason is in the file next to it", extra={"file": name})
         self._known.pop(name, None)
         names = os.listdir(target.parent)
         if len(names) > FILES_MAX:
@@ -275,24 +275,26 @@ def _stamp(status: os.stat_result) -> _EventFileStamp:
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
-    """Read and parse a regular file; return it with its identity. Rejects links, pipes and devices. Raises
-    InvalidInput with the error, _HalfWrittenError, OSError."""
+    """Read and parse a regular file. Return it with its stamp. Rejects links, pipes and devices.
+
+    Raises InvalidInput with the error, _HalfWrittenError, OSError.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInput("An event file must be a regular file.")
         content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
     if len(content) > FILE_BYTES_MAX:
-        raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
+        raise InvalidInput(f"The event file is larger than {FILE_BYTES_MAX} bytes.")
     try:
         return _decoder.decode(content), _stamp(status)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"The event file is invalid: {refusal(error, _EventFile)}.") from None
     except UNREADABLE as error:
-        raise _HalfWrittenError(f"The event file cannot be read: {refusal(error)}.") from None
+        raise _HalfWrittenError(f"The event file is unreadable: {refusal(error)}.") from None
 
 
 def _place_of(event: _EventFile) -> ThreadId | None:
-    """Return where the turn takes place, or None if the file does not say. Raises InvalidInput."""
+    """Return the thread or channel of the turn, or None if the file names none. Raises InvalidInput."""
     try:
         if event.threadId:
             return parse_thread_id(event.threadId)
@@ -302,8 +304,10 @@ def _place_of(event: _EventFile) -> ThreadId | None:
 
 
 def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: datetime) -> NewTrigger:
-    """Convert the file to a trigger that `source` influenced. Relative times such as "tomorrow" count from when the
-    file was written. Raises InvalidInput."""
+    """Convert a file to a trigger that `source` influenced. Raises InvalidInput.
+
+    Relative times such as "tomorrow" count from the time when the file was written.
+    """
     from shoal.features.triggers.when import When, parse_schedule
 
     thread = _place_of(event) if event.threadId else None

@@ -1,5 +1,7 @@
-"""The heartbeat: at an interval the agent reads `data/HEARTBEAT.md` and does what it says, without any history. An
-empty file, or one with only headings and comments, costs no model call."""
+"""Heartbeat: at an interval, the agent reads `data/HEARTBEAT.md` and does its tasks, without any history.
+
+A file that is empty or contains only headings and comments costs no model call.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from shoal.kernel.regular_files import read_regular
 
 HEARTBEAT_FILE = "HEARTBEAT.md"
 TEXT_BYTES_MAX = 16_384
-"""Of a longer file, only the beginning is read."""
+"""Maximum number of bytes read. The rest of a longer file is ignored."""
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ASK = (
@@ -25,8 +27,11 @@ _ASK = (
 
 @dataclass(eq=False, repr=False)
 class Heartbeat:
-    """Sends heartbeats to one thread. Beats are on a fixed grid of times, so that several processes send each one
-    once. The last beat is stored, so that setting the clock back silences none."""
+    """Sends heartbeats to one thread.
+
+    Heartbeats are on a fixed grid of times, so that several processes together send each one once. The number of the
+    last heartbeat is stored, so setting the clock back skips none.
+    """
 
     file: Path
     target: TriggerTarget
@@ -36,8 +41,10 @@ class Heartbeat:
     minutes: float
 
     async def run(self) -> None:
-        """Send beats until cancelled; return at once if `minutes` is 0. A beat that was due a moment ago is sent
-        first, since it may have been interrupted."""
+        """Send heartbeats until cancelled. Returns immediately if `minutes` is 0.
+
+        A heartbeat that was due shortly before the start is sent first, because it may have been interrupted.
+        """
         seconds = self.minutes * 60
         if seconds <= 0:
             return
@@ -48,7 +55,7 @@ class Heartbeat:
             await self.beat()
 
     async def beat(self) -> bool:
-        """Send the file's tasks; False if it has none or they were already sent. Raises StoreError."""
+        """Send the file's tasks. Return False if it has none or they were already sent. Raises StoreError."""
         text = tasks(self.file)
         if not text:
             return False
@@ -60,7 +67,7 @@ class Heartbeat:
             return False
         number = (int(number) if number.isdecimal() else 0) + 1
         key = f"heartbeat:@{time}.{number}"
-        author = Author("shoal", "heartbeat", trusted=True)  # the file is the owner's unless marked
+        author = Author("shoal", "heartbeat", trusted=True)  # the owner wrote the file, unless it is tainted
         source = await self.source_of(self.file)
         await self.target.send(
             Prompt(
@@ -80,7 +87,7 @@ class Heartbeat:
 
 
 def tasks(file: Path) -> str:
-    """Return the tasks of a heartbeat file; empty if it is missing or has only headings, comments and empty
+    """Return the tasks in a heartbeat file. Empty if it is missing or contains only headings, comments and empty
     checkboxes."""
     try:
         text = read_regular(file, TEXT_BYTES_MAX).decode("utf-8", "replace")

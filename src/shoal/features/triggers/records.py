@@ -1,4 +1,4 @@
-"""Stored triggers that start turns at a time."""
+"""Records of triggers, which start turns at a time."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -13,15 +13,17 @@ from shoal.kernel.phrases import short_line
 from shoal.kernel.zones import local_time, zone_named
 
 RETRY_SECONDS = (30.0, 120.0, 600.0)
-"""Pauses before each retry of a trigger's turn."""
+"""Delays before each retry of a trigger's turn, in seconds."""
 FAILURES_MAX = 5
-"""Consecutive failures after which a recurring trigger is switched off."""
+"""Number of consecutive failures after which a recurring trigger is switched off."""
 
 
 class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`. `schedule` is a cron
-    line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and `tainted_by` names the
-    untrusted content behind it; its turns are trusted no more than these."""
+    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`.
+
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it. `tainted_by`
+    names the untrusted content that influenced it. Its turns get no more trust than these allow.
+    """
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
@@ -51,7 +53,7 @@ class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """One due time of a trigger, claimed by one worker. Its id deduplicates the message it sends."""
+    """A due time of a trigger, claimed by one worker. Its key deduplicates the message that it sends."""
 
     trigger: Trigger
     due_at: datetime
@@ -76,7 +78,7 @@ def switched_off(trigger: Trigger, problem: str) -> str:
 
 
 def missed(trigger: Trigger, due_at: datetime) -> str:
-    """Return the notice of a missed one-time trigger, without text that others may have written."""
+    """Return the notice for a missed one-time trigger, without text that others may have written."""
     spec = trigger.spec
     with suppress(InvalidInput):  # the zone may no longer exist
         due_at = due_at.astimezone(zone_named(spec.timezone))

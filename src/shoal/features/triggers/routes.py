@@ -1,4 +1,4 @@
-"""API endpoints for triggers: list, plan, add, pause and remove them, the morning brief, and webhooks."""
+"""API endpoints for triggers: list, preview, add, pause and remove them, the morning brief, and webhooks."""
 
 import re
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from shoal.tools.builtin.overview import BRIEF
 routes = Routes()
 
 DAY_TIMES_MAX = 4
-"""Times per trigger and day that a calendar lists."""
+"""Maximum number of times per trigger and day in a calendar."""
 NAME_CHARS_MAX = 120
 BRIEF_TEXT = (
     "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to report."
@@ -52,13 +52,15 @@ BRIEF_AGENT: Mapping[str, str] = {
     "tools": "overview, read, list, search_history, time",
 }
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
-"""Thread of the brief until the owner has written to an agent directly in a chat."""
+"""Thread for the brief until the owner has written to an agent directly in a chat."""
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`. `schedule` is an ISO
-    8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30"; `kind` may require one-shot
-    or periodic. `timezone` defaults to the caller's."""
+    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`.
+
+    `schedule` is an ISO 8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30". `kind` may
+    require one-shot or periodic. `timezone` defaults to the caller's.
+    """
 
     schedule: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     text: str
@@ -72,8 +74,8 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger. `next_at` is null if it will not fire again. `words` describes its cron line. `title` is its
-    thread's in the list of all triggers, empty elsewhere."""
+    """A trigger. `next_at` is null if it will not fire again. `words` describes its cron line. `title` is its thread's
+    title in the list of all triggers, and empty elsewhere."""
 
     id: str
     name: str
@@ -122,7 +124,7 @@ async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
 
 @routes("GET /api/triggers", READERS)
 async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerView]:
-    """List the triggers, the next due first."""
+    """List triggers, next due first."""
     rows = await triggers.all()
     threads = {row.spec.thread for row in rows if row.spec.thread}
     infos = [await store.journal.thread(thread) for thread in threads]
@@ -131,8 +133,8 @@ async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerVie
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):
-    """When an active trigger fires in the requested days: the first times of each day, at most 4. With `more` it
-    fires more often on some of them."""
+    """Times at which an active trigger fires in the requested days, at most the first 4 of each day. `more` is true if
+    a day has more."""
 
     id: str
     name: str
@@ -152,8 +154,8 @@ async def calendar(
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
 ) -> list[PlannedTimes]:
-    """List when triggers are due in the next days, at most 4 times per trigger and day. Days are those of
-    `timezone`, by default the caller's."""
+    """List when triggers are due in the next days, at most 4 times per trigger and day. Days are in `timezone`, by
+    default the caller's."""
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
@@ -164,7 +166,7 @@ async def calendar(
 
     def look() -> list[PlannedTimes]:
         planned: list[PlannedTimes] = []
-        known: dict[tuple[str, str], tuple[list[datetime], bool]] = {}  # many triggers share a schedule
+        known: dict[tuple[str, str], tuple[list[datetime], bool]] = {}  # many triggers have the same schedule
         for trigger in active:
             key = trigger.spec.schedule, trigger.spec.timezone
             if key not in known:
@@ -190,8 +192,8 @@ async def add_trigger(
     by: Principal,
     body: TriggerRequest,
 ) -> TriggerView:
-    """Schedule a turn, in a `thread` or in a new thread of a `platform` and `channel`. `schedule` is an ISO 8601
-    time, a cron line or words."""
+    """Schedule a turn, in a `thread` or in a new thread of a `platform` and `channel`. `schedule` is an ISO 8601 time,
+    a cron line or words."""
     return _trigger_view(await service.add(await _wanted(clock, config, connections, agents, timezones, by, body)))
 
 
@@ -232,8 +234,8 @@ async def _wanted(
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A brief at a time of day in a time zone, by default the caller's.
 
-    It goes to `thread` or to a new thread of `platform` and `channel`. Without these it goes to the owner's latest
-    direct conversation, or to the page if there is none. The agent `brief` is created when it is first named.
+    It is sent to `thread` or to a new thread of `platform` and `channel`. Without these it is sent to the owner's
+    latest direct conversation, or to the page if there is none. The agent `brief` is created when it is first named.
     """
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
@@ -271,7 +273,7 @@ async def set_brief(
     asked = TriggerRequest(
         schedule, BRIEF_TEXT.format(timezone=timezone), thread, body.platform, body.channel, timezone, agent, BRIEF
     )
-    if agent == "brief" and agent not in agents.names():  # created only once the brief is valid
+    if agent == "brief" and agent not in agents.names():  # created only after the brief is known to be valid
         first_time(
             await _wanted(clock, config, connections, agents, timezones, by, msgspec.structs.replace(asked, agent="")),
             clock.now(),
@@ -324,7 +326,8 @@ async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock:
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """The call was accepted now or, if `duplicate`, before. `thread` is empty if it opens one in a channel."""
+    """Answer to a webhook call. `duplicate` is true if the same call was accepted before. `thread` is empty if the call
+    opens a thread in a channel."""
 
     accepted: bool
     duplicate: bool
@@ -341,17 +344,17 @@ async def take_hook(
     request: Request,
     name: str,
 ) -> HookAnswer:
-    """Start a turn by a webhook. The call needs the hook's signature or secret; a repeated signed call starts no
+    """Start a turn by a webhook. The call needs the hook's signature or secret. A repeated signed call does not start a
     second turn."""
     hook = hooks.get(name)
     if hook is None:
-        raise NotFound("There is no webhook of this name. Add [triggers.webhooks.NAME] to shoal.toml.")
+        raise NotFound("There is no webhook with this name. Add [triggers.webhooks.NAME] to shoal.toml.")
     body = await whole_body(request, seconds=options.body_seconds)
     headers = {key.lower(): value for key, value in request.headers.items()}
     now = clock.now()
     proved = proofs(headers, body, hook.secret.reveal(), now)
     if not proved:
-        raise ApiError(401, "unauthorized", "The call does not authenticate with the secret of this webhook.")
+        raise ApiError(401, "unauthorized", "The call's signature or secret does not match this webhook's secret.")
     text = render(hook.template, name, body)
     delivery = await first_delivery(store.settings, proved, f"hook:{name}", now, hook.repeat_seconds)
     if delivery is None:

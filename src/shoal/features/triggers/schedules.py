@@ -1,7 +1,7 @@
 """Compute when triggers fire: cron lines and single times in a time zone.
 
-Clock changes: a skipped time fires at the next instant that exists, and a repeated time fires once, the first time. A
-cron line whose hour is `*` follows elapsed hours, so it fires in both passes of a repeated hour.
+At a clock change, a skipped time fires at the next instant that exists, and a repeated time fires once, the first time.
+A cron line whose hour is `*` follows elapsed hours, so it fires in both passes of a repeated hour.
 """
 
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 20_000
 
 YEARS_MAX = 50
-"""How many years ahead times are searched."""
+"""Number of years ahead that are searched for times."""
 
 MACROS: Mapping[str, str] = {
     "@hourly": "0 * * * *",
@@ -40,13 +40,15 @@ MACROS: Mapping[str, str] = {
 }
 SCHEDULE_CHARS_MAX = 200
 WORDS_KEPT = 2_000
-"""Cached cron lines."""
+"""Number of cron lines cached."""
 EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
 def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
-    """Return the first instant of the schedule after `after`, in UTC, or None. Raises InvalidInput for an invalid
-    schedule or time zone."""
+    """Return the first instant of the schedule after `after`, in UTC, or None.
+
+    Raises InvalidInput for an invalid schedule or time zone.
+    """
     zone = zone_named(spec.timezone)
     if spec.kind == "one-shot":
         at = single_time(spec.schedule, zone)
@@ -57,9 +59,9 @@ def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
 def times_by_day(
     spec: NewTrigger, after: datetime, until: datetime, zone: "ZoneInfo", day_max: int
 ) -> tuple[list[datetime], bool]:
-    """Return the times between `after` and `until`, at most the first `day_max` in each day of `zone`.
+    """Return the times between `after` and `until`, at most the first `day_max` of each day in `zone`.
 
-    Also returns whether a day has more. Raises InvalidInput.
+    Also return whether a day has more times. Raises InvalidInput.
     """
     if spec.kind == "one-shot":
         at = next_after(spec, after)
@@ -75,7 +77,7 @@ def times_by_day(
             if at >= day_end:
                 day_end, in_day = instant(datetime.combine(at.astimezone(zone) + timedelta(days=1), time()), zone), 0
             in_day += 1
-            if in_day > day_max:  # skip the rest of the day without counting it
+            if in_day > day_max:  # skip the rest of the day
                 is_cut, start = True, day_end - timedelta(seconds=1)
                 break
             times.append(at)
@@ -90,7 +92,7 @@ def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
 
 
 def first_time(spec: NewTrigger, now: datetime) -> datetime:
-    """Validate a new trigger and return its first instant. Raises InvalidInput, also for a past time."""
+    """Validate a new trigger and return its first instant. Raises InvalidInput, also if its time is past."""
     check(spec)
     at = next_after(spec, now)
     if at is None and spec.kind == "one-shot":
@@ -106,7 +108,7 @@ def check(spec: NewTrigger) -> None:
         raise InvalidInput("The trigger's text is empty. Say what the agent should do.")
     if len(spec.text) > TEXT_CHARS_MAX:
         raise InvalidInput(
-            f"A trigger's text may have at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}."
+            f"A trigger's text may have at most {TEXT_CHARS_MAX} characters, but this one has {len(spec.text)}."
         )
     if (spec.thread is None) != bool(spec.platform and spec.channel):
         raise InvalidInput("Give either a thread or a platform's channel for the trigger.")
@@ -123,7 +125,7 @@ def check(spec: NewTrigger) -> None:
 
 
 def single_time(text: str, zone: "ZoneInfo") -> datetime:
-    """Parse an ISO 8601 time as an instant in UTC. Without an offset it is local time in `zone`. Raises
+    """Parse an ISO 8601 time as an instant in UTC. Without an offset, it is local time in `zone`. Raises
     InvalidInput."""
     try:
         at = datetime.fromisoformat(text.strip())
@@ -133,8 +135,7 @@ def single_time(text: str, zone: "ZoneInfo") -> datetime:
 
 
 def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Yield instants of a cron line from about `after` on, never decreasing. The first ones may not be later than
-    `after`."""
+    """Yield instants of a cron line in ascending order. The first ones may be at or shortly before `after`."""
     wall = after.astimezone(zone).replace(tzinfo=None)
     simulation = simulation_of(line, wall)
     if simulation.parts[2] == "*":
@@ -143,8 +144,10 @@ def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetim
 
 
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Yield every elapsed minute whose local time matches, day by day, for at most YEARS_MAX years. The library is
-    not used because, inside a repeated half hour, it can skip an instant or go back."""
+    """Yield every elapsed minute whose local time matches, for at most YEARS_MAX years.
+
+    The library is not used because, inside a repeated half hour, it can skip an instant or go back.
+    """
     at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
     end = after + timedelta(days=366 * YEARS_MAX)
     while at < end:
@@ -164,7 +167,7 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
     expression = MACROS.get(line.strip().lower(), line)
     if len(line) > SCHEDULE_CHARS_MAX:
         raise InvalidInput(
-            f"A cron line may have at most {SCHEDULE_CHARS_MAX} characters; {line[:40]!r}… has {len(line)}."
+            f"A cron line may have at most {SCHEDULE_CHARS_MAX} characters, but {line[:40]!r}… has {len(line)}."
         )
     if len(expression.split()) != 5:
         raise InvalidInput(
@@ -172,7 +175,7 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
         )
     try:
         return CronSim(expression, start)
-    except (CronSimError, ValueError) as error:  # the latter for a number of thousands of digits
+    except (CronSimError, ValueError) as error:  # ValueError for a number with thousands of digits
         reason = str(error).lower().removeprefix("bad ") if isinstance(error, CronSimError) else "number"
         raise InvalidInput(f"The cron line {line[:80]!r} has an invalid {reason}.") from None
 
@@ -203,7 +206,7 @@ _PLAINER = (
 
 @lru_cache(maxsize=WORDS_KEPT)
 def in_words(schedule: str) -> str:
-    """Describe a cron line: "every weekday at 9:00". Returns an invalid line unchanged."""
+    """Describe a cron line, for example as "every weekday at 9:00". An invalid line is returned unchanged."""
     expression = MACROS.get(schedule.strip().lower(), schedule)
     try:
         text = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
@@ -219,13 +222,14 @@ def in_words(schedule: str) -> str:
 
 
 def instant(wall: datetime, zone: "ZoneInfo") -> datetime:
-    """Convert a local time to an instant: the first of two, or the end of the gap if it does not exist."""
+    """Convert a local time to an instant. A repeated time is the first of the two, and a skipped time the end of the
+    gap."""
     at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == wall:
         return at
-    # In a gap. Read with the earlier offset, the local time is as far after the gap's end as it is into the gap.
+    # In a gap. Read with the earlier offset, the local time is as far past the gap's end as it is into the gap.
     before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
-    while at - before > timedelta(seconds=1):  # the first instant, to the second, that has the offset after the gap
+    while at - before > timedelta(seconds=1):  # find the end of the gap, to the second
         middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)
         if middle.astimezone(zone).utcoffset() == offset:
             at = middle

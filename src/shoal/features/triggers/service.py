@@ -1,14 +1,13 @@
 """Start turns when their triggers are due, each occurrence once across all workers.
 
-state of the occurrence                      what happens
+state of the occurrence                      effect
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
-due before this home was restored            recorded as missed: it may have fired after the backup was made
-a single time, later than that               recorded as missed, and its thread gets a notice; fires later if a clock
-                                             that has since been set back missed it
+due before this home was restored            recorded as missed, because it may have fired after the backup
+a single time, later than that               recorded as missed, and its thread gets a notice; fires after all if
+                                             the clock was set back and its time is ahead again
 a cron line that missed several              one is sent if the latest is within the limit, otherwise all are missed
-next time computed by a clock since set      fires at its next time by the current clock, never twice for one time
-back
+scheduled before the clock was set back      fires at its next time by the current clock, never twice for one time
 claimed, but the process died before         sent again at the next start; the key makes it one message
 the mailbox is full                          retried after 30 s, 2 min, 10 min, unless it fires again sooner;
                                              a single time every 10 min, for outage_seconds
@@ -70,33 +69,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
-"""Longest sleep, and so the longest delay after another process added a trigger or the machine was suspended."""
+"""Longest sleep, in seconds. It bounds the delay after another process adds a trigger or the machine was suspended."""
 LATE_SECONDS_MIN = 120.0
-"""An occurrence this late counts as on time, whatever catch_up_seconds is."""
+"""Lateness up to which an occurrence counts as on time, regardless of catch_up_seconds."""
 LATE_TOLD_SECONDS = 300.0
-"""Lateness from which the message mentions it."""
+"""Lateness in seconds from which the message mentions it."""
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
 
 class TriggerTarget(Protocol):
-    """Where messages enter: the orchestrator."""
+    """Receiver of messages: the orchestrator."""
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably."""
         ...
 
     async def open(self, opening: Opening) -> bool:
-        """Have a prompt open a thread in a channel, once per key; durable. Raises InvalidInput if it cannot."""
+        """Open a thread in a channel with a prompt, durably and once per key. Raises InvalidInput if that is
+        impossible."""
         ...
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """Return the state of that prompt, or None if it was never submitted."""
+        """Return the state of the prompt with this key, or None if it was never submitted."""
         ...
 
     async def withdraw(self, key: str) -> str | None:
-        """Withdraw that prompt if it is waiting for its platform. Returns what delayed it, or None if it was not
-        waiting."""
+        """Withdraw the prompt with this key if it is waiting for its platform. Return the reason for its delay, or None
+        if it was not waiting."""
         ...
 
 
@@ -107,11 +107,12 @@ Tell = Callable[[Trigger, str], Awaitable[None]]
 
 
 async def _log(trigger: Trigger, text: str) -> None:
-    log.warning("a trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
+    log.warning("trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
 
 
 def told_by(notices: Notices) -> Tell:
-    """Send a notice to a trigger's thread, or to the owner if each occurrence opens a thread."""
+    """Return a function that sends a notice to a trigger's thread, or to the owner if each occurrence opens a
+    thread."""
 
     async def tell(trigger: Trigger, text: str) -> None:
         await _log(trigger, text)
@@ -124,8 +125,8 @@ def told_by(notices: Notices) -> Tell:
 
 
 class TriggerService(msgspec.Struct, eq=False):
-    """The timer loop over the stored triggers. Set `added` after adding or changing a trigger to end the current
-    wait, or the next."""
+    """Service with the timer loop over the stored triggers. Set `added` after adding or changing a trigger to end the
+    current or next wait."""
 
     triggers: TriggerStore
     target: TriggerTarget
@@ -139,7 +140,7 @@ class TriggerService(msgspec.Struct, eq=False):
     restored_at: datetime | None = None
     _wall_ahead_seconds: float = 0.0
     _retries: list[tuple[float, str, int, Occurrence]] = []
-    """Occurrences to retry, by the monotonic clock."""
+    """Heap of occurrences to retry, by monotonic time."""
     _late_max: timedelta = timedelta()
     _full_max: timedelta = timedelta()
 
@@ -168,7 +169,7 @@ class TriggerService(msgspec.Struct, eq=False):
         return trigger
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Remove the triggers of people who lost access. Yields each person and the trigger's name."""
+        """Remove the triggers of people who lost access. Yields each person with a description of the trigger."""
         for trigger in await self.triggers.all():
             spec = trigger.spec
             place = spec.thread or unopened(spec.platform, spec.channel)
@@ -177,13 +178,13 @@ class TriggerService(msgspec.Struct, eq=False):
                 yield spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”"
 
     async def tell_switched_off(self, id: str) -> None:
-        """Send the notice of a trigger into a channel whose last try failed, and record that."""
+        """Send the notice for a trigger that was switched off because it failed to open a thread."""
         for trigger in await self.triggers.all():
             if trigger.id == id and trigger.state == "failed":
                 await self.tell(trigger, switched_off(trigger, trigger.error))
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises StoreError if the store fails."""
+        """Run until cancelled. Raises StoreError if the store fails."""
         await self.recover()
         while True:
             ahead, before = wall_ahead(self.clock), self._wall_ahead_seconds
@@ -201,7 +202,7 @@ class TriggerService(msgspec.Struct, eq=False):
             self.added.clear()
 
     async def recover(self) -> None:
-        """Send again what was claimed shortly before the process ended. Duplicates are dropped."""
+        """Send occurrences again that were claimed shortly before the process ended. Duplicates are dropped."""
         now, triggers = self.clock.now(), await self.triggers.all()
         self._wall_ahead_seconds = wall_ahead(self.clock)
         await self._come_sooner(triggers)
@@ -213,16 +214,16 @@ class TriggerService(msgspec.Struct, eq=False):
             key = key_of(trigger, claimed_at)
             if claimed_at > now and await self.triggers.was_missed(
                 key
-            ):  # missed by a clock that ran ahead: it can still fire
+            ):  # missed by a clock that ran ahead, so it can still fire
                 continue
             if now - claimed_at < self._late_max and (self.restored_at is None or claimed_at > self.restored_at):
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
-        """Move triggers forward whose next time was computed by a clock that has since been set back.
+        """Move triggers forward whose next time was computed before the clock was set back.
 
-        None fires before it was created, and no occurrence is claimed twice. A single time that this clock missed can
-        fire again.
+        No trigger fires before it was created, and no occurrence is claimed twice. A single time that was recorded as
+        missed can fire after all.
         """
         now = self.clock.now()
         for trigger in triggers:
@@ -242,7 +243,7 @@ class TriggerService(msgspec.Struct, eq=False):
                 await self.triggers.sooner(trigger, latest)
 
     async def fire_due(self) -> None:
-        """Claim and send everything that is due, retries first."""
+        """Claim and send all due occurrences, retries first."""
         while self._retries and self._retries[0][0] <= self.clock.monotonic():
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
@@ -258,7 +259,7 @@ class TriggerService(msgspec.Struct, eq=False):
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
-                    if is_late and trigger.spec.kind == "periodic":  # unless it has fired on time since
+                    if is_late and trigger.spec.kind == "periodic":  # no longer late if a recent time was due
                         latest = next_after(trigger.spec, earliest)
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
@@ -267,16 +268,16 @@ class TriggerService(msgspec.Struct, eq=False):
                     continue
                 occurrence = await self.triggers.claim(trigger, next_at, missed=is_late)
                 if occurrence is not None and is_late:
-                    log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+                    log.warning("trigger missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
                     is_restored = self.restored_at is not None and occurrence.due_at <= self.restored_at
-                    if trigger.spec.kind == "one-shot" and not is_restored:  # after a restore the owner gets one notice
+                    if trigger.spec.kind == "one-shot" and not is_restored:  # a restore has its own notice
                         await self.tell(trigger, missed(trigger, occurrence.due_at))
                 elif occurrence is not None:
                     await self._deliver(occurrence, attempt=0)
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self.clock.now(), occurrence.due_at
-        if spec.kind == "one-shot":  # it may have fired before
+        if spec.kind == "one-shot":  # `due_at` may be the time of a retry
             with contextlib.suppress(InvalidInput):  # the zone may no longer exist
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
@@ -301,7 +302,7 @@ class TriggerService(msgspec.Struct, eq=False):
         except ShoalError as error:
             problem, is_full = str(error), False
         if not problem:
-            log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+            log.info("trigger sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
         if is_full and spec.kind == "one-shot" and late < self._full_max:
             seconds = RETRY_SECONDS[bisect(list(accumulate(RETRY_SECONDS[:-1])), late.total_seconds())]
@@ -324,7 +325,7 @@ class TriggerService(msgspec.Struct, eq=False):
             await self.tell(trigger, switched_off(trigger, problem))
 
     async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
-        """Make a failing trigger fire less often, since a model or platform may be away for long."""
+        """Make a failing trigger fire less often, because a model or platform may be unavailable for a long time."""
         if _is_last(trigger):
             return trigger
         await self.triggers.settle(trigger, error=problem)
@@ -332,7 +333,7 @@ class TriggerService(msgspec.Struct, eq=False):
 
 
 def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: datetime) -> Prompt:
-    """Build the message of an occurrence; its key deduplicates it."""
+    """Build an occurrence's message. Its key deduplicates it."""
     place = spec.thread or unopened(spec.platform, spec.channel)
     return Prompt(
         place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
@@ -340,10 +341,10 @@ def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: dateti
 
 
 def _backoff(trigger: Trigger) -> timedelta:
-    """Return the delay of a failing trigger."""
+    """Return the additional delay for a failing trigger."""
     return timedelta(seconds=min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0)
 
 
 def _is_last(trigger: Trigger) -> bool:
-    """Whether one more failure switches the trigger off."""
+    """Return whether one more failure switches the trigger off."""
     return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"

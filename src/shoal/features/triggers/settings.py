@@ -1,4 +1,4 @@
-"""[triggers]."""
+"""Settings in [triggers]."""
 
 import re
 from collections.abc import Iterator
@@ -11,38 +11,38 @@ from shoal.kernel.section import Problem, Section
 
 
 class HookSettings(Section, frozen=True, kw_only=True):
-    """Calls to POST /hooks/NAME that start a turn in a thread, or in a new thread of a channel."""
+    """A webhook. A call to POST /hooks/NAME starts a turn in a thread, or in a new thread of a channel."""
 
     secret: Secret = NO_SECRET
-    """Secret of the callers, at least 16 characters."""
+    """Secret that callers know, at least 16 characters."""
     template: str = ""
-    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} all of it. Empty means only the body."""
+    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} the whole body. If empty, only the body."""
     thread: str = ""
     """Thread for the turn, PLATFORM:CHANNEL:THREAD."""
     channel: str = ""
-    """Or a channel in which each call opens a thread, PLATFORM:CHANNEL."""
+    """Channel in which each call opens a thread, PLATFORM:CHANNEL. Set this or `thread`."""
     agent: str = ""
-    """Agent that answers. Empty means the agent of the thread or channel."""
+    """Agent that answers. If empty, the agent of the thread or channel."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """Time after which the same body with a bearer secret is a new call, in seconds. 0: always. Signed calls are
-    compared by text."""
+    """Time after which the same body with a bearer secret counts as a new call, in seconds. 0 means always. Signed
+    calls are compared by their signed text."""
 
 
 class TriggersSettings(Section, frozen=True, kw_only=True):
-    """Triggers that start turns."""
+    """Triggers, which start turns."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
     """How late a one-time trigger may run after downtime, in seconds."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
     """How long a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time trigger
-    waits equally long for space in its conversation's queue, and at least 12 minutes."""
+    also waits this long, and at least 12 minutes, for space in its conversation's queue."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Interval of checks of HEARTBEAT.md, in minutes. 0 turns them off."""
     webhooks: dict[str, HookSettings] = {}
     """Webhooks by name."""
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """Return errors in the webhooks."""
+        """Yield the errors in the webhooks."""
         for name, hook in self.webhooks.items():
             at = ("webhooks", name)
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):

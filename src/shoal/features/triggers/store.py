@@ -1,4 +1,4 @@
-"""The triggers' transactions, and the effect of a turn's end on the trigger that started it.
+"""Transactions of triggers, and the effect of a turn's end on the trigger that started it.
 
 the turn         a one-time trigger                                   a recurring trigger
 --------------   --------------------------------------------------   ---------------------------------------------
@@ -46,11 +46,12 @@ def key_of(trigger: Trigger, due_at: datetime) -> str:
 
 
 WALKS = (Walk("occurrences", ("",), False), Walk("triggers", ("",), True))
-"""Deletes old rows: all occurrences, and triggers that will not fire again and whose message was posted."""
+"""Bookkeeping jobs that delete old rows: all occurrences, and triggers that will not fire again and whose message was
+posted."""
 
 
 class TriggerStore(StorePart, Cause):
-    """The rows of triggers and their occurrences."""
+    """Database access for triggers and their occurrences."""
 
     @classmethod
     def of(cls, services: "Services") -> Self:
@@ -58,7 +59,7 @@ class TriggerStore(StorePart, Cause):
 
     @writes_at
     def add(self, at: datetime, spec: NewTrigger, next_at: datetime, *, rests: bool = False) -> Script[Trigger]:
-        """Store a trigger. One that `rests` fires only after it is resumed."""
+        """Store a trigger. With `rests`, it is paused and fires only after it is resumed."""
         identity = self._clock.new_id()
         yield from query("trigger_insert", id=identity, spec=dump(spec), next_at=next_at, now=at)
         if rests:
@@ -73,7 +74,7 @@ class TriggerStore(StorePart, Cause):
 
     @writes
     def remove(self, trigger: str) -> Script[bool]:
-        """Delete a trigger and withdraw its post if it is waiting to open a thread. Returns False if it does not
+        """Delete a trigger, and withdraw its post if that is waiting to open a thread. Return False if it does not
         exist."""
         yield from query("trigger_hush", id=trigger)
         return bool((yield from query("trigger_delete", id=trigger)))
@@ -82,20 +83,22 @@ class TriggerStore(StorePart, Cause):
         return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
-        """Return the triggers that are due. Switches off unreadable ones."""
+        """Return the triggers that are due. Switches off triggers with unreadable rows."""
         rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
         triggers = readable(_trigger, rows)
         for id in {text(row[0]) for row in rows} - {trigger.id for trigger in triggers}:
-            await self._write("trigger_settle", id=id, error="Its stored record cannot be read.", disable=True)
-            log.error("a trigger that cannot be read was switched off", extra={"trigger": id})
+            await self._write("trigger_settle", id=id, error="Its stored record is unreadable.", disable=True)
+            log.error("unreadable trigger switched off", extra={"trigger": id})
         return triggers
 
     @writes_at
     def claim(
         self, at: datetime, trigger: Trigger, next_at: datetime | None, *, missed: bool = False
     ) -> Script[Occurrence | None]:
-        """Advance a trigger to `next_at` and claim the due occurrence, once across all workers. Returns None if
-        another worker did. `missed` records it as missed instead."""
+        """Advance a trigger to `next_at` and claim its due occurrence, once across all workers.
+
+        Return None if another worker claimed it. `missed` records it as missed instead.
+        """
         if trigger.next_at is None:
             return None
         due_at = trigger.next_at
@@ -107,33 +110,35 @@ class TriggerStore(StorePart, Cause):
         return occurrence if (yield from query("occurrence_insert", **row)) else None
 
     async def was_missed(self, key: str) -> bool:
-        """Whether an occurrence was recorded as missed."""
+        """Return whether an occurrence was recorded as missed."""
         return bool(await self._read("occurrence_missed", key=key))
 
     async def sooner(self, trigger: Trigger, next_at: datetime) -> None:
-        """Bring a trigger forward to that time."""
+        """Move a trigger forward to `next_at`."""
         await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
 
     async def again(self, trigger: Trigger, next_at: datetime, *, error: str = "") -> None:
-        """Let a one-time trigger that was claimed or missed fire again, unless it was removed."""
+        """Schedule a one-time trigger that was claimed or missed to fire again, unless it was removed."""
         await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:
-        """Pause a trigger until it is resumed; False if it is not active."""
+        """Pause a trigger until it is resumed. Return False if it is not active."""
         return bool(await self._write("trigger_pause", id=trigger))
 
     @writes
     def resume(self, trigger: str, next_at: datetime) -> Script[bool]:
-        """Resume a trigger that is paused or was switched off, and reset its failures. Returns False for any other."""
+        """Resume a trigger that was paused or switched off, and reset its failures. Return False for any other
+        trigger."""
         rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
         yield from query("due", what="triggers")
         return bool(rows)
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
-        """Forget a trigger's failures after a good turn. After a failed one, plan a retry or switch the trigger off."""
+        """Reset a trigger's failures after a successful turn. After a failed turn, schedule a retry or turn the trigger
+        off."""
         if finished.outcome in ("done", "limit"):
             yield from query("trigger_answered", id=id)
             return

@@ -1,4 +1,4 @@
-"""The tools `remind` and `schedule`, which start turns of a conversation by the clock."""
+"""Tools `remind` and `schedule`, which start turns of a conversation by the clock."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -61,7 +61,6 @@ def trigger_tools(services: "Services") -> list[Tool]:
 
 
 def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """Build `remind`."""
 
     @REMIND
     def remind(
@@ -105,7 +104,7 @@ def _reminder(
         try:
             added = await add_trigger(trigger)
         except InvalidInput as error:
-            raise ToolError(f"That schedule cannot be used: {error}") from error
+            raise ToolError(f"That schedule is not valid: {error}") from error
         next_at = f", next at {_local(added.next_at, parsed.timezone)}" if added.next_at else ""
         return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
 
@@ -115,7 +114,7 @@ def _reminder(
 
 
 def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """Build `schedule`, which works on the same rows as `remind`, /remind, the command line, the API and the page."""
+    """Build `schedule`. It uses the same rows as `remind`, /remind, the command line, the API and the page."""
 
     async def own(context: ToolContext) -> list[Trigger]:
         return [trigger for trigger in await triggers.all() if trigger.spec.thread == context.chat]
@@ -129,7 +128,8 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
-        """Cancel, pause or resume the trigger with this id, or the only one whose id ends with it. Raises ToolError."""
+        """Cancel, pause or resume the trigger with this id, or the only trigger whose id ends with it. Raises
+        ToolError."""
         fitting = [trigger for trigger in await own(context) if trigger.id.endswith(id)]
         if len(fitting) != 1:
             raise ToolError(f"There is no {id!r} in this conversation. Use list to see the ids.")
@@ -158,15 +158,15 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         ] = "",
         timezone: Annotated[str, Meta(description=f"create: {ZONE}", max_length=64)] = "",
     ) -> Invocation:
-        """Create, list, pause, resume or cancel reminders and recurring tasks of this conversation, each of which
-        starts a turn of yours. To change one, cancel it and create another."""
+        """Create, list, pause, resume or cancel reminders and recurring tasks of this conversation. Each starts a turn
+        of yours. To change one, cancel it and create another."""
         id = id.strip()
         if do == "create":
             return _reminder(add_trigger, "schedule", "create ", when, text, timezone, context)
         if do == "list":
             return planned("schedule", do, lambda: listed(context), do, do=do)
         if not id:
-            raise ToolError(f"To {do} something, give its `id`; list shows it.")
+            raise ToolError(f"To {do} something, give its `id`. Use list to see the ids.")
         detail = " ".join(f"{do} {id}".split())
         return planned("schedule", detail, lambda: changed(do, id, context), detail, do=detail)
 
@@ -178,8 +178,10 @@ def _local(at: datetime, timezone: str) -> str:
 
 
 def line_source(trigger: Trigger) -> str:
-    """Return the untrusted source of a trigger's line: that of its text, or of an error message from a platform or
-    model. Empty if none."""
+    """Return the untrusted source of a trigger's line, or an empty string.
+
+    The source is that of its text, or an error message from a platform or model.
+    """
     error = f"the error of a schedule ({title(trigger)})" if trigger.error not in ("", QUEUE_FULL) else ""
     return source_of(trigger.spec) or error
 

@@ -1,4 +1,4 @@
-"""Webhooks, and the messages that calls render from their templates."""
+"""Webhooks, and rendering of their messages from templates."""
 
 from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
@@ -17,13 +17,13 @@ Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, 
 
 VALUE_CHARS_MAX = 500
 BODY_CHARS_MAX = 10_000
-"""Longest body for `{{ body }}`. The rest is cut off."""
+"""Maximum number of characters for `{{ body }}`. The rest is cut off."""
 
 _PLACE = lazy_re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 
 
 class Webhooks(dict[str, HookSettings]):
-    """The configured webhooks by name, and the rendering of their messages."""
+    """The configured webhooks, by name."""
 
     @classmethod
     def of(cls, services: "Services") -> Self:
@@ -31,11 +31,11 @@ class Webhooks(dict[str, HookSettings]):
 
 
 def render(template: str, name: str, body: bytes) -> str:
-    """Fill a template: `{{ a.b.0 }}` with the value at that path of the JSON body, `{{ body }}` with all of it.
+    """Fill a template. `{{ a.b.0 }}` is the value at that path of the JSON body, `{{ body }}` the whole body.
 
-    Values are untrusted: each becomes a short quoted text on one line, and the body a block marked untrusted, which no
-    content can close. Missing values read `(none)`. Without a template, the result is the body. Raises InvalidInput if
-    the template needs values and the body is not JSON.
+    Values are untrusted. Each is rendered as a short quoted text on one line. The body is rendered as a block marked as
+    untrusted, which no content can close. Missing values are rendered as `(none)`. Without a template, the result is
+    the body. Raises InvalidInput if the template needs values and the body is not JSON.
     """
     wanted = template.strip() or "{{ body }}"
     places = {match[1] for match in _PLACE.finditer(wanted)} - {"body"}
@@ -44,7 +44,7 @@ def render(template: str, name: str, body: bytes) -> str:
         try:
             content = msgspec.json.decode(body)
         except UNREADABLE:
-            raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
+            raise InvalidInput(f"The template of the webhook {name!r} needs a JSON body.") from None
     filled: dict[str, str] = {}
     for place in places:
         value = _at(content, place.split("."))

@@ -47,7 +47,7 @@ Day = TypeVar("Day", "_Days", "_Dates")
 WORDS_MAX = 40
 REMIND_USAGE = (
     "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is for example `in 90 minutes`, `tomorrow at 9`, "
-    "`every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * 1-5`; a time zone such as "
+    "`every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * 1-5`. A time zone such as "
     "`Europe/Berlin` may follow it."
 )
 
@@ -82,7 +82,7 @@ _DAY_WORDS = (
     "saturday sat samstag sa",
 )
 _SHORT_GERMAN = {"so", "mo", "di", "mi", "do", "fr", "sa"}
-"""Read only in a range such as Mo-Fr, because they are words in other languages."""
+"""Weekdays read only in a range such as Mo-Fr, because they are words in other languages."""
 _WEEKDAYS: Mapping[str, int] = {word: number for number, words in enumerate(_DAY_WORDS) for word in words.split()}
 _MONTH_WORDS = (
     "january jan januar", "february feb februar", "march mar märz", "april apr", "may mai", "june jun juni",
@@ -93,7 +93,7 @@ _MONTHS: Mapping[str, int] = {word: number for number, words in enumerate(_MONTH
 _ORDINALS: Mapping[str, int] = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5}
 
 Part = Literal["", "morning", "afternoon", "evening", "night"]
-"""A part of the day. It decides which 8 o'clock is meant."""
+"""A part of the day. It decides whether 8 o'clock means morning or evening."""
 _PARTS: Mapping[str, Part] = {"morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night"}
 _NO_PART: Part = ""
 _TIME_WORDS = {"noon": 12, "midday": 12, "mittag": 12, "mittags": 12, "midnight": 0, "mitternacht": 0}
@@ -119,7 +119,7 @@ class Reminder(NamedTuple):
 def parse_when(text: str, timezone: str, now: datetime) -> When:
     """Parse a whole phrase. A time zone at its end overrides `timezone`.
 
-    Raises InvalidInput, in one sentence with examples, if the phrase is not understood or in the past.
+    Raises InvalidInput, in one sentence with examples, if the phrase is not understood or its time is past.
     """
     words = text.split(None, WORDS_MAX)
     phrase = None
@@ -133,7 +133,7 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
 
 
 def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: str, now: datetime) -> When:
-    """Parse a trigger's schedule. An ISO time is kept as written, and may be past.
+    """Parse a trigger's schedule. An ISO time is stored as written, and may be past.
 
     Raises InvalidInput.
     """
@@ -143,12 +143,12 @@ def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: s
             return When(kind, text.strip(), zone_named(timezone).key)
     phrase = parse_when(text, timezone, now)
     if phrase.kind != kind:
-        raise InvalidInput(f"{text[:80]!r} is the schedule of a {phrase.kind} trigger, and this one is {kind}.")
+        raise InvalidInput(f"{text[:80]!r} is a {phrase.kind} schedule, but this trigger is {kind}.")
     return phrase
 
 
 def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
-    """Parse WHEN, an optional time zone, and TEXT. The longest beginning that is a time counts; the rest is the text.
+    """Parse WHEN, an optional time zone, and TEXT. The longest beginning that is a time is WHEN, and the rest is TEXT.
 
     Raises InvalidInput.
     """
@@ -163,16 +163,16 @@ def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
     skipped = 1 if words[:1] and words[0].lower() == "me" else 0
     phrase = _PhraseReader(words[skipped:], timezone, now).read()
     if phrase is None:
-        raise InvalidInput(f"{_not_understood(' '.join(words))} Write when, and then what.")
+        raise InvalidInput(f"{_not_understood(' '.join(words))} Write the time first, then the text.")
     end = phrase[1] + skipped
     text = argument[starts[end] :].strip() if end < len(words) else argument[at:].strip()
     if not text:
-        raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
+        raise InvalidInput(f"Write the time first, then the text: {REMIND_USAGE}")
     return Reminder(phrase[0], text)
 
 
 def _not_understood(text: str) -> str:
-    return f"I cannot read a time in {text[:80]!r}. Write for example {EXAMPLES}."
+    return f"I found no time in {text[:80]!r}. Write for example {EXAMPLES}."
 
 
 class _Clock(NamedTuple):
@@ -210,7 +210,7 @@ class _PhraseReader:
         zone_named(timezone)
 
     def read(self) -> tuple[When, int] | None:
-        """Parse a time at the beginning. Also returns its number of words."""
+        """Parse a time at the beginning of the phrase. Return it with its number of words."""
         after_cron = self._cron_words()
         if after_cron:
             line = " ".join(self._written[:after_cron])
@@ -280,7 +280,7 @@ class _PhraseReader:
             if not too_far:
                 return When("one-shot", iso(at), timezone), self._at
         written = " ".join(self._written[:start])
-        raise InvalidInput(f"{written} is too far away: at most {YEARS_MAX} years.")
+        raise InvalidInput(f"{written} is too far away. The limit is {YEARS_MAX} years.")
 
     # ---- cron lines and ISO times ----
 
@@ -289,7 +289,7 @@ class _PhraseReader:
         if first in MACROS:
             return 1
         if first.startswith("@") and first[1:2].isalpha() and first != "@every":
-            raise InvalidInput(f"{first[:40]!r} is not known; allowed are {', '.join(MACROS)}.")
+            raise InvalidInput(f"{first[:40]!r} is unknown. Allowed: {', '.join(MACROS)}.")
         fields = self._words[:5]
         if len(fields) < 5 or not all(set(field) <= _CRON_CHARS for field in fields):
             return 0
@@ -341,7 +341,9 @@ class _PhraseReader:
             if unit in ("second", "minute", "hour") or not by_calendar
         )
         if months > YEARS_MAX * 12 or days > YEARS_MAX * 366 or seconds > YEARS_MAX * 366 * 86_400:
-            raise InvalidInput(f"{' '.join(self._written[: self._at])} is too far away: at most {YEARS_MAX} years.")
+            raise InvalidInput(
+                f"{' '.join(self._written[: self._at])} is too far away. The limit is {YEARS_MAX} years."
+            )
         has_days = bool(months or days)
         clock = self._try(lambda: self._clock("", bare=False)) if has_days and not seconds else None
 
@@ -404,7 +406,7 @@ class _PhraseReader:
     def _clock(self, part: Part, *, bare: bool) -> _Clock | None:
         """Parse a time of day: at 9, 9am, 8:30 p.m., 9 Uhr, half past 8, noon.
 
-        A number alone counts after "at", with `bare`, and at the end.
+        A bare number counts after "at", at the end, or with `bare`.
         """
         has_at = bool(self._take("at", "um", "@", "gegen"))
         if (word := self._word()) in _TIME_WORDS:
@@ -467,7 +469,8 @@ class _PhraseReader:
         return self._single(due)
 
     def _times_before(self, form: Callable[[], Day | None]) -> tuple[list[_Clock], Day] | None:
-        """Parse times before their day. If the day names a part of the day, the times are read again with it."""
+        """Parse times that precede their day. If the day names a part of the day, the times are parsed again with
+        it."""
         start, part = self._at, _NO_PART
         while True:
             self._at = start
@@ -563,7 +566,7 @@ class _PhraseReader:
             written = " ".join(self._written[: self._at])
             raise InvalidInput(f"Add a time to {written!r}, for example {EXAMPLES}.")
         if len({clock.minute for clock in times}) > 1:
-            raise InvalidInput("One schedule has one minute of the hour; add one for each of these times.")
+            raise InvalidInput("A schedule has one minute of the hour. Add a schedule for each of these times.")
         hours = ",".join(str(hour) for hour in sorted({clock.hour for clock in times}))
         return self._periodic(f"{times[0].minute} {hours} {days.fields}")
 
@@ -655,7 +658,7 @@ class _PhraseReader:
         return any(self._take_all(f"{kind} day") for kind in ("working", "business", "week", "work"))
 
     def _weekdays(self, *, every: bool) -> str:
-        """Parse weekdays as a field of a cron line. A single one needs "every" or its plural."""
+        """Parse weekdays as a field of a cron line. A single weekday needs "every" or a plural."""
         first = self._weekday(plural=not every)
         if first is None:
             return self._weekday_range(self._word())
@@ -806,7 +809,7 @@ def _clock_word(word: str) -> tuple[int, int | None, str] | None:
 
 
 def _hour_of(hour: int, minute: int, half: str, part: Part) -> _Clock | None:
-    """Convert to a 24-hour time. Returns None if the hour, the half and the part of the day contradict each other."""
+    """Convert to a 24-hour time. Return None if the hour, the half and the part of the day contradict each other."""
     if minute > 59 or hour > 23 or hour < 0:
         return None
     if half:
@@ -857,7 +860,7 @@ def _next_weekdays(today: date, weekday: int, *, is_next: bool) -> Sequence[date
 
 
 def _years(year: int, today: date) -> Iterable[int]:
-    """Return the year, or candidate years up to two leap years ahead."""
+    """Return the given year, or candidate years far enough ahead to include a 29 February."""
     return (year,) if year else range(today.year, today.year + 9)
 
 
@@ -884,6 +887,6 @@ def _weekday_field(days: Iterable[int]) -> str:
 
 def _not_an_interval(written: str) -> str:
     return (
-        f"{written!r} does not divide an hour or a day evenly; write for example "
+        f"{written!r} does not divide an hour or a day evenly. Write for example "
         '"every 15 minutes", "every 2 hours" or "every day at 9".'
     )

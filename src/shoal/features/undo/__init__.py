@@ -1,4 +1,4 @@
-"""Undo: show what turns did to files, and restore them."""
+"""Undo: show how turns changed files, and restore the files."""
 
 from shoal.feature import CliCommand, Feature
 

@@ -1,4 +1,4 @@
-"""`shoal threads changes` and `shoal threads undo`: show what turns did to files, and restore them."""
+"""`shoal threads changes` and `shoal threads undo`: show how turns changed files, and restore the files."""
 
 from collections.abc import Iterator
 
@@ -21,9 +21,9 @@ def _path(id: str) -> str:
 @click.argument("turn", default="last")
 @as_usage()
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
-    """Show what a turn or an undo did to files.
+    """Show how a turn or an undo changed files.
 
-    Without TURN, the last turn that can be undone; 2 is the one before.
+    Without TURN, show the last turn that can be undone. 2 is the turn before that.
     """
     turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
@@ -35,14 +35,14 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 @command(example="shoal threads undo terminal:local:main")
 @click.argument("turn", default="last")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--keep", "since", flag_value="keep", help="Keep files that have changed since.")
-@click.option("--overwrite", "since", flag_value="overwrite", help="Restore those files too.")
+@click.option("--keep", "since", flag_value="keep", help="Keep files changed since the turn.")
+@click.option("--overwrite", "since", flag_value="overwrite", help="Also restore files changed since the turn.")
 @as_usage()
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
-    """Restore the files that a turn changed, after showing what it did. Without TURN, the last one.
+    """Restore the files that a turn changed, after showing the changes. Without TURN, restore the last turn.
 
-    TURN is the turn's ID or a number: 2 is the one before the last. The ID of an undo, or 'back' for the last one,
-    takes that undo back. Shoal asks about files that have changed since.
+    TURN is the turn's ID or a number: 2 is the turn before the last. The ID of an undo reverses that undo, and 'back'
+    reverses the last undo. Shoal asks about files that have changed since.
     """
     turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:
@@ -60,7 +60,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         if yes:
             raise click.UsageError(f"{differ} Add --keep or --overwrite.")
         print(differ)
-        since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
+        since = "overwrite" if click.confirm("Overwrite those too? Otherwise they are kept.") else "keep"
     at = f"{_path(id)}/turns/{path_part(turn_changes.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
     print(f"Restored {counted(done.restored, 'file')}.")
@@ -81,5 +81,5 @@ def _changes_lines(turn: TurnChanges) -> Iterator[str]:
         yield f"\nand {turn.changed - len(turn.files)} more files"
     yield from turn.notes
     if turn.beyond:
-        yield "\nWhat cannot be undone:"
+        yield "\nCannot be undone:"
         yield from (f"  {printable(line)}" for line in turn.beyond)

@@ -1,4 +1,4 @@
-"""What an undo returns."""
+"""Results of an undo."""
 
 import msgspec
 
@@ -11,8 +11,10 @@ class LeftFile(msgspec.Struct, frozen=True):
 
 
 class UndoResult(msgspec.Struct, frozen=True):
-    """The result of an undo. It can be undone by its `id`. `files` are the first of the `restored` files, and `left`
-    the first of the `not_restored` ones."""
+    """Result of an undo. Its `id` can be passed to another undo, which reverses this one.
+
+    `files` lists the first of the `restored` files, and `left` the first of the `not_restored` files.
+    """
 
     id: str
     restored: int

@@ -1,9 +1,8 @@
 """Change a workspace on disk from one tree to another. Every function blocks.
 
-A path is changed only while it matches one of the two trees. A concurrent change is therefore preserved, and an
-interrupted restoration can simply run again. Content that was not stored is neither removed nor overwritten. Each file
-is replaced atomically. Folders are opened beneath the workspace without following links, so nothing outside it is
-written.
+A path is changed only while it matches one of the two trees. Concurrent changes are therefore preserved, and an
+interrupted restoration can run again. Content that was not stored is neither removed nor overwritten. Each file is
+replaced atomically. Folders are opened below the workspace without following links, so nothing outside it is written.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from shoal.tools.trees import Trees, entry_of, read_file
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGEABLE = 0o300
-"""Permissions that a folder needs while its entries change."""
+"""Permission bits that a folder needs while its entries change."""
 
 
 def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Parts, str]:
@@ -41,25 +40,25 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
             with _place(root, trees, change, undo) as place:
                 step(place, change)
         except OSError as error:
-            is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)  # the folder, and what was in it
+            is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)  # gone with its folder
             if change.after is not None or not is_gone:
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
-    for change in reversed(changes):  # a folder's contents first
+    for change in reversed(changes):  # contents before their folder
         turns = change.before is not None and _is_folder(change.before) != _is_folder(change.after)
         if turns or change.after is None:
             attempt(_remove, change)
     for change in changes:
         if change.after is not None and change.path not in left:
             attempt(_put, change)
-    for change in reversed(changes):  # last, as they may lock us out
+    for change in reversed(changes):  # last, because they may revoke our own access
         if change.after is not None and _is_folder(change.after) and change.path not in left:
             attempt(_set_rights, change)
     return left
 
 
 class _Place(NamedTuple):
-    """The location of a change: the open folder, the name in it, the current entry and a temporary name."""
+    """Location of a change: the open folder, the entry's name, the current entry and a temporary name."""
 
     trees: Trees
     folder: int
@@ -70,7 +69,7 @@ class _Place(NamedTuple):
 
 @contextmanager
 def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
-    """Open the location of a change, making its folder writable meanwhile.
+    """Open the location of a change. Its folder is writable until the block ends.
 
     Raises OSError if another process changed the entry.
     """
@@ -96,7 +95,7 @@ def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator
             is_cut = entry is None and change.before is not None and was != will  # the old entry is already removed
             is_ours = is_cut or (_is_folder(entry) and (was or will))
             if not (is_ours or alike(entry, change.before) or alike(entry, change.after)):
-                raise OSError("It was changed meanwhile.")
+                raise OSError("Another process changed it.")
             yield _Place(trees, folder, name, entry, temporary)
         finally:
             if is_closed:
@@ -119,7 +118,7 @@ def _remove(place: _Place, change: TreeChange) -> None:
 
 def _check_kept(place: _Place, change: TreeChange) -> None:
     if place.found is not None and change.before is not None and change.before.lacks:
-        raise OSError("It is not stored, so it stays.")
+        raise OSError("Its content is not stored, so it was kept.")
 
 
 def _put(place: _Place, change: TreeChange) -> None:
@@ -143,14 +142,14 @@ def _put(place: _Place, change: TreeChange) -> None:
             stream.write(content)
             stream.flush()
             give_to(owner, stream.fileno())
-            os.fchmod(stream.fileno(), after.mode)  # last: changing the owner clears setuid
+            os.fchmod(stream.fileno(), after.mode)  # last, because changing the owner clears setuid
     elif after.kind == "link":
         os.symlink(after.value, os.fsencode(temporary), dir_fd=folder)
     elif after.kind == "pipe":
         os.mkfifo(temporary, dir_fd=folder)
         _chmod(folder, temporary, after.mode)
     else:
-        raise OSError("It was not stored.")
+        raise OSError("Its content was not stored.")
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -160,11 +159,11 @@ def _set_rights(place: _Place, change: TreeChange) -> None:
 
 
 def _chmod(folder: int, name: str, mode: int) -> None:
-    """Change permissions, even of a file that cannot be opened. Never follows a link."""
+    """Change permissions, including those of a file that cannot be opened. Never follows a link."""
     if sys.platform != "linux":
         os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
     with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            raise OSError("A link took its place.")
+            raise OSError("It was replaced by a link.")
         os.chmod(f"/proc/self/fd/{descriptor}", mode)

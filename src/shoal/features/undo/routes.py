@@ -1,4 +1,4 @@
-"""API endpoints for what turns did to files."""
+"""API endpoints for showing and undoing the file changes of turns."""
 
 import msgspec
 
@@ -16,15 +16,16 @@ routes = Routes()
 
 
 class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to treat files that changed after the turn: stop if there are any, keep them, or restore them too."""
+    """Treatment of files that changed after the turn: `ask` stops if there are any, `keep` keeps them, `overwrite`
+    restores them too."""
 
     since: ChangedSince = "ask"
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
-    """Return what a turn or an undo did to files, as diffs. `last` is the last turn that can be undone, `2` the one
-    before it, and `back` the last undo; 404 if nothing was recorded."""
+    """Return the file changes of a turn or an undo, as diffs. `last` is the last turn that can be undone, `2` the turn
+    before it, and `back` the last undo. Returns 404 if nothing was recorded."""
     await known_thread(store, thread)
     return await undos.show(thread, turn, by.asker if by.is_confined else None)
 
@@ -33,7 +34,7 @@ async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadI
 async def undo_turn(
     undos: Undo, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
 ) -> UndoResult:
-    """Restore the files that a turn or an undo changed; 409 if files have changed since, unless `since` is `keep` or
-    `overwrite`."""
+    """Restore the files that a turn or an undo changed. Returns 409 if files have changed since, unless `since` is
+    `keep` or `overwrite`."""
     check_intake(runtime)
     return await undos.undo(thread, turn, by.asker, body.since)

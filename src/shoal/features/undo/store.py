@@ -1,4 +1,4 @@
-"""The rows of undos: a workspace before and after, as for turns."""
+"""Database rows of undos. An undo has a checkpoint before and after it, like a turn."""
 
 from datetime import datetime
 
@@ -12,11 +12,11 @@ from shoal.store.checkpoints import checkpoint
 from shoal.store.driver import Script, StorePart, query, writes_at
 
 RUNNING_MAX = 1000
-"""Undos that can run at the same time."""
+"""Maximum number of undos that can run at the same time."""
 
 
 class UndoStore(StorePart):
-    """Checkpoints of undos, by their ids."""
+    """Database access for the checkpoints of undos, by undo id."""
 
     async def running(self) -> list[CheckpointRow]:
         """Return the undos that are running or were interrupted."""
@@ -24,9 +24,9 @@ class UndoStore(StorePart):
 
     @writes_at
     def begin(self, at: datetime, undo: str, done: CheckpointRow, by: str, now: str, then: str) -> Script[None]:
-        """Record an undo that is about to change a workspace from one tree to another.
+        """Record an undo that will change a workspace from one tree to another.
 
-        Raises NotFound if the thread is deleted, Conflict if it is active or another undo came first.
+        Raises NotFound if the thread is deleted, Conflict if it is active or if another undo was faster.
         """
         yield from query("thread_lock", thread=done.thread)
         yield from lock_at_rest(done.thread, at)
@@ -41,12 +41,12 @@ class UndoStore(StorePart):
     ) -> Script[tuple[Event, ...]]:
         """Journal and audit the end of an undo.
 
-        Return no events if that was already done. For a deleted thread, only the row is updated.
+        Return no events if the end was already recorded. For a deleted thread, only the row is updated.
         """
         yield from query("thread_lock", thread=undo.thread)
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
             return ()
-        above, stands = undo.undoes, True  # undoing an undo restores what that one had undone, and so on
+        above, stands = undo.undoes, True  # in a chain of undos, each one reverses the effect of the next
         while (rows := (yield from query("checkpoint_one", id=above))) and (below := checkpoint(rows[0]).undoes):
             if stands:
                 yield from query("checkpoint_again", id=below, undo=above)

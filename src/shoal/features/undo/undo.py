@@ -1,14 +1,14 @@
-"""Show and undo what turns did to files. An undo can itself be undone.
+"""Show and undo the file changes of turns. An undo can itself be undone.
 
-    an undo's row says       the workspace is           a crash there
+    an undo's row            the workspace is           after a crash
     ----------------------   ------------------------   ----------------------------------------------------------
-    nothing yet unchanged nothing happened
-    begun, no end            somewhere in between       the next start brings it to what the row says, and ends it
-    ended                    as it was left             it is done: journaled, audited, and told to the model
+    does not exist           unchanged                  nothing happened
+    exists without an end    partly restored            the next start finishes the restoration and records its end
+    has an end               restored                   it is complete: journaled, audited, and reported to the model
 
-A turn's changes are the differences between its two checkpoints. If other turns in the same workspace changed a file at
-the same time, it is `shared` and confirmed like a file that changed since. A subagent's changes count as its parent's;
-after the end of the parent's turn they are a turn of their own in the same conversation.
+A turn's changes are the differences between its two checkpoints. A file that another turn in the same workspace changed
+at the same time is `shared`; Shoal asks about it as about a file that changed since. A subagent's changes count as its
+parent's. Changes made after the parent's turn ended are a separate turn of the same conversation.
 """
 
 import logging
@@ -52,33 +52,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_TURN = "last"
-"""Names the last turn of a thread whose changes can be undone."""
+"""Name for the last turn of a thread whose changes can be undone."""
 LAST_UNDO = "back"
-"""Names the last undo of a thread that was not undone itself."""
+"""Name for the last undo of a thread that was not itself undone."""
 SHOWN_MAX = 200
 DIFF_CHARS_MAX = 200_000
 NAMED_MAX = 20
-"""Most files listed to the model, in errors and in the journal."""
+"""Maximum number of files listed to the model, in errors and in the journal."""
 BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
-"""Longest number that can name a turn."""
+"""Maximum number of digits of a turn's number."""
 RESTORE_SECONDS_MAX = 900.0
-"""How long files changed by an interrupted restoration stay marked."""
+"""How long files changed by an interrupted restoration keep their taint marks, in seconds."""
 NOT_HERE = (
     "The files before this turn are not stored on this machine. Undo it on the machine that ran it, or share them "
     "between machines with [files] url."
 )
 NOT_KEPT = (
     "The files before this turn are no longer stored, so it cannot be undone. [checkpoints] days sets how "
-    "long they are."
+    "long Shoal stores them."
 )
 _INSIDE = "/workspace/"
 Since = Literal["", "changed", "restored", "shared"]
 
 
 class PlannedChange(NamedTuple):
-    """A change to undo, how the path changed since, and why it cannot be undone."""
+    """A change to undo, how its path changed since the turn, and the reason if it cannot be undone."""
 
     change: TreeChange
     since: Since
@@ -86,7 +86,7 @@ class PlannedChange(NamedTuple):
 
 
 class Undo:
-    """Shows and undoes what turns did to files."""
+    """Service that shows and undoes the file changes of turns."""
 
     def __init__(self, services: ActorServices) -> None:
         self._services = services
@@ -135,7 +135,7 @@ class Undo:
         )
 
     async def undoable(self, thread: ThreadId, limit: int) -> list[tuple[CheckpointRow, int]]:
-        """Return the latest turns whose changes are still present, newest first, each with its number of changed files.
+        """Return the latest turns whose changes can be undone, newest first, each with its number of changed files.
 
         Includes the turns of subagents.
         """
@@ -161,7 +161,8 @@ class Undo:
         return undoable_turns
 
     async def id_of(self, thread: ThreadId, turn: str) -> str:
-        """Return the id of a turn or an undo of a conversation. Raises NotFound, and Conflict in a copy."""
+        """Return the id of a turn or an undo of a conversation. Raises NotFound, or Conflict if the conversation is a
+        copy."""
         return (await self._row(thread, turn)).id
 
     async def _now(self, row: CheckpointRow) -> str:
@@ -173,9 +174,9 @@ class Undo:
     async def undo(self, thread: ThreadId, turn: str, asker: Asker, since: ChangedSince = "ask") -> UndoResult:
         """Restore the files that a turn or an undo changed.
 
-        `since` says how to treat files that changed afterwards. With `ask`, such files raise FilesDiffer and nothing is
-        restored. Raises NotFound, Forbidden, Conflict if the turn is still running or already undone, and InvalidInput
-        if nothing can be restored.
+        `since` is the treatment of files that changed afterwards. With `ask`, such files raise FilesDiffer and nothing
+        is restored. Raises NotFound, Forbidden, Conflict if the turn is still running or already undone, and
+        InvalidInput if nothing can be restored.
         """
         row, clock = await self._row(thread, turn), self._services.clock
         _check_may_undo(row, asker)
@@ -185,7 +186,7 @@ class Undo:
             for cut in await self._undos.running():  # finish interrupted undos first
                 if cut.workspace == workspace and await self._is_here(cut):
                     await self._carry_out(cut, cut.author)
-            row = await self._row(thread, row.id)  # another request may have been faster
+            row = await self._row(thread, row.id)  # another request may have undone it first
             if row.ended_at is None:
                 raise Conflict("This turn is still running. Wait for it or stop it, then undo it.")
             if row.undone_by:
@@ -218,7 +219,7 @@ class Undo:
             except OSError as error:
                 raise _why_not(error) from error
             undo = clock.new_id()
-            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # the model to inform
+            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # its model is informed
             await self._undos.begin(undo, done, asker.user, now, then)
             begun = await self._rows.get(undo)
             assert begun is not None, "it was just stored"
@@ -238,13 +239,14 @@ class Undo:
         try:
             await in_thread(lambda: (trees.entries(undo.before), trees.entries(undo.after)))
         except OSError as error:
-            log.warning("an undo waits for the machine that has its files", extra={"undo": undo.id, "why": str(error)})
+            log.warning("undo waits for the machine that has its files", extra={"undo": undo.id, "why": str(error)})
             return False
         return True
 
     async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
-        """Change the workspace as an undo's row says, and record its end. Skips finished changes."""
-        from shoal.features.undo.restore import restore  # only an undo needs it
+        """Change the workspace as recorded in an undo's row, and record its end. Skips changes that are already
+        made."""
+        from shoal.features.undo.restore import restore  # needed only here
 
         services, trees = self._services, self.checkpoints.trees(undo.workspace)
         root = self.checkpoints.path_of(undo.workspace)
@@ -268,7 +270,7 @@ class Undo:
             left |= failed
             after = (await self.checkpoints.take(undo.workspace)).tree
         except OSError as error:  # a tree is missing or could not be stored
-            log.warning("an undo could not be completed", extra={"undo": undo.id, "why": str(error)})
+            log.warning("undo incomplete", extra={"undo": undo.id, "why": str(error)})
         clean = services.context.clean
         names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
         stayed = [LeftFile(clean(shown_path(path)), why) for path, why in [*left.items()][:SHOWN_MAX]]
@@ -325,9 +327,9 @@ class Undo:
         return row
 
     async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
-        """Whether the journal records a turn or an undo. LAST_TURN matches any of them.
+        """Return whether the journal records a turn or an undo. LAST_TURN matches any of them.
 
-        Raises Conflict if it happened in another conversation, of which this one is a copy.
+        Raises Conflict if this conversation is a copy and the turn ran in the original.
         """
         after, where = 0, ThreadId("")
         while events := await self._services.store.journal.events(thread, after, TURN_EVENTS_MAX):
@@ -340,7 +342,7 @@ class Undo:
                 elif isinstance(data, Forked) and where == thread:
                     where = data.thread
         if where not in ("", thread):
-            raise Conflict(f"This is a copy; undo it in the original conversation, `{where}`.")
+            raise Conflict(f"This is a copy. Undo it in the original conversation, `{where}`.")
         return bool(where)
 
     async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
@@ -377,7 +379,7 @@ class Undo:
         return thread
 
     async def _agent(self, row: CheckpointRow) -> AgentSpec | None:
-        """Return the agent that owns the workspace, or None if it no longer exists."""
+        """Return the agent that owns a row's workspace, or None if it no longer exists."""
         info = await self._services.store.journal.thread(row.thread)
         try:
             agent = await self._services.agents.resolve(info.agent if info is not None else "", row.thread)
@@ -387,7 +389,8 @@ class Undo:
         return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
 
     async def _told(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return notes on files that were not stored at a turn, and the effects of the turn that cannot be undone."""
+        """Return notes on files that were not stored at a turn, and descriptions of the turn's effects that cannot be
+        undone."""
         if row.undoes:
             return (), ()
         registry, commands = self._services.loop.executor.registry, 0
@@ -414,7 +417,7 @@ class Undo:
                 lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
         if commands:
             ran = "A command ran" if commands == 1 else f"{commands} commands ran"
-            lines.append(f"{ran}: its effects elsewhere, on processes or over the network remain.")
+            lines.append(f"{ran}. Its effects elsewhere, on processes or over the network remain.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
         return notes, (*lines, "Messages are not undone.")
@@ -426,12 +429,12 @@ def attach(services: "Services") -> None:
 
 
 def _why_not(error: OSError) -> ShoalError:
-    """Return the error to raise if a workspace or its stored trees could not be read or stored."""
+    """Return the error to raise when a workspace or its stored trees are unreadable or storing them failed."""
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
-        return Conflict(f"This machine's disk refused it: {system_words(error)}. Fix that, then try again.")
-    return Conflict(str(error))  # damaged, or the object store's own words
+        return Conflict(f"Reading or writing the workspace failed: {system_words(error)}. Fix that, then try again.")
+    return Conflict(str(error))  # damaged data, or an error from the object store with its own message
 
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
@@ -440,29 +443,29 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(row: CheckpointRow, other: CheckpointRow) -> bool:
-    """Whether the changes of a turn include those of a subagent's turn."""
+    """Return whether a turn's changes include those of a subagent's turn."""
     if row.thread == other.thread or row.ended_at is None or other.ended_at is None or row.workspace != other.workspace:
         return False
     return row.began_at <= other.began_at and other.ended_at <= row.ended_at
 
 
 def _why_left(planned: PlannedChange) -> str:
-    return planned.why_not or (f"It was {SINCE[planned.since]}." if planned.since else "It has other content by now.")
+    return planned.why_not or (f"It was {SINCE[planned.since]}." if planned.since else "Its content has changed.")
 
 
 def _since(trees: Trees, change: TreeChange, entry: TreeEntry | None, shared: set[Parts]) -> Since:
-    """Return how a path that a turn changed differs from its entry `found` now."""
+    """Return how a path that a turn changed differs from its current entry."""
     path, before, after = change
     if alike(entry, before):
         return "restored"
     if not alike(entry, after):
         return "changed"
     if before is not None and after is not None and entry is not None and entry.kind == "folder" != before.kind:
-        is_new = any(trees.changes(after.value.decode(), entry.value.decode()))  # removed with it
+        is_new = any(trees.changes(after.value.decode(), entry.value.decode()))  # undo would remove its new contents
         return "changed" if is_new else "shared" if path in shared else ""
     return "shared" if path in shared else ""
 
 
 def _source(entries: Iterable[TreeEntry | None]) -> str:
-    """Return the first untrusted source that tainted any entry, or an empty string."""
+    """Return the first untrusted source that tainted an entry, or an empty string."""
     return next((entry.source for entry in entries if entry is not None and entry.source), "")

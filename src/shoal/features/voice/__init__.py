@@ -1,7 +1,7 @@
-"""Voice: recordings are heard as their words, and answers are spoken.
+"""Voice: transcribe recordings and speak answers.
 
-The post of a spoken answer stays in the core: it is part of the turn's last transaction (`turn/thread.py`). So do the
-services that hear and speak (`models/speech.py`), which are adapters like those of models.
+The core posts spoken answers, because the post is part of the turn's last transaction (`turn/thread.py`). The speech
+services are adapters, so they are next to those of models (`models/speech.py`).
 """
 
 from shoal.feature import Feature

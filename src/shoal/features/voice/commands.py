@@ -1,4 +1,4 @@
-"""/voice: whether answers are spoken in a channel."""
+"""/voice: choose whether answers are spoken in a channel."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class VoiceCommand:
-    """Answers /voice."""
+    """Chat command /voice."""
 
     def __init__(self, voice: VoiceService) -> None:
         self._voice = voice
@@ -41,5 +41,5 @@ class VoiceCommand:
         return await self._voice.choose(asked.thread, mode)
 
     async def voice_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """Answer for the channel: all of its threads have the same setting."""
+        """Answer /voice in a channel. All of its threads have the same setting."""
         return await self.voice(asked)

@@ -1,4 +1,4 @@
-"""The check of speech models in `shoal doctor`."""
+"""Check speech models in `shoal doctor`."""
 
 import os
 import shutil

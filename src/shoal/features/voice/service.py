@@ -1,16 +1,16 @@
 """Voice: transcribe recordings for the model, and speak answers where people want it.
 
-message                          what the turn has
+message                          what the model receives
 ------------------------------   ----------------------------------------------------------------------
-a recording alone                its words, as if the person had written them
-a recording with a text          the text, and below it the words with the file's name
-one of another person            its words with the file, in an untrusted block unless they are trusted
-too long, or not understood      the recording as a file; the person learns why
+a recording alone                its transcript, as if the person had typed it
+a recording with a text          the text, followed by the transcript with the file's name
+another person's recording       its transcript with the file, in an untrusted block unless they are trusted
+too long, or not understood      the recording as a file; the person is told why
 no recognition is configured     the recording as a file
 
-An external call that costs money is made once: its result is stored as a file of the thread first (`speech/`, which no
-tool can reach), and is found there after a crash. Its cost is recorded under an id of its own, so that it counts once
-as well. The recording itself stays with the message.
+A paid external call is made once. Its result is first stored as a file of the thread (`speech/`, which no tool can
+reach), and read from there after a crash. Its cost is recorded under a unique id, so it is also counted once. The
+recording itself is kept with the message.
 """
 
 import hashlib
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VOICE = "voice"
-"""Scope in the settings store of each channel's VoiceMode, by `PLATFORM:CHANNEL:`."""
+"""Settings scope with each channel's VoiceMode, keyed by `PLATFORM:CHANNEL:`."""
 FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
-"""Least bytes for a second of speech, which limits the length of a recording that does not state it."""
+"""Minimum bytes per second of speech. It limits the length of a recording that does not state its length."""
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not understand {name}: {why} The recording is kept with your message."
 
@@ -68,7 +68,7 @@ ResultT = TypeVar("ResultT")
 
 
 class _Recording(msgspec.Struct, frozen=True):
-    """A synthesized recording: its file's name, and its usage."""
+    """A synthesized recording: its file name, usage and cost."""
 
     name: str
     usage: Usage
@@ -76,7 +76,8 @@ class _Recording(msgspec.Struct, frozen=True):
 
 
 class VoiceService(msgspec.Struct, frozen=True, eq=False):
-    """Transcribes for the turns, and speaks for the senders, if configured. `post` puts a message into the outbox."""
+    """Service that transcribes recordings for turns and speaks answers for senders. `post` adds a message to the
+    outbox."""
 
     recognition: Speech | None
     speaking: Speech | None
@@ -92,7 +93,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, services: "Services") -> "VoiceService":
-        """Raises ConfigError if a model in [speech] cannot be used."""
+        """Create the service from the configuration. Raises ConfigError if a model in [speech] is invalid."""
         config, clock = services[LiveConfig].current, services[Clock]
         settings = config.section(SpeechSettings)
         return cls(
@@ -112,10 +113,11 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     # ---- incoming ----
 
     async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
-        """Return the message with the words of its recordings. A failed one is reported, and stays a file.
+        """Return the message with transcripts of its recordings. A failed transcription is reported, and the recording
+        is kept as a file.
 
-        Words of another person, in a quoted or forwarded recording, stay with that file: they never count as words of
-        the message's author.
+        The transcript of another person's recording, quoted or forwarded, is kept with that file. It never counts as
+        the author's words.
         """
         if self.recognition is None:
             return prompt
@@ -127,8 +129,8 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             try:
                 words = await self._words(prompt.thread, file, self.recognition, agent, asker)
             except ProviderRefused as error:
-                log.warning("a recording was not recognised", extra={"thread_id": prompt.thread, "why": str(error)})
-                files[number] = msgspec.structs.replace(file, error=f"not recognised: {error}")
+                log.warning("recording not recognized", extra={"thread_id": prompt.thread, "why": str(error)})
+                files[number] = msgspec.structs.replace(file, error=f"not recognized: {error}")
                 is_plain = not prompt.text and file.author is None
                 text = UNHEARD.format(name="your voice message" if is_plain else file.name, why=error)
                 id, answered = f"unheard:{prompt.key}:{number}", prompt.message_id
@@ -140,11 +142,12 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(prompt, text="\n\n".join(texts), attachments=tuple(files))
 
     async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
-        """Return a recording's words, transcribed once. Raises ProviderRefused with the reason if it is impossible."""
+        """Return a recording's transcript. It is transcribed once. Raises ProviderRefused with the reason if that is
+        impossible."""
         try:
             audio = await in_thread(Path(file.path).read_bytes)
         except OSError as error:
-            raise ProviderRefused(f"it could not be read: {system_words(error)}.") from error
+            raise ProviderRefused(f"it is unreadable: {system_words(error)}.") from error
         if len(audio) > self.settings.bytes_max:
             raise ProviderRefused(f"it has more than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
         seconds = seconds_of(audio)
@@ -174,7 +177,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             try:
                 await self._store(thread, digest, {HEARD: msgspec.json.encode(heard)})
             except OSError as error:
-                log.warning("a transcript could not be stored", extra={"thread_id": thread, "why": str(error)})
+                log.warning("transcript not stored", extra={"thread_id": thread, "why": str(error)})
         await self.spending.record(charge, heard.usage, heard.usd)
         if not heard.text:
             raise ProviderRefused("it contains no speech.")
@@ -183,32 +186,32 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     # ---- outgoing ----
 
     async def speaks(self, prompt: Prompt) -> bool:
-        """Whether the answer to a message is also spoken: as its channel chose, and if the platform plays it."""
+        """Return whether the answer to a message is also spoken. The channel's setting and the platform decide."""
         if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
-        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by the caller
+        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by the author
         return mode == "on" or (mode == "auto" and spoken)
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
-        """Return whether answers in the thread's channel are spoken. Raises StoreError."""
+        """Return the voice mode of the thread's channel. Raises StoreError."""
         chosen = await self.choices.get(VOICE, channel_of(thread))
         return chosen if chosen in VOICE_MODES else self.settings.answers
 
     async def choose(self, thread: ThreadId, mode: VoiceMode) -> str:
-        """Set whether answers in the thread's channel are spoken. Returns the confirmation. Raises StoreError."""
+        """Set the voice mode of the thread's channel, and return the confirmation. Raises StoreError."""
         await self.choices.put(VOICE, channel_of(thread), mode)
         if mode == "off":
             return "I answer in writing."
         if self.speaking is None:
-            return "Noted, but no voice is configured yet. My owner can set `speech.speaking`."
+            return "Saved, but no voice is configured yet. My owner can set `speech.speaking`."
         if not self._form(thread):
-            return "Noted, but voice messages cannot be played here."
+            return "Saved, but this platform cannot play voice messages."
         return "I also answer aloud." if mode == "on" else "I also answer aloud when you speak to me."
 
     async def say(self, row: OutboxRow) -> Path:
-        """Return the recording of a post's text, made once. Raises ProviderDown and ProviderRefused with the reason for
-        failure."""
+        """Return the recording of a post's text. It is synthesized once. Raises ProviderDown and ProviderRefused with
+        the reason for a failure."""
         speaking, spoken = self.speaking, row.post.spoken
         text = speakable(row.post.text, self.settings.chars_max)
         if speaking is None or spoken is None:
@@ -235,7 +238,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
                 files = {recording.name: answer.audio, SPOKEN: msgspec.json.encode(recording)}
                 await self._store(row.thread, digest, files)
             except OSError as error:
-                raise ProviderDown(f"the recording could not be stored: {system_words(error)}.") from error
+                raise ProviderDown(f"storing the recording failed: {system_words(error)}.") from error
         await self.spending.record(charge, recording.usage, recording.usd)
         return self._folder(row.thread, digest) / recording.name
 
@@ -246,11 +249,11 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return None if recording is None else self._folder(thread, digest) / recording.name
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
-        """Return the format in which the thread's platform accepts a spoken answer, or an empty string."""
+        """Return the platform's audio format for spoken answers, or an empty string if it accepts none."""
         adapter = self.adapters.get(thread_address(thread).platform)
         return "" if adapter is None else adapter.limits.voice
 
-    # ---- paid results ----
+    # ---- stored results of paid calls ----
 
     def _folder(self, thread: ThreadId, digest: str) -> Path:
         return self.home.thread(thread) / FOLDER / digest
@@ -268,7 +271,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return await in_thread(read)
 
     async def _store(self, thread: ThreadId, digest: str, files: Mapping[str, bytes]) -> None:
-        """Store all of these files or none, also after a power cut."""
+        """Store all of these files or none, even if the power fails."""
         folder = self._folder(thread, digest)
 
         def write() -> None:
@@ -297,7 +300,7 @@ def _digest_of(post: str) -> str:
 
 @asynccontextmanager
 async def open_voice(services: "Services") -> AsyncGenerator[None]:
-    """Let turns hear recordings and senders speak answers, as far as models for that are configured. Raises
+    """Connect speech recognition to turns and synthesis to senders, if their models are configured. Raises
     ConfigError."""
     voice = services[VoiceService]
     if voice.recognition is not None:

@@ -12,23 +12,23 @@ VOICE_MODES: tuple[VoiceMode, ...] = ("on", "off", "auto")
 
 
 class SpeechSettings(Section, frozen=True, kw_only=True):
-    """Speech recognition of voice messages and spoken answers; see docs/voice.md."""
+    """Speech recognition of voice messages, and spoken answers. See docs/voice.md."""
 
     recognition: Annotated[
         str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$", description="moonshine, PROVIDER/MODEL, or empty")
     ] = ""
-    """Recognizes voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, local and English only (extra
-    `voice`). Empty: they stay files."""
+    """Recognizes voice messages and recordings: PROVIDER/MODEL, or moonshine, which runs locally and understands only
+    English (extra `voice`). If empty, recordings stay files."""
     speaking: Annotated[
         str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$", description="espeak-ng, PROVIDER/MODEL, or empty")
     ] = ""
-    """Speaks answers: a model, PROVIDER/MODEL, or espeak-ng, a local program. Empty: answers are only written."""
+    """Speaks answers: PROVIDER/MODEL, or espeak-ng, a local program. If empty, answers are only written."""
     voice: str = ""
-    """Name of the voice. Empty takes the default."""
+    """Name of the voice. If empty, the model's default."""
     answers: VoiceMode = "auto"
-    """Whether answers are also spoken if nobody chose with /voice. auto: after voice messages."""
+    """Whether answers are also spoken where nobody chose with /voice. `auto` speaks after voice messages."""
     language: str = ""
-    """Language of voice messages, such as `de`. Empty detects it."""
+    """Language of voice messages, such as `de`. If empty, it is detected."""
     seconds_max: Annotated[float, Meta(gt=0)] = 900.0
     """Longest recording to recognize, in seconds."""
     bytes_max: Annotated[int, Meta(ge=1024)] = 25_000_000
@@ -36,6 +36,6 @@ class SpeechSettings(Section, frozen=True, kw_only=True):
     chars_max: Annotated[int, Meta(ge=50, le=4000)] = 2_000
     """Longest part of an answer to speak, in characters. The text is always complete."""
     usd_per_minute: Annotated[float, Meta(ge=0)] | None = None
-    """Price of recognizing a minute, in US dollars, if the model's price is unknown. 0 for your own machine."""
+    """Price of recognizing one minute, in US dollars, if the model's price is unknown. 0 for a local model."""
     usd_per_million_chars: Annotated[float, Meta(ge=0)] | None = None
     """Price of speaking a million characters, in US dollars, if the model's price is unknown."""

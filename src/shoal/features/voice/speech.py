@@ -1,4 +1,4 @@
-"""Creates the speech models that [speech] names."""
+"""Create the speech models that [speech] names."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -19,8 +19,10 @@ def build_speech(
     clock: Clock,
     environ: Mapping[str, str],
 ) -> Speech | None:
-    """Create the speech model that `speech.KEY` names, without opening anything. Raises
-    ConfigError if the provider has no speech."""
+    """Create the speech model that `speech.KEY` names, or return None if it is empty. Opens no connection or file.
+
+    Raises ConfigError if the provider has no speech.
+    """
     named = settings.recognition if key == "recognition" else settings.speaking
     if not named:
         return None
@@ -41,7 +43,7 @@ def build_speech(
     if provider is None:
         raise ConfigError(
             [
-                f"speech.{key} is {named!r}; write PROVIDER/MODEL with one of these providers: "
+                f"speech.{key} is {named!r}. Write PROVIDER/MODEL with one of these providers: "
                 f"{', '.join(providers) or 'none'}."
             ]
         )
@@ -53,7 +55,7 @@ def build_speech(
         per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
     is_gemini = provider.kind == "gemini"
     if not is_gemini and provider.kind not in ("openai", "openai-responses"):
-        raise ConfigError([f"speech.{key} is {named!r}, but providers of the kind {provider.kind!r} have no speech."])
+        raise ConfigError([f"speech.{key} is {named!r}, but providers of kind {provider.kind!r} have no speech."])
     kind = GeminiSpeech if is_gemini else OpenAiSpeech
     endpoint = model_endpoint(name, model, provider, clock, environ)
     return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)

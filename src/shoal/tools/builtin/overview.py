@@ -241,8 +241,8 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
             Meta(description="IANA name of the zone for times; default: that of the person who asks.", max_length=64),
         ] = "",
     ) -> Invocation:
-        """Summarize the current state: requests and work of the last hours, what failed, what was spent, what waits
-        for approval, and what is scheduled for the next day. For a daily brief, or "what did you do?"."""
+        """Summarize recent work and the current state: requests, results, failures and spending of the last hours,
+        pending approvals, and the schedule for the next day. Use it for a daily brief or for "what did you do?"."""
         with as_tool_error(InvalidInput):
             zone = zone_named(timezone or context.timezone)
         timezone = zone.key

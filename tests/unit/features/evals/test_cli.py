@@ -29,7 +29,7 @@ WRONG = (
     (f"{SAVE} --contains x --turn none", f"{THREAD} has no turn none"),
     ("check none", "main has no case 'none'."),
     ("check --agent nobody", "There is no agent 'nobody'."),
-    ("check --junit /none/report.xml", "/none/report.xml cannot be written."),
+    ("check --junit /none/report.xml", "Shoal cannot write /none/report.xml."),
     ("permissions replay --profile none", "There is no permission profile 'none'."),
     ("permissions replay --profile locked --agent nobody", "There is no agent 'nobody'"),
     ("permissions suggest --accept 9", "There is no suggestion 9."),
@@ -54,7 +54,7 @@ def test_a_comparison_says_what_it_takes_before_and_what_came_after(shoal: Shoal
     assert plan[-1] == "2 of 2 answered, $0.0000"
     assert ran.out.splitlines()[-1].startswith("2 of 2 answered by demo for $0.0000: ")
     again = shoal("compare", "--model", "demo", "--thread", THREAD)
-    assert again.err.splitlines() == [plan[0], "2 of 2 are answered already."]
+    assert again.err.splitlines() == [plan[0], "2 of 2 are already answered."]
     view = json.loads(shoal("compare", "--model", "demo", "--thread", THREAD, "--json").out)
     assert (view["state"]["done"], len(view["steps"])) == (2, 2)
 
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(shoal: Shoal, home:
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), (words, ran)
         assert said in ran.err, words
     assert not (home / "agents" / "main" / "cases").exists()
-    assert "answered already" not in shoal("compare", "--model", "demo", "--thread", THREAD).err
+    assert "already answered" not in shoal("compare", "--model", "demo", "--thread", THREAD).err
 
 
 @pytest.mark.usefixtures("asked")

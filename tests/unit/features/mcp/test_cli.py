@@ -97,7 +97,7 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
     for wrong in (("odd",), ("none",), ("mail", "--read", "x"), ("mail", "--read", "find", "--write", "find")):
         assert shoal("mcp", "confirm", *wrong, "--yes").code == 1
     assert lists(home, {**tools, "find": {}}) == {"find": None, "send": "write"}
-    assert "among those that write" in shoal("mcp", "show", "mcp_mail_find").out
+    assert "one of the tools that write" in shoal("mcp", "show", "mcp_mail_find").out
     digest = digest_of(shoal, "mcp_mail_find")
     assert shoal("mcp", "allow", "mcp_mail_find", digest, "--kind", "read").code == 0
     assert lists(home, {**tools, "find": {}}) == {"find": "read", "send": "write"}

@@ -74,5 +74,5 @@ async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None
 
 async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
     memory_path(context.home, "global", THREAD).mkdir(parents=True)
-    with pytest.raises(ToolError, match="could not be written"):
+    with pytest.raises(ToolError, match="Writing the memory file failed"):
         await run(remember, context, text="x", scope="global")

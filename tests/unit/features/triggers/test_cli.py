@@ -39,7 +39,7 @@ def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("whenever", "hi"), "I cannot read a time in 'whenever'. Write for example"),
+        (("whenever", "hi"), "I found no time in 'whenever'. Write for example"),
         (("2001-01-01T00:00", "hi"), "is past"),
         (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),

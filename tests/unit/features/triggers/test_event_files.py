@@ -284,7 +284,7 @@ async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
         pass
     await files.watching.scan()
     assert files.stand.inbox.posts == []
-    assert "had passed" in files.reason("once.json")
+    assert "time passed" in files.reason("once.json")
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
         (WEEKDAYS | {"schedule": "99 * * * *"}, "invalid minute"),
         (WEEKDAYS | {"timezone": "Nowhere"}, "not known"),
         (WEEKDAYS | {"shedule": "x"}, "`shedule` is not known"),
-        (ONCE | {"schedule": ""}, "cannot read a time"),
-        ("x" * 70_000, "at most 65536 bytes"),
+        (ONCE | {"schedule": ""}, "found no time"),
+        ("x" * 70_000, "larger than 65536 bytes"),
     ],
 )
 async def test_a_wrong_file_moves_to_failed_with_its_reason(

@@ -28,7 +28,7 @@ async def test_models_of_providers_are_named(tmp_path: Path) -> None:
         (
             "speech.speaking",
             "fail",
-            "speech.speaking is 'two/tts-1'; write PROVIDER/MODEL with one of these providers: one.",
+            "speech.speaking is 'two/tts-1'. Write PROVIDER/MODEL with one of these providers: one.",
         )
     ]
 
