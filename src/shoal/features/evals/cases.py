@@ -76,8 +76,8 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An expectation of the agent. Exactly one kind is set.
 
-    The agent calls a tool, or never calls it, with at least these `arguments` if given. Or its answer contains, matches
-    or lacks a text. Or a model judges that a sentence is true of it.
+    `calls` and `never_calls` name a tool, optionally with `arguments` that a call must have at least. `contains`,
+    `matches` and `lacks` apply to the answer. `judged` is a sentence that a model must judge to be true.
     """
 
     calls: Annotated[str, Meta(max_length=64)] = ""

@@ -18,7 +18,7 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
-"""Largest body: a file of 50 MB as base64, and the conversation."""
+"""Maximum size of a body: a file of 50 MB as base64, and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
 """Maximum number of files in one conversation."""

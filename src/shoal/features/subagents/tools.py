@@ -51,6 +51,7 @@ ASK_AGENT = tool(
 
 
 def subagent_tools(services: "Services") -> tuple[Tool, ...]:
+    """Build the tools that delegate work."""
     children = services[Children]
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:

@@ -61,6 +61,7 @@ def trigger_tools(services: "Services") -> list[Tool]:
 
 
 def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
+    """Build `remind`, which schedules turns through `add_trigger`."""
 
     @REMIND
     def remind(
