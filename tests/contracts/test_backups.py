@@ -248,7 +248,7 @@ async def test_a_disk_that_fills_up_keeps_no_half_backup(home: Home, store: Stor
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     (tmp_path / "kept").mkdir()
-    with pytest.raises(StoreError, match="Backups fail: No space left on device"):
+    with pytest.raises(StoreError, match="The backup failed: No space left on device"):
         await Schedule(home, Full(tmp_path / "kept"), store, keep=1).backups.make()
     assert not list((tmp_path / "kept").iterdir())
 

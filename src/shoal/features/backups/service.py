@@ -162,7 +162,7 @@ async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreErr
         why: object = error
         if isinstance(error, OSError) and error.strerror:
             why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise failure(f"Backups fail: {why}. Check the free space and permissions of backup.to.") from error
+        raise failure(f"The backup failed: {why}. Check the free space and permissions of backup.to.") from error
 
 
 def listed_in(place: BackupPlace) -> list[Backup]:

@@ -42,7 +42,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
         for row in waiting_first
     ]
     head = ("tool", "state", "kind", "digest", "pinned (UTC)")
-    print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
+    print_records(rows, as_json, head, shown, "No MCP server has been connected yet.")
 
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
@@ -78,7 +78,7 @@ def confirm_mcp(
     """Confirm which tools of SERVER read and which write. Tools that read then run without asking."""
     known = next((server_view for server_view in _servers(context) if server_view.server == server), None)
     if known is None:
-        raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
+        raise NotFound(f"No MCP server {server[:80]!r} has been connected yet. `shoal mcp list` shows them.")
     chosen: dict[str, Kind] = {}
     options: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         ("read", read),

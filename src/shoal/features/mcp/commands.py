@@ -33,7 +33,7 @@ class McpCommand:
         match asked.argument.split():
             case []:
                 servers = await self._pins.listed()
-                return "\n\n".join(map(_shown, servers)) or "No MCP server was connected yet."
+                return "\n\n".join(map(_shown, servers)) or "No MCP server has been connected yet."
             case ["confirm", server, digest, *moved]:
                 confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
                 return f"Confirmed. {confirmed.offer} Tools that read run without asking."

@@ -262,7 +262,7 @@ class Pins:
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(server) if server in self._servers else (None, None)
             if known is None:
-                raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
+                raise NotFound(f"No MCP server {server[:80]!r} has been connected yet. `shoal mcp list` shows them.")
             moved = {known.named(name): kind for name, kind in kinds.items()}
             if len(digest) < DIGEST_CHARS or not known.digest.startswith(digest):
                 again = f"Look at them again with `shoal mcp confirm {server}`."

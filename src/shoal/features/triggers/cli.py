@@ -101,7 +101,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    tell(f"Added. It fires first at {_local(added)}. `shoal triggers list` shows it.")
+    tell(f"Added. It first fires at {_local(added)}. `shoal triggers list` shows it.")
     if find_server(context) is None:
         tell("Triggers fire only while `shoal run` is running.")
 
