@@ -48,7 +48,7 @@ async def test_a_file_that_is_no_model_is_a_clear_failure(weights: Path, tmp_pat
     settings = ProviderSettings(kind="local", model_file=str(tmp_path / "notes.gguf"))
     events = [event async for event in build_provider("local", settings, ManualClock(), {}).stream(HELLO)]
     assert isinstance(events[-1], ModelFailed)
-    assert "notes.gguf cannot be loaded" in events[-1].message
+    assert "notes.gguf as a GGUF model" in events[-1].message
 
 
 @pytest.mark.slow

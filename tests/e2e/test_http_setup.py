@@ -140,7 +140,7 @@ async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
 @pytest.mark.parametrize(
     ("name", "entered", "told"),
     [
-        ("server", {"key": "wrong-key"}, "refused the key"),
+        ("server", {"key": "wrong-key"}, "rejected the API key"),
         ("server", {"model": "fake-3"}, "does not offer the model 'fake-3'"),
         ("server", {"address": "http://127.0.0.1:9/v1"}, "cannot be reached"),
         ("server", {"address": "ftp://there"}, "must begin with http:// or https://"),

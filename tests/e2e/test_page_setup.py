@@ -26,7 +26,7 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             await form.get_by_role("textbox", name="Address").fill(stand.model)
             await form.get_by_role("textbox", name="Key").fill("wrong-key")
             await form.get_by_role("button", name="Test").click()
-            await expect(form.get_by_role("alert")).to_contain_text("The server (401) refused the key")
+            await expect(form.get_by_role("alert")).to_contain_text("The server (401) rejected the API key")
             await form.get_by_role("textbox", name="Key").fill("right")
             await form.get_by_role("button", name="Test").click()
             await expect(form.get_by_role("combobox", name="Model")).to_have_value("fake-1")

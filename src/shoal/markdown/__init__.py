@@ -1,1 +1,1 @@
-"""Reading, rendering and splitting Markdown; pure, imports the kernel only."""
+"""Read, render and split Markdown. Pure: imports only the kernel."""

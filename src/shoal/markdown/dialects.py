@@ -25,7 +25,7 @@ def before_lines(mark: str) -> Wrap:
 
 
 def escaped(special: re.Pattern[str], text: str) -> str:
-    """Text with a backslash before each special character, which is the pattern's first group."""
+    """Add a backslash before each special character, which is the pattern's first group."""
     return special.sub(r"\\\1", text)
 
 
@@ -57,12 +57,12 @@ def markdown_link(label: str, url: str) -> str:
 
 
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
-"""Marks of most chats."""
+"""Marks that most chats use."""
 MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"), "s": around("~~")}
 
 
 def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
-    """CommonMark for chats that do not indent lists. `silent` prevents mentions in code."""
+    """Return a CommonMark dialect for chats that do not indent lists. `silent` prevents mentions in code."""
     return Dialect(
         text=text,
         token=token,

@@ -1,12 +1,13 @@
-"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML but for `<br>` in a
-table.
+"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML except `<br>` in
+tables.
 
 CommonMark is extended by two rules. Addresses, paths and tokens of chat platforms are read before emphasis, so none of
 their characters count as markup. Emphasis next to Chinese, Japanese and Korean characters works without spaces:
 github.com/tats-u/markdown-cjk-friendly, specification.md. `surfaces/console/static/tokens.js` implements the same two
-rules for the page. The definition of a link's label takes one line, and is shown where no link refers to it.
+rules for the page. A link definition takes one line, and is shown as text if no link refers to it.
 
-Parsing takes linear time: one scan of each paragraph finds everything that CommonMark would search for repeatedly.
+Parsing takes linear time, because one scan of each paragraph finds everything that CommonMark would search for
+repeatedly.
 """
 
 import re
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 NESTING_MAX = 40
-"""Deeper nesting stays plain text, because the tree is walked recursively."""
+"""Maximum nesting depth. Deeper markup stays plain text, because the tree is walked recursively."""
 MATH_LINES_MAX = 100
 INLINE_MATH_CHARS_MAX = 2000
 URL_CHARS_MAX = 4000
 WORD_CHARS_MAX = 512
 CONTINUED = "\u2060"
-"""Begins a list item that continues an item of the previous message. It is shown without a bullet."""
+"""Begins a list item that continues an item of the previous message. The item is shown without a bullet."""
 
 # ---- addresses, paths and tokens ----
 
@@ -60,8 +61,9 @@ _WORD = (
     rf"{{2,{WORD_CHARS_MAX}}}"
 )
 TOKENS = lazy_re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")
-"""Everything that may be a token, by kind: platform token, URL, e-mail address, mention, shortcode, or any other word,
-which `_inner` searches for a path. No alternative matches one text in two ways, so a scan is linear."""
+"""All kinds of tokens: platform token, URL, e-mail address, mention, shortcode, or any other word, which `_inner`
+searches for a path. No alternative matches one text in two ways, so a scan is linear.
+"""
 _TRAILING = "?!.,:;'*_~)]}"
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -108,7 +110,7 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
 
 
 def _next_word(text: str, start: int, end: int) -> int:
-    """Return where to continue after a word without a path. Another token may begin in it or after its marks."""
+    """Return where to continue after a word without a path. Another token may begin in the word or after its marks."""
     for sign, others in (("://", "+.-"), ("@", "+.-_%")):
         at = text.find(sign, start, end + len(sign))
         if at > start:
@@ -124,7 +126,7 @@ def _next_word(text: str, start: int, end: int) -> int:
 
 
 def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
-    """Return the end of a URL without the sentence's punctuation and without closing emphasis marks."""
+    """Return the end of a URL, without punctuation of the sentence and closing emphasis marks."""
     opener = text[start - 1] if start else ""
     if opener and opener in "*~":
         run = opener * 2 if start > 1 and text[start - 2] == opener else opener
@@ -144,7 +146,7 @@ def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
         last = text[end - 1]
         if last in "*_~" and last not in marks_seen:
             break
-        if last in _OPENING:  # balanced: the URL ends before any unbalanced bracket
+        if last in _OPENING:  # Balanced: the URL ends before any unbalanced bracket.
             break
         end -= 1
     return end
@@ -186,7 +188,7 @@ def _unescaped(address: str) -> str:
 
 
 def is_cjk(character: str) -> bool:
-    """Whether a character is Chinese, Japanese or Korean, including punctuation but not emojis."""
+    """Return whether a character is Chinese, Japanese or Korean, including punctuation but not emojis."""
     point = ord(character)
     if point < 0x1100:
         return False
@@ -208,7 +210,7 @@ def _class_of(character: str) -> tuple[bool, bool, bool]:
 def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -> tuple[bool, bool]:
     before = state.src[start - 1] if start else " "
     if start > 1 and ("\ufe00" <= before <= "\ufe0e" or "\U000e0100" <= before <= "\U000e01ef"):
-        before = state.src[start - 2]  # a variation selector modifies the previous character
+        before = state.src[start - 2]  # A variation selector modifies the previous character.
     space_before, punctuation_before, cjk_before = _class_of(before)
     space_after, punctuation_after, cjk_after = _class_of(state.src[end] if end < state.posMax else " ")
     if space_before or space_after:
@@ -224,7 +226,7 @@ def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -
 
 # ---- the parser ----
 
-_MATH = lazy_re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # any other dollar sign is money
+_MATH = lazy_re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # Other dollar signs are money.
 _MATH_BLOCK_START = lazy_re.compile(r" {0,3}(\$\$|\\\[)")
 _BOX = lazy_re.compile(r"^\[([ xX])\] ")
 _NOTE = lazy_re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
@@ -258,12 +260,12 @@ class _Scan(NamedTuple):
 
 
 CELLS_ADDED_MAX = 4_096
-"""Cells that may be added to short table rows in total. A message of 1,400 characters can ask for 40,000."""
+"""Maximum cells added to short table rows in total. A message of 1,400 characters can ask for 40,000."""
 
 
 @cache
 def parser() -> "MarkdownIt":
-    """Return the shared Markdown parser."""
+    """Return the shared Markdown parser, built on first use."""
     from markdown_it import MarkdownIt
 
     vars(import_module("markdown_it.rules_block.table"))["MAX_AUTOCOMPLETED_CELLS"] = CELLS_ADDED_MAX
@@ -317,7 +319,7 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
         if match[0][0] == "\\":
             escaped_at = at - 1
         elif match[0][0] == "`":
-            ends = runs.get(len(match[0]), ())  # after an escaped backtick, a run is shorter than any opener
+            ends = runs.get(len(match[0]), ())  # After an escaped backtick, a run is shorter than any opener.
             following = bisect_left(ends, at)
             at = ends[following] + len(match[0]) if following < len(ends) else at
         elif match[0] == "[":
@@ -377,7 +379,7 @@ def _reference(state: "StateInline", definitions: dict[str, LabelledLink], start
 
 
 def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
-    """Read the definition of a link's label, which takes one line: `[label]: address "title"`."""
+    """Read a link definition, which takes one line: `[label]: address "title"`."""
     from markdown_it.common.utils import normalizeReference
 
     src, first, last = state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
@@ -534,7 +536,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
     closing = "$$" if state.src.startswith("$$", first) else "\\]"
     for line in range(start, min(end, start + MATH_LINES_MAX)):
         if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
-            return False  # the enclosing list ends inside it
+            return False  # The enclosing list ends inside the formula.
         at = first + 2 if line == start else state.bMarks[line] + state.tShift[line]
         closed_at = state.src.find(closing, at, state.eMarks[line])
         if closed_at < 0:
@@ -564,7 +566,7 @@ def parse(markdown: str) -> list[Node]:
 
 
 def block_starts(markdown: str) -> list[int]:
-    """Return where each block of a text begins. Later text cannot change any but the last."""
+    """Return the start of each block. Later text cannot change any block but the last."""
     lines = [
         token.map[0]
         for token in parser().parse(markdown)
@@ -575,7 +577,7 @@ def block_starts(markdown: str) -> list[int]:
 
 
 class _Tree:
-    """Converts tokens to nodes once. `used` are the lines of the definitions that links refer to."""
+    """Converts tokens to nodes once. `used` contains the lines of the definitions that links refer to."""
 
     def __init__(self, markdown: str, used: Set[int]) -> None:
         self._lines = markdown.split("\n")
@@ -619,7 +621,7 @@ class _Tree:
         return nodes
 
     def _append_definition(self, nodes: list[Node], line: str) -> None:
-        """Show a definition that no link refers to as it is written. Adjacent ones are one paragraph."""
+        """Show an unused link definition as it is written. Adjacent ones form one paragraph."""
         spans: list[Node] = []
         at = 0
         for start, end, text in tokens_in(line):
@@ -648,12 +650,12 @@ class _Tree:
                     pass
         lines = self._lines[table.map[0] : table.map[1]] if table.map else []
         written = [line.lstrip(" \t>") for line in lines]
-        if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser drops cells without a header
+        if any(cells_in(line) > len(rows[0].children) for line in written):  # The parser drops cells without a header.
             return Node("fence", text="\n".join(written) + "\n")
         return Node("table", rows)
 
     def spans(self, inline: "Token") -> list[Node]:
-        """Return a paragraph's spans, or its plain text if it is nested too deeply."""
+        """Return a paragraph's inline nodes, or its plain text if it is nested too deeply."""
         depth = deepest = 0
         for token in inline.children or ():
             depth += token.nesting
@@ -692,7 +694,7 @@ class _Tree:
         return nodes
 
     def _numbered(self, text: str) -> str:
-        """Replace `[^1]` with `[1]`, because the note may follow in a later part."""
+        """Replace `[^1]` with `[1]`, because the note may follow in a later message."""
         if "[^" not in text:
             return text
         return _NOTE_MARK.sub(
@@ -704,7 +706,7 @@ def _fence(token: "Token") -> Node:
     info = token.info.strip()
     if info.isascii() and language_in(info) == info:
         return Node("fence", text=token.content, info=info)
-    return Node("fence", text=f"{info}\n{token.content}")  # keep words after the language
+    return Node("fence", text=f"{info}\n{token.content}")  # Keep the words after the language.
 
 
 def _list(items: list[Node], number: int, mark: str) -> Node:
@@ -735,5 +737,5 @@ def _item(blocks: list[Node]) -> Node:
 
 
 def plain_text(nodes: Sequence[Node]) -> str:
-    """Return the text of spans without markup."""
+    """Return the text of inline nodes without markup."""
     return "".join(node.text or plain_text(node.children) for node in nodes)

@@ -4,7 +4,7 @@ Markup open at a cut is closed in one piece and reopened in the next: bold, stru
 language, quotes, and lists with their numbers. A continued table repeats its header. Addresses, mentions, emojis and
 letters with their accents are never cut, unless one alone is longer than a message.
 
-Pieces are Markdown, with text that looks like markup escaped. A text that fits is unchanged.
+Pieces are Markdown, with escapes for text that looks like markup. A text that fits is unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,15 @@ from shoal.markdown.parse import CONTINUED, parse, plain_text, tokens_in
 from shoal.markdown.render import render_markup, render_tree
 
 CHARS_MIN = 64
-"""Smallest piece size."""
+"""Minimum piece size."""
 TAIL_SHARE = 8
-"""The last piece has at least one part in this many of the piece before it, which avoids messages of two letters."""
+"""Minimum size of the last piece, as a fraction (one in this many) of the piece before it. Prevents messages of two
+letters.
+"""
 SHARES = (8, 7, 4, 2)
 """Piece sizes to try, as shares of a message."""
 CLUSTER_CHARS_MAX = 64
-"""Longest sequence that counts as one visible character. Longer ones are cut like any text."""
+"""Maximum length of a sequence that counts as one visible character. Longer ones are cut like any text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
 _STYLES = frozenset({"strong", "em", "s"})
@@ -35,7 +37,7 @@ _BARE = lazy_re.compile(r"[()\s\\]|^$")
 """Characters that a link's address can contain only inside angle brackets."""
 _PIPE = lazy_re.compile(r"(?<!\\)\|")
 _DRIVE = lazy_re.compile(r"([A-Za-z]:)(?=\\)")
-"""Begins a path, in which backslashes do not escape."""
+"""The start of a path in which backslashes do not escape."""
 _FORMULA_MARK = lazy_re.compile(r"[\[\]$]")
 _ZWJ = "\u200d"
 
@@ -89,7 +91,9 @@ def _token_apart(token: str) -> str:
 
 
 APART = msgspec.structs.replace(MARKDOWN, text=_text_apart, token=_token_apart)
-"""Like `MARKDOWN`, with invisible spaces around addresses and paths, which keep adjacent text out of them."""
+"""Like `MARKDOWN`, with invisible spaces around addresses and paths, so that adjacent text does not become part of
+them.
+"""
 
 
 def _text_without_formulas(text: str) -> str:
@@ -98,7 +102,7 @@ def _text_without_formulas(text: str) -> str:
 
 
 NO_FORMULAS = msgspec.structs.replace(APART, text=_text_without_formulas)
-"""Like `APART`, with brackets and dollar signs as entities: `\\[` and `\\]` would enclose a formula."""
+r"""Like `APART`, with brackets and dollar signs as entities, because `\[` and `\]` would enclose a formula."""
 
 
 class FirstPiece(NamedTuple):
@@ -107,10 +111,11 @@ class FirstPiece(NamedTuple):
 
 
 def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
-    """Split `text` into pieces of Markdown, each at most `limits.text_chars_max` less `reserve` when rendered.
+    """Split `text` into pieces of Markdown. When rendered, each has at most `limits.text_chars_max` less `reserve`
+    characters.
 
-    Returns at least one piece, even for an empty text, and loses no word. The same text and limits give the same
-    pieces, which a resend relies on.
+    Returns at least one piece, even for an empty text, and loses no word. The same text and limits always give the same
+    pieces. A resend relies on that.
     """
     cutter = _Cutter(limits, reserve)
     if cutter.takes(text):
@@ -141,7 +146,7 @@ class _Cutter:
         self._dialect = limits.markup or MARKDOWN
 
     def takes(self, text: str) -> bool:
-        """Whether a text fits unchanged."""
+        """Return whether a text fits unchanged."""
         if len(text) > self._room * 100:
             return False
         return self._is_short(render_markup(text, self._limits.markup), self._room)
@@ -149,7 +154,7 @@ class _Cutter:
     def cut(self, blocks: list[Node]) -> tuple[str, list[Node]]:
         """Return the first piece and the rest. Unless the text is empty, each piece has at least one character."""
         written, rest = "", list[Node]()
-        for share in SHARES:  # Markdown may parse differently and be longer than the tree
+        for share in SHARES:  # Markdown may parse differently and be longer than the tree.
             room = self._room * share // SHARES[0]
             piece, rest = self._split(blocks, lambda blocks: self._fits(blocks, room), is_first=True)  # noqa: B023
             written = self._written(piece) if piece else ""
@@ -169,7 +174,9 @@ class _Cutter:
         return not _is_longer(blocks, room) and self._is_short(render_tree(blocks, self._dialect), room)
 
     def _written(self, blocks: list[Node]) -> str:
-        """Write blocks as Markdown that parses back into them, if need be with invisible spaces or without emphasis."""
+        """Write blocks as Markdown that parses back into them, if necessary with invisible spaces or without
+        emphasis.
+        """
         plain = _unstyled(blocks)
         written: list[str] = []
         for nodes in (blocks, plain):
@@ -189,7 +196,7 @@ class _Cutter:
     def _split(self, blocks: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
         """Split blocks into those that fit and the rest.
 
-        Without `is_first`, the first part may be empty: the earlier content of the message is then a piece of its own.
+        Without `is_first`, the first part may be empty: earlier content of the message already forms a piece.
         """
         count = _count(len(blocks), lambda number: fits(blocks[:number]))
         if count == len(blocks):
@@ -199,7 +206,7 @@ class _Cutter:
             left, right = self._split_block(block, lambda part: fits([*whole, part]), is_first=is_first and not count)
             if left is not None:
                 return [*whole, left], [*([right] if right is not None else []), *blocks[count + 1 :]]
-        if count > 1 and whole[-1].kind == "heading":  # keep a heading with its section
+        if count > 1 and whole[-1].kind == "heading":  # Keep a heading with its section.
             count -= 1
         return blocks[:count], blocks[count:]
 
@@ -318,7 +325,7 @@ class _Cutter:
         most = _count(min(len(text), self._room), lambda number: fits(_take(spans, number)[0]))
         if most >= len(text):
             return spans, []
-        if len(text) <= 2 * most:  # avoid a tiny last piece
+        if len(text) <= 2 * most:  # Avoid a tiny last piece.
             most = max(len(text) - most, min(most, len(text) - self._room // TAIL_SHARE))
         atoms = list(_atoms(spans, 0))
         at = _boundary(text, most // 2, most, atoms)
@@ -350,7 +357,9 @@ def _unstyled(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
-    """Return the largest fitting number up to `most`, if all smaller ones fit. Never tries twice that number."""
+    """Return the largest fitting number up to `most`, if all smaller ones fit. Never tries more than twice that
+    number.
+    """
     low, step = 0, 1
     while low + step <= most and is_fitting(low + step):
         low += step
@@ -395,9 +404,9 @@ def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
 
 
 def _reparsed(part: str) -> list[Node]:
-    """Parse part of a token into text and tokens, so both are measured as posted.
+    """Parse part of a token into text and tokens, so that each is measured as it is posted.
 
-    The first half of a URL is a URL again, and some platforms write it twice: as label and as address.
+    The first half of a URL is a URL again, and some platforms write a URL twice: as label and as address.
     """
     nodes: list[Node] = []
     at = 0
@@ -439,7 +448,9 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
 
 
 def _end_in_cell(spans: Sequence[Node], most: int) -> int:
-    """Return where to cut a cell that is too long for a message: at least 1 character, unless it is empty."""
+    """Return where to cut a cell that is too long for a message: after at least one character, unless the cell is
+    empty.
+    """
     text = plain_text(spans)
     if len(text) <= most:
         return len(text)
@@ -461,7 +472,7 @@ def _whole_clusters(text: str, most: int) -> int:
 
 
 def _is_between_clusters(text: str, at: int) -> bool:
-    """Whether a position is between two visible characters. Source: Unicode annex 29, rules GB3 to GB13."""
+    """Return whether a position is between two visible characters. Source: Unicode annex 29, rules GB3 to GB13."""
     if at <= 0 or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -473,7 +484,7 @@ def _is_between_clusters(text: str, at: int) -> bool:
         return False
     if "\U000e0020" <= after <= "\U000e007f" or before == _ZWJ or (before == "\r" and after == "\n"):
         return False
-    if combining(before) == 9 and category(after) == "Lo":  # an Indic conjunct
+    if combining(before) == 9 and category(after) == "Lo":  # An Indic conjunct.
         return False
     if _is_flag(before) and _is_flag(after):
         first = at - 1

@@ -1,6 +1,6 @@
 """Render Markdown in a platform's own markup by walking the tree with the platform's dialect.
 
-Nothing is lost: HTML and unused link definitions stay text, and tables become aligned monospace text on platforms
+All text is kept. HTML and unused link definitions stay text, and tables become aligned monospace text on platforms
 without tables.
 """
 
@@ -18,7 +18,7 @@ from shoal.markdown.parse import parse, plain_text
 from shoal.markdown.tables import aligned
 
 RENDERED_MAX = 64
-"""Cached texts with their markup. A sender has measured each one before."""
+"""Maximum texts cached with their markup. Senders measure each text before they render it."""
 LEVELS = 6
 """Lowest heading level."""
 
@@ -29,7 +29,7 @@ _BLANK_LINES = lazy_re.compile(r"\n(?:[ \t]*\n)+")
 
 @lru_cache(RENDERED_MAX)
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
-    """Render `markdown` in a platform's markup, or unchanged without a dialect."""
+    """Render `markdown` in a platform's markup. Returns it unchanged without a dialect."""
     return markdown if dialect is None else render_tree(parse(markdown), dialect)
 
 
@@ -79,7 +79,7 @@ class _Renderer:
                 return _BLANK_LINES.sub("\n", self.spans(node.children))
 
     def _heading(self, node: Node) -> str:
-        """Render a heading's text. It is bold already, so marks that cannot be next to others are omitted."""
+        """Render a heading's text. The heading is bold, so marks that cannot be next to bold marks are omitted."""
         within: set[str] = {"strong"} if self._dialect.edges == "any" else {"strong", "em", "s"}
         added = within - self._open
         self._open |= added
@@ -92,7 +92,6 @@ class _Renderer:
         return written if self._dialect.nests else _before_code(written)
 
     def _nested(self, node: Node, *, tight: bool) -> str:
-        """Render the blocks of a quote or a list item."""
         self._depth += 1
         inner = self._dialect.blocks([self._block(child) for child in node.children], tight)
         self._depth -= 1
@@ -131,7 +130,7 @@ class _Renderer:
         return self._fence(aligned(cells, self._dialect.columns_max), "")
 
     def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
-        """Render spans between the text already written and the characters that may follow."""
+        """Render inline nodes between the text already written and the characters that may follow."""
         out: list[str] = []
         for at, node in enumerate(nodes):
             last = next((piece for piece in reversed(out) if piece), before)
@@ -140,7 +139,7 @@ class _Renderer:
             else:
                 written = self._plain(node, last, self._edge(nodes[at + 1 :], first=True) or after)
                 if (written.startswith("`") and last.endswith("`")) or (written.startswith("[") and last.endswith("!")):
-                    out.append(ZERO_WIDTH_SPACE)  # avoids longer code marks and images
+                    out.append(ZERO_WIDTH_SPACE)  # Avoids longer code marks and images.
                 out.append(written)
         return "".join(out)
 
@@ -160,9 +159,9 @@ class _Renderer:
                 return dialect.text(node.text)
 
     def _edge(self, nodes: Sequence[Node], *, first: bool) -> str:
-        """Return the possible first or last characters of rendered spans.
+        """Return the possible first or last characters of rendered inline nodes.
 
-        These are a style's marks, and the edge of its text in case the marks are omitted. Empty for empty spans.
+        These are a style's marks, and the edge of its text in case the marks are omitted. Empty for empty nodes.
         """
         for node in nodes if first else reversed(nodes):
             if node.kind in _STYLED:
@@ -272,7 +271,7 @@ def _before_code(written: str) -> str:
 
 
 def _is_letter(character: str) -> bool:
-    """Whether the character exists and CommonMark treats it as neither white space nor punctuation."""
+    """Return whether the character exists and CommonMark treats it as neither white space nor punctuation."""
     return bool(character) and not character.isspace() and category(character)[0] not in "PS"
 
 
@@ -292,7 +291,7 @@ def _joins(character: str) -> bool:
 
 
 def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
-    """Split punctuation off one end of a styled span. A span of punctuation alone is unchanged."""
+    """Split punctuation off one end of a styled node. A node of punctuation alone is unchanged."""
     children = list(node.children)
     text = children[0 if first else -1].text
     letters = [at for at, character in enumerate(text) if category(character)[0] not in "PS"]

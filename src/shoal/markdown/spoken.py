@@ -17,8 +17,10 @@ _SPEAKABLE = Dialect(
 
 
 def speakable(markdown: str, chars_max: int) -> str:
-    """Return a text without marks, addresses, code and tables, cut to `chars_max` characters at the end of a paragraph
-    or sentence."""
+    """Return a text for reading aloud, without marks, addresses, code and tables.
+
+    Cuts it to `chars_max` characters at the end of a paragraph or sentence.
+    """
     text = render_markup(markdown, _SPEAKABLE).replace("• ", "").strip()
     if len(text) <= chars_max:
         return text

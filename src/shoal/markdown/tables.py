@@ -5,9 +5,9 @@ from itertools import zip_longest
 from unicodedata import east_asian_width
 
 CELL_WIDTH_MAX = 40
-"""Widest padding of a cell, which keeps one long cell from widening every row."""
+"""Maximum padding of a cell, so that one long cell does not widen every row."""
 CELL_WIDTH_MIN = 8
-"""If cells had to be narrower than this, rows are written as lists instead."""
+"""Minimum width of a cell. If cells would be narrower, rows are written as lists instead."""
 
 
 def cells_in(line: str) -> int:
@@ -31,7 +31,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
     ]
     if width_max:
         widths, room = list(wanted), width_max - 3 * (columns - 1)
-        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # shrink the widest
+        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # Shrink the widest columns.
             widths[column] = min(wanted[column], max(0, room) // (columns - done))
             room -= widths[column]
         if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
@@ -44,7 +44,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         ]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
-    is_set_apart = any(len(block) > 1 for block in blocks)  # blocks of several lines are separated
+    is_set_apart = any(len(block) > 1 for block in blocks)  # Separate blocks of several lines.
     for number, block in enumerate(blocks):
         if number > 1 and is_set_apart:
             lines.append(rule)

@@ -3,10 +3,10 @@
     at the end of the text                               it is shown as
     --------------------------------------------------   ----------------------------------------------------
     `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
-    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without it
+    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without the marks
     `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
-    within a code fence                                  closed by a fence of its own
-    an opening fence without its line's end              without it
+    text in a code fence                                 the fence is closed
+    an opening fence whose line is unfinished            without the fence
 
 Visible text never disappears as the text grows; only marks appear and disappear. The parser decides their meaning.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 ROUNDS_MAX = 100
-"""Passes over an unfinished end, for example with nested brackets."""
+"""Maximum passes over an unfinished end, which may have nested brackets."""
 
 _FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"
@@ -47,7 +47,7 @@ def closed(text: str) -> str:
             continue
         begun = _marks_alone(text)
         before, _, last = text.rpartition("\n")
-        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line does not end a fence
+        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # The last line does not end a fence.
             text = text[:begun].rstrip()
             continue
         start = _last_block(text)
@@ -70,7 +70,7 @@ def settled(text: str) -> str:
         return _within_fence(text, fence)
     candidates = [match.start() for match in _MARK.finditer(text)][-ROUNDS_MAX:]
     for at in [len(text), *reversed(candidates)]:
-        begun = text[:at].rstrip("! \t\n")  # an image may begin
+        begun = text[:at].rstrip("! \t\n")  # An image may begin.
         if closed(begun) == begun:
             return begun
     return text[: _last_block(text)].rstrip()
@@ -94,7 +94,7 @@ def _loose_marks(text: str) -> int:
 
 
 def _with_marks_closed(block: str) -> str:
-    """Close the block's open emphasis. If the parser refuses the result, the block is unchanged."""
+    """Close the block's open emphasis. If the parser rejects the result, the block is unchanged."""
     marks = _open_marks(block) if _EMPHASIS.search(block) else ()
     if not marks:
         return block
@@ -177,7 +177,7 @@ def _address_end(block: str, at: int, last_quote: int) -> int:
             if not depth:
                 return at + 1
         elif block[at].isspace() and last_quote < at:
-            return at  # addresses contain no spaces
+            return at  # Addresses contain no spaces.
         at += 1
     return at if at < len(block) else -1
 
@@ -204,7 +204,7 @@ def _loose_end(block: str) -> int:
     if not written:
         return 0
     token = _inline(block)
-    if token is None:  # the mark of a list or a quote
+    if token is None:  # The mark of a list or a quote.
         return written
     if not token.children or token.children[-1].type != "text":
         return 0

@@ -1,1 +1,1 @@
-"""Model providers: each streams one model interface's answers as Shoal's model events."""
+"""Model providers. Each streams the answers of one model API as Shoal's model events."""

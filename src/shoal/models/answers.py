@@ -1,7 +1,7 @@
 """Collect an answer from the events of a stream, in any form that servers send.
 
 Text that has arrived is part of the answer, or of the failure that ends it (`ModelFailed.partial`). Malformed fields
-are skipped and logged once. odd_json.py parses events; markup.py parses thinking and calls inside text.
+are skipped and logged once. odd_json.py parses events, and markup.py parses thinking and calls inside text.
 """
 
 import logging
@@ -34,16 +34,16 @@ _log = logging.getLogger(__name__)
 
 Finish: TypeAlias = StopReason | Literal[""]
 ODD_NAMES_MAX = 100
-"""Malformed fields logged per provider, each once."""
+"""Maximum malformed fields logged per provider. Each is logged once."""
 WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
-"""Longest incomplete UTF-8 character."""
+"""Maximum bytes of an incomplete UTF-8 character."""
 
 _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
-"""Fields that count tokens. They never contain a part of the answer."""
+"""Fields that count tokens. They contain no part of the answer."""
 _UNSAFE_ID = lazy_re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
-"""Longest call id that OpenAI's Chat Completions API accepts."""
+"""Maximum length of a call id in OpenAI's Chat Completions API."""
 
 
 def portable_call_id(call_id: str) -> str:
@@ -60,8 +60,8 @@ def portable_call_id(call_id: str) -> str:
 class AnswerContext(msgspec.Struct, frozen=True):
     """The parts of the request that a reader needs.
 
-    `call_ids` are the ids in use; `new_id` returns an unused one. `odd` contains the malformed fields that are already
-    logged. `secrets` are redacted. With `reasoning_back`, reasoning text is sent back to the provider. With
+    `call_ids` are the ids in use, and `new_id` returns an unused one. `odd` contains the malformed fields that were
+    already logged. `secrets` are redacted. With `reasoning_back`, reasoning text is sent back to the provider. With
     `opens_thinking`, the answer starts inside thinking.
     """
 
@@ -103,7 +103,9 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def final(self) -> str:
-        """The arguments, deduplicated if the server sent them twice or repeated all of them with each piece."""
+        """Return the arguments. Removes duplicates if the server sent them twice or repeated all of them with each
+        piece.
+        """
         pieces = [piece for piece in self.arguments if piece.strip()]
         if not pieces:
             return "{}"
@@ -131,7 +133,7 @@ class CallCollector:
 
     the piece                                               belongs to
     -----------------------------------------------------   ---------------------------------------------------
-    has an unused index, and a name                         a new call
+    has an unused index and a name                          a new call
     has the id of a call                                    that call, unless it names another tool, or starts an
                                                             object while the arguments of that call are complete
     has another id, and a name or the start of an object,
@@ -140,7 +142,7 @@ class CallCollector:
     has the same name and begins with the unfinished
     arguments of the call at its index                      that call
     has the same name, and the arguments are complete       a new call
-    has no name and no id                                   the call at its index; without one, the last call
+    has no name and no id                                   the call at its index, or the last call without an index
     """
 
     def __init__(self, calls: list[CallParts]) -> None:
@@ -149,7 +151,7 @@ class CallCollector:
         self._by_id: dict[str, CallParts] = {}
 
     def add(self, index: int | None, call_id: str, name: str, arguments: str) -> None:
-        """Add a piece of a call. Parts that the server left out are empty."""
+        """Add a piece of a call. Parts that the server omitted are empty."""
         call = self._of_piece(index, call_id, name, arguments)
         if call is None:
             if not (name or call_id or arguments):
@@ -194,7 +196,7 @@ class CallCollector:
 
 
 def _grows(pieces: list[str], arguments: str) -> bool:
-    """Whether the server repeats all arguments with each piece and these extend the last ones."""
+    """Return whether the server repeats all arguments with each piece, and this piece extends the previous one."""
     return (
         bool(pieces)
         and len(arguments) > len(pieces[-1])
@@ -227,7 +229,7 @@ class AnswerReader:
         self.usage: Usage = Usage()
         self.model = ""
         self.unknown = b""
-        """The first event without any known content."""
+        """The first event without known content."""
         self._markup = MarkupFilter(
             self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
         )
@@ -237,7 +239,6 @@ class AnswerReader:
         self._half_text = self._half_thought = ""
 
     def feed(self, data: bytes) -> None:
-        """Read the data of one event."""
         try:
             event = self._decode(data)
         except UNREADABLE:
@@ -246,7 +247,7 @@ class AnswerReader:
             self.take(event, data)
 
     def take(self, event: Any, data: bytes) -> None:
-        """Read one decoded event; `data` is its JSON."""
+        """Read one decoded event. `data` is its JSON."""
         raise NotImplementedError
 
     def _feed_odd(self, data: bytes) -> None:
@@ -271,13 +272,13 @@ class AnswerReader:
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))
-            if not is_whole:  # the stop reason or a number may be truncated
+            if not is_whole:  # The stop reason or a number may be truncated.
                 self.stop, self.complete, self.usage, self.failure = known
         if self.unknown is not before:
             self.unknown = bare
 
     def part(self, data: bytes | msgspec.Raw, kind: type[T]) -> T:
-        """Decode a part of an event as a record."""
+        """Decode a part of an event as a record. Malformed fields are dropped and logged."""
         try:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
@@ -293,7 +294,7 @@ class AnswerReader:
         known = self.context.odd
         if what not in known and len(known) < ODD_NAMES_MAX:
             known.add(what)
-            _log.warning("provider sent an odd field", extra={"provider": self.context.provider, "field": what})
+            _log.warning("provider sent a malformed field", extra={"provider": self.context.provider, "field": what})
 
     def say(self, text: str) -> None:
         if self._is_plain and "<" not in text and "[" not in text and "◁" not in text:
@@ -311,17 +312,16 @@ class AnswerReader:
         self.thoughts.append(text)
 
     def opaque(self) -> str:
-        """Return JSON that the provider wants back with this message, or an empty string."""
+        """Return JSON that the provider requires back with this message, or an empty string."""
         return ""
 
     def failure_in(self, data: bytes) -> ModelFailed:
-        """Convert an error object in the stream to a failure."""
         from shoal.models.failures import failure_in_stream
 
         return failure_in_stream(data, self.context.provider, self.context.secrets)
 
     def complaint_in(self, data: bytes) -> ModelFailed | None:
-        """Return the failure if an event without answer content reports an error in another form."""
+        """Return a failure if an event without answer content reports an error in another form."""
         from shoal.models.failures import is_complaint
 
         if is_complaint(data):
@@ -332,7 +332,9 @@ class AnswerReader:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces received. Separates a working answer from a connection that is only kept alive."""
+        """Number of pieces received. Distinguishes an answer in progress from a connection that is merely kept
+        alive.
+        """
         arguments = sum(1 + len(call.arguments) for call in self.calls)
         return len(self.texts) + len(self.thoughts) + self._markup.pieces + arguments
 
@@ -343,7 +345,7 @@ class AnswerReader:
             if text := "".join(self.thoughts[self._thoughts_shown :]):
                 out.append(ThinkingDelta(text))
             self._thoughts_shown = len(self.thoughts)
-        if len(self.texts) != self._texts_shown:  # fewer if some turned out to be thinking
+        if len(self.texts) != self._texts_shown:  # There are fewer if some texts turned out to be thinking.
             if text := "".join(self.texts[min(self._texts_shown, len(self.texts)) :]):
                 out.append(TextDelta(text))
             self._texts_shown = len(self.texts)
@@ -352,8 +354,8 @@ class AnswerReader:
     def result(self) -> ModelDone | ModelFailed:
         """Return the answer after the stream has ended.
 
-        A call without an id, or with one that is already used in the encoded form, gets a new id. Missing arguments
-        become an empty object.
+        A call without an id, or with an id that is already used, gets a new one. Missing arguments become an empty
+        object.
         """
         if self._half_text:
             self._markup.feed(whole_text(self._half_text))
@@ -391,18 +393,20 @@ class AnswerReader:
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
-        """Return the failure for an answer in an unknown form. It is final: a retry would return the same form."""
+        """Return the failure for an answer in an unknown form. It is final, because a retry would return the same
+        form.
+        """
         from shoal.models.failures import redact
 
         words = redact(self.unknown[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), self.context.secrets)
         is_known_end = self.stop or self.complete or self.ended
         kind = "invalid_request" if is_known_end and is_json(self.unknown) else "dropped"
-        message = f"{self.context.provider} sent something that is not an answer. Check its kind and base_url. It said:"
+        message = f"{self.context.provider} sent an answer in an unknown format. Check its kind and base_url. It said:"
         return ModelFailed(kind, f"{message} {words}")
 
 
 def _whole_so_far(text: str) -> tuple[str, str]:
-    """Join surrogate pairs and split off a half at the end, which the next piece may complete."""
+    """Join surrogate pairs. Returns half a character at the end separately, because the next piece may complete it."""
     at = len(text)
     while len(text) - at < HALF_CHARS_MAX and ends_in_half(text[:at]):
         at -= 1

@@ -5,7 +5,7 @@ previous request ended, because the provider looks back only twenty blocks from 
 no sampling parameters, so no temperature is sent.
 
 A tool found by a search is sent with `defer_loading`, outside the cached prefix. The search result refers to it, and
-the provider shows its definition to the model there.
+the provider shows its definition to the model in that place.
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,8 @@ class _AnthropicEvent(msgspec.Struct):
 
 class _KeptBlock(msgspec.Struct, omit_defaults=True):
     """A block of an answer with thinking, in order. Thinking is stored as received, text by its length, a call by its
-    index."""
+    index.
+    """
 
     type: str
     thinking: str | None = None
@@ -145,7 +146,7 @@ class AnthropicMessages(ApiProtocol):
             offered = {spec.name for spec in request.tools}
             searched = tuple(spec for name, spec in joined.found.items() if name not in offered) if native else None
             parts.append(self.tools(request.tools, self.dialect(form.quirks), searched))
-            # Required while the messages contain calls.
+            # Tools are required while the messages contain calls.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
             shared = request.shared_chars or len(request.system)
@@ -156,13 +157,13 @@ class AnthropicMessages(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message without blank texts, which the provider refuses, and without unsigned thinking."""
+        """Encode a message without blank texts, which the provider rejects, and without unsigned thinking."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking keeps its position
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # Thinking keeps its position.
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
                 needs_all = form.quirks.reasoning_needed
@@ -177,7 +178,7 @@ class AnthropicMessages(ApiProtocol):
                 return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*self._text(text), *self.encode_images(shown, images)]
-                if native and message.found:  # which must be alone in their message
+                if native and message.found:  # They must be alone in their message.
                     blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(tool.name) for tool in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
@@ -216,7 +217,7 @@ def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
 
 
 class AnthropicReader(AnswerReader):
-    """Reads the events of one answer."""
+    """Reads the events of one answer, or a whole answer sent instead of a stream."""
 
     record = _AnthropicEvent
     decoder = msgspec.json.Decoder(_AnthropicEvent)
@@ -247,7 +248,7 @@ class AnthropicReader(AnswerReader):
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
-            case "message":  # a whole answer instead of a stream
+            case "message":  # The provider sent a whole answer instead of a stream.
                 self._take_message(self.part(data, _Message))
                 self.complete = True
             case "error":
@@ -324,7 +325,7 @@ class AnthropicReader(AnswerReader):
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's names, sent by a gateway
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # A gateway sent OpenAI's names.
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage
@@ -347,7 +348,7 @@ class AnthropicReader(AnswerReader):
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the answer. Raises an overflow if it never began because the conversation fills the window."""
+        """Return the answer. If it never began because the conversation fills the window, return an overflow."""
         if self._overflowed and not self.texts and not self.calls:
             return ModelFailed(
                 "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."
@@ -356,7 +357,6 @@ class AnthropicReader(AnswerReader):
 
 
 def _kind_of(event: _AnthropicEvent) -> str:
-    """Infer the kind of an event that does not name it."""
     if event.content_block is not None:
         return "content_block_start"
     if event.message is not None:

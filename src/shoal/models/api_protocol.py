@@ -1,9 +1,9 @@
 """Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the answers.
 
-Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy
-and its new messages. The cache does not keep dropped conversations alive. A conversation that restarts, for example
-after a compaction, is encoded again, which takes some milliseconds per megabyte. Caching the encoded form with each
-message would take as much memory again.
+Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy,
+and the encoding of its new messages. The cache does not keep dropped conversations alive. A conversation that restarts,
+for example after a compaction, is encoded again, which takes a few milliseconds per megabyte. Caching the encoded form
+with each message would double the memory.
 """
 
 import base64
@@ -37,23 +37,19 @@ from shoal.models.quirks import Quirks
 from shoal.models.schema_dialects import SchemaDialect, narrowed
 
 THREADS_MAX = 256
-"""Cached conversations. The least recently used is evicted and encoded again when needed.
-
-A conversation whose messages no longer exist is evicted once it is the least recently used.
-"""
+"""Maximum cached conversations. The least recently used is evicted first and encoded again when needed."""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of cached conversations, over all threads."""
+"""Maximum bytes of cached conversations, over all threads."""
 STABLE_MAX = 64
-"""Cached system prompts and tool lists."""
+"""Maximum cached system prompts and tool lists."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
-"""Largest image sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger image.
-
-New images are resized on arrival (`tools/attachments.py`); this covers images in older conversations.
+"""Maximum bytes of an image that is sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger
+image. New images are resized on arrival (`tools/attachments.py`), so this concerns images in older conversations.
 """
 IMAGE_SIDE_MAX = 8000
 
 Images: TypeAlias = Mapping[str, bytes]
-"""Base64 content of new images by path. A missing path could not be read."""
+"""Base64 content of new images by path. An image that could not be read has no entry."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_NAME_CHARS_MAX = 64
@@ -66,7 +62,7 @@ _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class EncodedMessage(NamedTuple):
-    """A message as JSON. Consecutive messages of one `role` share a frame; `later` follows the last of them."""
+    """A message as JSON. Consecutive messages of one `role` share a frame. `later` follows the last of them."""
 
     role: str
     body: bytes
@@ -74,21 +70,22 @@ class EncodedMessage(NamedTuple):
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
-    """A request's body and the call ids already used in its conversation."""
+    """A request's body, and the call ids used in its conversation."""
 
     content: bytes
     call_ids: set[str]
 
 
 class ApiProtocol:
-    """One HTTP API of model providers. Translates requests to bytes and stream events to an answer, without I/O. Its
-    only state is the cache of encoded messages."""
+    """One HTTP API of model providers. Translates requests to bytes and stream events to an answer, without I/O. The
+    cache of encoded messages is its only state.
+    """
 
     kind: ClassVar[str]
     """Name in the configuration."""
     answers_path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
-    """Paths below the base URL for requests and for the list of models."""
+    """Path of the model list, below the base URL."""
     fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
     key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
     """The header for the key, and the prefix of its value."""
@@ -119,7 +116,9 @@ class ApiProtocol:
         def encode_tools(
             specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
         ) -> bytes:
-            """With `found`, use the provider's native tool search; these tools were found by it."""
+            """Encode the tools. With `found`, the request uses the provider's native tool search, which found these
+            tools.
+            """
             native = found is not None
             encoded = [self.encode_tool(spec, dialect, native=native) for spec in specs]
             return self.tools_template % b",".join((*encoded, *self.encode_found(found or (), dialect)))
@@ -129,18 +128,19 @@ class ApiProtocol:
         self.tools = encode_tools
 
     def path(self, model: str) -> str:
-        """Path of a request for this model, below the base URL."""
+        """Return the path of a request for this model, below the base URL."""
         return self.answers_path
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """Return the headers, apart from host and length."""
+        """Return the headers, except host and length."""
         name, before = self.key_header
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
     def form(self, request: ModelRequest, quirks: Quirks, origin: str, left_out: int = 0) -> MessageForm:
         """Choose how to encode this request's messages.
 
-        `origin` identifies whose reasoning is sent back. The `left_out` oldest images are not sent.
+        `origin` is the provider, server and model whose reasoning is sent back. The `left_out` oldest images are
+        omitted.
         """
         if quirks.images == "all" != self.images:
             quirks = quirks.changed({"images": self.images})
@@ -150,7 +150,7 @@ class ApiProtocol:
     def encode(
         self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "", left_out: int = 0
     ) -> EncodedRequest:
-        """Return the request's body. `images` contains the images that `conversations.new_images` named."""
+        """Return the request's body. `images` contains the images listed by `conversations.new_images`."""
         if not quirks.tools and request.tools:
             request = msgspec.structs.replace(request, tools=(), further=())
         form = self.form(request, quirks, origin, left_out)
@@ -166,7 +166,7 @@ class ApiProtocol:
         raise NotImplementedError
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        """Read a list of models. Raises msgspec.DecodeError."""
+        """Decode a list of models. Raises msgspec.DecodeError."""
         raise NotImplementedError
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
@@ -174,11 +174,10 @@ class ApiProtocol:
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
-        """Whether this request uses the provider's native tool search."""
+        """Return whether this request uses the provider's native tool search."""
         return False
 
     def dialect(self, quirks: Quirks) -> SchemaDialect:
-        """Return the JSON Schema dialect for tools."""
         return quirks.schema_dialect or self.schema_dialect
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
@@ -211,8 +210,8 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     """A thread's messages as JSON.
 
     The last frame stays open for further messages of the same role. `before` is the buffer's length at the previous
-    request and `found` contains the tools that were looked up. `closed` messages, `closed_at` bytes long, end with the
-    last answer.
+    request, and `found` contains the tools that were looked up. The first `closed` messages end with the last answer
+    and take `closed_at` bytes.
     """
 
     form: MessageForm = MessageForm()
@@ -227,7 +226,6 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     call_ids: set[str] = msgspec.field(default_factory=set)
 
     def add(self, message: EncodedMessage, protocol: ApiProtocol) -> None:
-        """Append a message."""
         if message.body:
             if not self.buffer:
                 self.buffer += protocol.opening(message.role)
@@ -248,14 +246,14 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
 
 
 class ConversationCache:
-    """Cache of one provider's encoded conversations."""
+    """Caches one provider's encoded conversations."""
 
     def __init__(self, protocol: ApiProtocol) -> None:
         self._protocol = protocol
         self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
         """Encoded conversations by thread, least recently used first."""
         self.refused: WeakSet[ModelMessage] = WeakSet()
-        """Messages whose images and reasoning the provider refused."""
+        """Messages whose images and reasoning the provider rejected."""
         self._bytes = 0
 
     def refuse(self, thread: str, messages: Iterable[ModelMessage]) -> None:
@@ -341,7 +339,7 @@ def _image_count(messages: Sequence[ModelMessage]) -> int:
 
 
 def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
-    """Return each image's size in base64, or 0 if it is unreadable or too large. Blocks on the disk."""
+    """Return each image's size in base64, or 0 if it is unreadable or too large. Blocks on disk reads."""
     sizes: dict[str, int] = {}
     for path in paths:
         try:
@@ -353,7 +351,7 @@ def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
 
 
 def load_images(images: Iterable[Image]) -> dict[str, bytes]:
-    """Read and encode images; those that cannot be read or are too large are left out. Blocks on the disk."""
+    """Read and encode images, except those that are unreadable or too large. Blocks on disk reads."""
     loaded: dict[str, bytes] = {}
     for image in images:
         try:

@@ -1,5 +1,6 @@
-"""Arrange a conversation for one model at one server: omit, describe or move content that the server rejects.
-Reasoning is sent back only to the provider, server and model that wrote it. Others refuse it.
+"""Arrange a conversation for one model on one server: omit, describe or move content that the server rejects.
+
+Reasoning is sent back only to the provider, server and model that wrote it, because others reject it.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from shoal.models.quirks import Quirks
 
 NOT_SHOWN = "[The image {name} is not shown to you: this model accepts no images.]"
 CROWDED_OUT = "[The image {name} is no longer shown to you: newer images fill the request.]"
-REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
+REFUSED = "[The image {name} is not shown to you: the model's provider rejected it.]"
 BETWEEN = "(I read the results.)"
 """Answer inserted between a tool result and a user message, for services that require one."""
 _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -30,8 +31,8 @@ _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 class MessageForm(msgspec.Struct, frozen=True):
     """How to encode messages.
 
-    `origin` identifies whose reasoning is sent back. With `native`, the provider's tool search is used. The system text
-    is set here if it must open the first message. The `left_out` oldest images are not sent.
+    `origin` is the provider, server and model whose reasoning is sent back. With `native`, the provider's tool search
+    is used. `system` is set if the system text must open the first message. The `left_out` oldest images are omitted.
     """
 
     quirks: Quirks = Quirks()
@@ -50,7 +51,7 @@ def arranged(
     *,
     merges: bool,
 ) -> Iterator[ModelMessage]:
-    """Yield an answer, or the results and user messages after one (`after`), in the form they are sent.
+    """Yield messages in the form that is sent: one answer, or the results and user messages that follow `after`.
 
     Messages in `refused` lose their images and reasoning, and the first `left_out` images are omitted. With `merges`,
     consecutive user messages become one.
@@ -177,8 +178,8 @@ def images_of(messages: Sequence[ModelMessage]) -> Iterator[UserMessage | ToolMe
 def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int) -> int:
     """Return how many of the oldest images to omit, given the sizes of the images in each message.
 
-    Past a limit, a quarter more than necessary is omitted, which keeps the prefix stable for the next few images. The
-    last message keeps as many images as the limits allow, and at least one.
+    If a limit is exceeded, a quarter more than necessary is omitted. The prefix then stays the same for the next few
+    images. The last message keeps as many images as the limits allow, and at least one.
     """
     images_max = images_max or sum(map(len, sizes))
     flat, first, total = list[int](), 0, 0

@@ -1,7 +1,7 @@
 """Resolve a model name to its provider, context window and price.
 
-All providers are asked at once for their models, which also validates the keys. available_models.json stores the
-answers.
+A refresh asks all providers for their models concurrently, which also validates the keys. available_models.json stores
+the answers.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 DISCOVERY_SECONDS = 10.0
 """Timeout for one provider's list of models."""
 MODELS_MAX = 5_000
-"""Models stored for one provider."""
+"""Maximum models stored for one provider."""
 NAMES_SHOWN_MAX = 20
 
 
@@ -66,14 +66,14 @@ def build_provider(
     folder: Path = Path(),
     memory: QuirkMemory | None = None,
 ) -> Provider:
-    """Create a provider without opening anything.
+    """Create a provider without opening connections.
 
     Relative model files are resolved against `folder`. `memory` stores learned quirks. Raises ConfigError for an
     unknown kind.
     """
     address = address_of(settings)
     protocol: ApiProtocol
-    match settings.kind:  # loads only the protocols in use
+    match settings.kind:  # Import only the protocols in use.
         case "openai":
             from shoal.models.openai import OpenAiChat
 
@@ -112,7 +112,7 @@ def build_provider(
 
 
 def address_of(settings: ProviderSettings) -> str:
-    """Return the base URL, by default that of the kind's own service. Empty for a local model."""
+    """Return the base URL. The default is that of the kind's own service. Empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
 
@@ -120,7 +120,7 @@ def address_of(settings: ProviderSettings) -> str:
 def model_endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
-    """Create a connection to a model that answers in one piece, without opening anything."""
+    """Create an endpoint for a model that answers in one piece, without opening connections."""
     from shoal.models.http_provider import ApiKey, ModelEndpoint
 
     return ModelEndpoint(
@@ -138,8 +138,11 @@ def model_endpoint(
 
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The models of one provider. `valid` means that the key is accepted. `error` describes the failure at `checked_at`
-    in a sentence. `context_tokens` and `max_output_tokens` are the provider's figures by model."""
+    """The models of one provider.
+
+    `valid` means that the key is accepted. `error` describes the failure at `checked_at` in one sentence.
+    `context_tokens` and `max_output_tokens` are the provider's figures by model.
+    """
 
     valid: bool
     models: tuple[str, ...]
@@ -153,19 +156,19 @@ _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
 
 
 def read_listings(path: Path) -> dict[str, ModelListing]:
-    """Read the listings by provider. Empty if the file is missing or damaged; the next refresh replaces it."""
+    """Read the listings by provider. Empty if the file is missing or damaged, because the next refresh replaces it."""
     try:
         return _listings_decoder.decode(read_regular(path))
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
-        log.warning("available_models.json cannot be used; run `shoal models refresh`", extra={"error": str(error)})
+        log.warning("available_models.json unreadable; run `shoal models refresh`", extra={"error": str(error)})
         return {}
 
 
 def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
-    """Replace the file atomically. Raises OSError."""
-    # Other programs expect `models` even if it is empty.
+    """Write the listings and replace the file atomically. Raises OSError."""
+    # Other programs expect the key `models` even if it is empty.
     rows = {
         name: {"valid": row.valid, "models": row.models} | msgspec.to_builtins(row) for name, row in listings.items()
     }
@@ -182,7 +185,9 @@ def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
 async def discover(
     providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
 ) -> dict[str, ModelListing]:
-    """Ask every provider for its models concurrently, each for at most `seconds`. Failures become listings as well."""
+    """Ask every provider for its models concurrently, each for at most `seconds`. A failure becomes a listing with an
+    error.
+    """
 
     async def ask(provider: Provider) -> ModelListing:
         before_it, at = before.get(provider.name), iso(clock.now())
@@ -295,7 +300,7 @@ class Catalog:
         else:
             known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
             providers = [provider for provider in self._entries if provider != DEMO]
-            others = f"Write PROVIDER/MODEL for any other of {', '.join(providers)}."
+            others = f"Write PROVIDER/MODEL for any other model of {', '.join(providers)}."
             todo = others if providers else "`shoal setup model` adds a provider."
             raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
         self._routes[name] = route
@@ -313,13 +318,12 @@ class Catalog:
         return price_usd(entry.kind, entry.base_url, route.model, usage)
 
     def known_quirks(self, name: str) -> Quirks:
-        """Return the built-in quirks of PROVIDER/MODEL."""
         provider, _, model = name.partition("/")
         entry = self._entries.get(provider)
         return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def offer_shipped(self) -> None:
-        """List the models that ship with Shoal for providers that were never queried, and store them.
+        """Store the list of models shipped with Shoal for providers that were never queried.
 
         A new home then has models to choose from. An invalid key shows on the first query.
         """
@@ -341,7 +345,7 @@ class Catalog:
         self._routes.clear()
         for name, listing in listings.items():
             if listing.error:
-                log.warning("provider could not be validated; see `shoal doctor`", extra={"provider": name})
+                log.warning("provider not validated; run `shoal doctor`", extra={"provider": name})
         await self._write()
         if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
             await asyncio.to_thread(load_prices)
@@ -351,7 +355,7 @@ class Catalog:
         try:
             await asyncio.to_thread(write_listings, self._file, self.listings)
         except OSError as error:
-            log.warning("available_models.json cannot be written", extra={"error": str(error)})
+            log.warning("available_models.json not written", extra={"error": str(error)})
 
     async def close(self) -> None:
         for provider in (*self.providers.values(), *self._replaced):
@@ -363,8 +367,11 @@ class Catalog:
         return list(dict.fromkeys((*entry.models, *listed)))
 
     def _holder(self, model: str) -> str | None:
-        """Find the provider of a bare model name: the first that lists it, otherwise the model's own service, otherwise
-        the only configured provider if it has no listing yet."""
+        """Find the provider of a bare model name.
+
+        The first that lists it wins, then the model's own service, then the only configured provider if it has no
+        listing yet.
+        """
         for name, entry in self._entries.items():
             if model in self._models(name, entry):
                 return name
@@ -389,13 +396,13 @@ class Catalog:
         output = listing.max_output_tokens.get(model) or (
             row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
         )
-        if entry.kind == "local":  # most of a small window is needed for the input
+        if entry.kind == "local":  # The input needs most of a small window.
             output = min(output, context // 4)
         return Route(entry.provider, model, context, min(output, context or output))
 
 
 def existing_model(models: Models, name: str) -> None:
-    """Return the model's name if a provider offers it. Raises InvalidInput otherwise."""
+    """Raise InvalidInput if no provider offers the model."""
     route = models.route(name)
     if not isinstance(models, Catalog):
         return

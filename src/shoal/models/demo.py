@@ -1,7 +1,7 @@
 """The demo model: deterministic and offline. It says that it is a demo, and its tool calls are real.
 
-It runs when no model is configured, so a new user can try everything else first. Simple English requests are parsed
-into intents, and each intent becomes a call of an offered tool. Patterns are compiled on the first message.
+It runs when no model is configured, so that new users can try everything else first. It parses simple English requests
+into intents and calls an offered tool for each. Patterns are compiled on the first message.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from shoal.kernel.untrusted import UNREADABLE
 DEMO = "demo"
 CONTEXT_TOKENS = 200_000
 PIECE_WORDS = 3
-"""Words in one piece of the streamed answer."""
+"""Words per piece of the streamed answer."""
 RESULT_CHARS_MAX = 4_000
-"""Characters of a tool's result that are repeated in the answer."""
+"""Maximum characters of a tool's result that are repeated in the answer."""
 
 LABEL = "— *demo model: fixed answers, real tools. Ask it “how do I connect a model?”*"
 CONNECT = """To connect a real model, do one of these and start Shoal again:
@@ -76,7 +76,7 @@ class DemoProvider:
         self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer and let other tasks run between two pieces."""
+        """Stream the answer. Lets other tasks run between two pieces."""
         message = self._answer(request)
         words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", message.text)
         for start in range(0, len(words), PIECE_WORDS):
@@ -177,7 +177,7 @@ def _outcome(result: ToolMessage, values: _CallValues) -> str:
         case "read" | "view":
             return f"`{values.path}` contains:\n\n{_block(text)}" if text else f"`{values.path}` is empty."
         case "list":
-            return f"`{values.path or '.'}` contains:\n\n{_block(text)}" if text else "That folder is empty."
+            return f"`{values.path or '.'}` contains:\n\n{_block(text)}" if text else "This folder is empty."
         case _:
             return f"Done: {first}" if first else "Done."
 
@@ -206,7 +206,7 @@ _AUTHOR = r"^\s*\[[^\]\n]{1,80}\]\s+"
 _COMMAND_LINE = r"^(?:\$|(?:run|execute) [^\n]*[;|&])"
 _PRONOUNS = frozenset({"it", "that", "this"})
 WORDS_CHARS_MAX = 1_000
-"""Longest message that the demo understands, except a command to run."""
+"""Maximum length of a message that the demo parses, except for commands to run."""
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _SPAN = r"in (?P<count>\d+|an?|one) (?P<unit>second|minute|hour|day)s?"
 
@@ -250,14 +250,13 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """One request of the person."""
+    """One request in a message."""
 
     kind: IntentKind
     values: dict[str, str] = {}
 
     @property
     def acts(self) -> bool:
-        """Whether it needs a tool."""
         return self.kind not in _TALK
 
 
@@ -276,7 +275,7 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """Return the intents of a message in order, at least one. Quoted text is never split."""
-    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
+    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # The person's text without the added context.
     words = spoken.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")
@@ -308,7 +307,7 @@ def understand(text: str) -> list[Intent]:
     for intent in intents:
         if intent.acts:
             named = intent.values.get("path", path)
-            if named.lower() in _PRONOUNS and path:  # the file named before
+            if named.lower() in _PRONOUNS and path:  # Use the file named earlier.
                 acting.append(Intent(intent.kind, {**intent.values, "path": path}))
             else:
                 acting.append(intent)
@@ -317,7 +316,7 @@ def understand(text: str) -> list[Intent]:
 
 
 def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tuple[str, str] | None:
-    """Return an offered tool and its arguments by its schema, or None if no tool fits."""
+    """Return an offered tool with its arguments by the tool's schema, or None if no tool fits."""
     values = dict(intent.values)
     if intent.kind == "list":
         values.setdefault("path", ".")

@@ -1,10 +1,10 @@
 """Text embeddings for recall, from a provider's endpoint or a local GGUF file.
 
-kind                         asked
+kind                         endpoint
 --------------------------   --------------------------------------------------------------------
 openai, openai-responses     POST /embeddings, supported by OpenAI, Ollama, llama.cpp, vLLM and others
 gemini                       POST /models/MODEL:batchEmbedContents
-local                        the same as openai, of a server of this process (models/local.py)
+local                        POST /embeddings of a server in this process (models/local.py)
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.http_provider import ModelEndpoint
 
 TEXT_CHARS_MAX = 4_000
-"""Longer texts are truncated. Most models read only 256 to 8,192 tokens."""
+"""Maximum characters per text. Longer texts are truncated. Most models read only 256 to 8,192 tokens."""
 
 
 class _OpenAiVector(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Convert a provider's refusal in any form to one kind of failure and one sentence for a person."""
+"""Convert an error response of a provider, in any form, to a failure kind and one sentence for people."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from shoal.text.secret_forms import is_ordinary
 
 WORDS_CHARS_MAX = 400
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
-"""Characters of a provider's error that are read."""
+"""Maximum characters of a provider's error that are read."""
 """Characters of a provider's own text in a failure's message."""
 
 
@@ -39,7 +39,7 @@ class _ErrorDocument(msgspec.Struct):
 
 
 class _LooseError(msgspec.Struct):
-    """Fields with the same form for all providers."""
+    """Error fields that have the same form for all providers."""
 
     message: str | None = None
     type: str | None = None
@@ -55,7 +55,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class _Whole(_ErrorBody):
-    """A document instead of a stream, with the fields that show an error or an answer."""
+    """A JSON document sent instead of a stream, with the fields that identify an error or an answer."""
 
     errors: msgspec.Raw = _NULL
     object: msgspec.Raw = _NULL
@@ -118,7 +118,7 @@ _OVERFLOW = re.compile(
     | 超[过出][^。]{0,20}(上下文|长度) | prompt\ ?超长""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Providers' messages for a conversation that is too long; tests/unit/models/overflows.py has their words."""
+"""Providers' messages for a conversation that is too long. Examples are in tests/unit/models/overflows.py."""
 _NUMBER = r"(\d[\d,]{0,20})"
 _WINDOW = re.compile(
     rf"""(?:maximum|allowed|loaded\ with|available|configured|exceed)\ (?:allowed\ )?
@@ -132,15 +132,16 @@ _WINDOW = re.compile(
     | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The token limit inside such a message."""
+"""The token limit in such a message."""
 _ALLOWANCE = re.compile(
     r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
     r"|daily|monthly|try again (in|later)|in flight|concurren|capacity|overload|\bqueued?\b|server load|\bbusy\b"
     r"|\b(your|this) (plan|organi[sz]ation|account|tier|project|team|workspace|api key)\b",
     re.IGNORECASE,
 )
-"""Words of a rate limit or overload, which may mention tokens as well. Waiting helps then, and a shorter request does
-not."""
+"""Words of a rate limit or an overload, which may mention tokens too. Waiting helps in that case, a shorter request
+does not.
+"""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
@@ -152,7 +153,7 @@ _UNPAID = re.compile(
     r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
     re.IGNORECASE,
 )
-"""Words of a 403 about billing, for a valid key."""
+"""Words of a 403 about billing, with a valid key."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
@@ -161,18 +162,18 @@ _FILTER = re.compile(
 )
 _OVERLOADED = re.compile(r"overloaded|\bbusy\b|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
 _SENTENCES: dict[FailureKind, str] = {
-    "auth": "refused the key. Check api_key under [providers.{provider}] in shoal.toml.",
+    "auth": "rejected the API key. Check api_key under [providers.{provider}] in shoal.toml.",
     "quota": "has no credit or quota left for this key. Top it up, or configure a fallback model.",
-    "rate_limited": "is limiting your request rate.",
+    "rate_limited": "has limited your request rate.",
     "overloaded": "is temporarily unavailable.",
     "server_error": "reported an internal error.",
     "timeout": "took too long to answer.",
     "dropped": "sent no answer.",
-    "unreachable": "redirects requests elsewhere. Check base_url.",
-    "context_overflow": "found the conversation too long for the model.",
-    "content_filter": "refused the content under its policy.",
+    "unreachable": "redirects requests to another address. Check base_url.",
+    "context_overflow": "says that the conversation is too long for the model.",
+    "content_filter": "rejected the content under its policy.",
 }
-"""The message of a failure after the provider's name and the status."""
+"""The message of a failure, which follows the provider's name and the status."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -207,7 +208,7 @@ def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -
 
 
 def is_complaint(body: bytes) -> bool:
-    """Whether this is a JSON document with an error in any known form."""
+    """Return whether this is a JSON document with an error in any known form."""
     try:
         return msgspec.json.decode(_first(body), type=_Whole).is_error
     except UNREADABLE:
@@ -227,11 +228,11 @@ def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ())
     if holds_something:
         return ModelFailed("invalid_request", f"{provider} answered without streaming. Check base_url.")
     words = redact(body[:COMPLAINT_CHARS_MAX].decode("utf-8", "replace"), secrets)
-    return ModelFailed("dropped", f"{provider} sent something that is not an answer: {words}")
+    return ModelFailed("dropped", f"{provider} sent an answer in an unknown format: {words}")
 
 
 def _first(body: bytes) -> bytes:
-    """Decode a document, or the first of a list. Raises UNREADABLE."""
+    """Return the document, or the first one if it is a list. Raises UNREADABLE."""
     raw = body.strip()
     if raw[:1] == b"[":
         documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
@@ -243,11 +244,11 @@ def _failure(
     complaint: _Complaint, status: int, provider: str, wait_seconds: float | None, secrets: Iterable[str]
 ) -> ModelFailed:
     kind = _kind(complaint, status)
-    sentence = _SENTENCES.get(kind, "did not accept the request.")
+    sentence = _SENTENCES.get(kind, "rejected the request.")
     if 300 <= status < 400:
         sentence = _SENTENCES["unreachable"]
     if kind == "invalid_request" and status == 404:
-        sentence = "does not know that model or address. Check model.name and base_url; see `shoal models list`."
+        sentence = "does not know that model or address. Check model.name and base_url, or run `shoal models list`."
     words = redact(complaint.words, secrets)
     quote = f" It said: {words}" if words else ""
     is_passing = kind in RETRYABLE
@@ -267,7 +268,7 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _read_complaint(body: bytes) -> _Complaint:
-    """Read an error document: the providers' own forms, bare messages, lists of one, or no JSON at all."""
+    """Read an error document: the providers' own forms, bare messages, lists of one, or text that is not JSON."""
     try:
         raw = _first(body)
         document = msgspec.json.decode(raw, type=_ErrorBody)
@@ -311,7 +312,9 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 
 def _says_why(status: int, text: str) -> bool:
-    """Whether the text matters as well as the status. A 403 may be about the key or about the model's limits."""
+    """Return whether the text matters in addition to the status. A 403 may be about the key or about the model's
+    limits.
+    """
     if status == 403:
         return not (_UNPAID.search(text) or _BAD_KEY.search(text))
     return status not in _OTHERWISE_MEANT

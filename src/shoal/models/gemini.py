@@ -1,4 +1,4 @@
-"""Gemini's streamGenerateContent: whole function calls instead of fragments, and signatures that go back with them."""
+"""Gemini's streamGenerateContent. Function calls arrive whole, and signatures are sent back with them."""
 
 from typing import cast
 from urllib.parse import quote
@@ -94,7 +94,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 class _KeptSignatures(msgspec.Struct, omit_defaults=True):
-    """Signatures of an answer's text and of each call by index; empty strings if missing."""
+    """Signatures of an answer's text and of each call by index. Missing ones are empty strings."""
 
     text: str = ""
     calls: list[str] = []
@@ -147,7 +147,7 @@ class GeminiContents(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message. Images of a result follow it, and a call with a foreign signature gets a placeholder."""
+        """Encode a message. Images of a result follow it. A call that another model signed gets a placeholder."""
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [self.encode_text(text)] if text or not shown else []
@@ -200,7 +200,7 @@ def _says_nothing(event: _GeminiChunk) -> bool:
 
 
 def _usual_form(data: bytes) -> bytes | None:
-    """Unwrap an event and convert protobuf field names to JSON's, for gateways that send them."""
+    """Unwrap an event and convert protobuf field names to JSON names, for gateways that send them."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
     except UNREADABLE:
@@ -225,7 +225,7 @@ def _camel(name: str) -> str:
 
 
 class GeminiReader(AnswerReader):
-    """Reads one answer's chunks. No event ends the stream; the end of the connection does."""
+    """Reads the chunks of one answer. The answer ends with the connection, without a final event."""
 
     record = _GeminiChunk
     decoder = msgspec.json.Decoder(_GeminiChunk)
@@ -261,7 +261,7 @@ class GeminiReader(AnswerReader):
                     self._broken = f"{reason} {candidate.finish_message or ''}".strip()
                 self.stop = _FINISH.get(reason, "end")
         if (usage := event.usage_metadata) is not None:
-            thoughts = usage.thoughts_token_count or 0  # counted separately, but still output
+            thoughts = usage.thoughts_token_count or 0  # Counted separately, but part of the output.
             asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
             output = (usage.candidates_token_count or 0) + thoughts
             self.usage = Usage(asked, output, usage.cached_content_token_count or 0, 0, thoughts)
@@ -280,7 +280,7 @@ class GeminiReader(AnswerReader):
         return raw_json(msgspec.to_builtins(signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the answer. Raises a temporary failure if it contains only a malformed call."""
+        """Return the answer. If it contains only a malformed call, return a temporary failure."""
         if self._broken and not self.texts and not self.calls and self.failure is None:
             return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
         return super().result()

@@ -1,5 +1,6 @@
-"""Model providers over HTTP, for any API protocol: keys, streamed answers, failures as ModelFailed. Also calls to
-models that answer in one piece, with embeddings or speech.
+"""Model providers over HTTP, for any API protocol: keys, streamed answers, and failures as ModelFailed.
+
+Also sends requests to models that answer in one piece, with embeddings or speech.
 """
 
 import asyncio
@@ -53,34 +54,33 @@ COMMAND_CACHE_SECONDS = 300.0
 COMMAND_TIMEOUT_SECONDS = 30.0
 KEY_BYTES_MAX = 65_536
 EVENT_BYTES_MAX = 32 * 1024 * 1024
-"""Largest event accepted in a stream."""
+"""Maximum bytes of one event in a stream."""
 EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
-"""Time allowed for one event: EVENT_SECONDS_MAX, and more for a large event. Servers write each event in one piece, so
-a slower one counts as a timeout."""
+"""Minimum speed of an event. Its time limit is EVENT_SECONDS_MAX plus its size divided by this speed. Servers write
+each event in one piece, so a slower one counts as a timeout.
+"""
 ANSWER_CHARS_MAX = 1_000_000
-"""Longest text accepted in one answer: twice the limit of the largest models."""
+"""Maximum characters in one answer: twice the limit of the largest models."""
 ANSWER_BYTES_PER_TOKEN = 2048
-"""Longest stream accepted per allowed token. The framing takes a few hundred bytes per token."""
+"""Maximum bytes of a stream per allowed token. The framing takes a few hundred bytes per token."""
 SILENCES_MAX = 5
-"""Pings and comments may keep a silent connection open for this many times the longest silence."""
+"""Pings and comments may keep a silent connection open for this many times the silence limit."""
 DRAIN_SECONDS = 0.5
-"""Seconds to wait for the end of a stream after a complete answer, which allows its connection to be reused."""
+"""Seconds to wait for the end of a stream after a complete answer. The connection can then be reused."""
 ATTEMPTS_MAX = 8
-"""Requests for one call while each refusal teaches one thing."""
+"""Maximum requests for one call, if each refusal teaches something new."""
 TOOLLESS_MAX = 256
-"""Refused tool sets remembered until a restart."""
+"""Maximum rejected tool sets remembered until a restart."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} takes no images, so it did not see yours."
 FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
 NO_TOOLS = "{model} takes no tools, so it answers without them."
-TOOLS_REFUSED = "{provider} refused the request with my tools, so {model} answered without them. See `shoal doctor`."
-HISTORY_REFUSED = (
-    "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
-)
-"""Chat notice, sent once, about content that the model did not receive."""
+TOOLS_REFUSED = "{provider} rejected the request with my tools, so {model} answered without them. See `shoal doctor`."
+HISTORY_REFUSED = "{provider} rejected this conversation, so {model} now gets it without images and earlier reasoning."
+"""A notice in the chat, shown once, about content that the model did not receive."""
 IMAGE_SIZES_MAX = 4096
-"""Cached image sizes."""
+"""Maximum cached image sizes."""
 HEAVY_BYTES_MIN = 500_000
 """Images with fewer total bytes do not make a request too large."""
 STRAY_BYTES_MAX = 1_000
@@ -102,7 +102,7 @@ class ApiKey:
 
     @property
     def refreshable(self) -> bool:
-        """Whether reading it again after a 401 may return a different key."""
+        """Whether reading the key again after a 401 may return a different key."""
         return self._secret.source in ("file", "command")
 
     async def get(self) -> str:
@@ -138,7 +138,7 @@ class ApiKey:
                 stderr=asyncio.subprocess.DEVNULL,
             )
         except OSError as error:
-            raise ProviderRefused(f"{what} cannot be run: {error.strerror}.") from error
+            raise ProviderRefused(f"{what} failed to start: {error.strerror}.") from error
         try:
             async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
                 output, _ = await process.communicate()
@@ -155,17 +155,17 @@ class ApiKey:
 
 
 class EventTooLarge(Exception):
-    """An event exceeds EVENT_BYTES_MAX, or an answer exceeds its allowed size."""
+    """Raised if an event exceeds EVENT_BYTES_MAX, or an answer its allowed size."""
 
 
 class EventParser:
     """Parse the events of an answer from bytes as they arrive, for any content type.
 
-    Accepts server-sent events, cut anywhere, with any line ending, comments and data in several lines. Accepts JSON
-    objects as well: one or many, in lines or in a list.
+    Accepts server-sent events, cut anywhere, with any line ending, comments, and data in several lines. Also accepts
+    JSON objects: one or many, in lines or in a list.
 
-    Only the `data` of server-sent events is used, because providers repeat the event's name in it as `type`. If `type`
-    is missing, it is added. Source: the HTML standard's event stream format.
+    Of server-sent events, only the `data` is used, because providers repeat the event's name in it as `type`. A missing
+    `type` is added. Source: the HTML standard's event stream format.
 
     Some proxies send lines of JSON without `data:`, and events without an empty line between them. Both are accepted.
     """
@@ -195,7 +195,7 @@ class EventParser:
         held = b""
         if b"\r" in buffer:
             if buffer.endswith(b"\r"):
-                buffer, held = buffer[:-1], b"\r"  # its newline may follow
+                buffer, held = buffer[:-1], b"\r"  # Its newline may follow.
             buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = buffer.split(b"\n")
         self._rest = lines.pop() + held if held else lines.pop()
@@ -240,7 +240,7 @@ class EventParser:
         self._data.clear()
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
-        """Read a line outside the event stream format: an indented field, an object, or a part of one."""
+        """Read a line that is not in the event stream format: an indented field, an object, or part of an object."""
         bare = line.strip(b"\xef\xbb\xbf \t\0")
         if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
@@ -281,11 +281,11 @@ class EventParser:
 
     @property
     def partial_bytes(self) -> int:
-        """Return the number of buffered bytes of an incomplete event."""
+        """Number of buffered bytes of an incomplete event."""
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """Return the last event if its closing empty line or its end is missing."""
+        """Return the last event, which may lack its closing empty line or its end."""
         if self._form == "json":
             rest, self._rest = self._rest, b""
             return [rest] if rest else []
@@ -296,8 +296,9 @@ class EventParser:
 
 
 class HttpProvider:
-    """A model provider over HTTP. Opens nothing before its first call. `headers` are sent with every request; their
-    values are read like keys."""
+    """A model provider over HTTP. Connects on the first call. `headers` are sent with every request, and their values
+    are read like keys.
+    """
 
     def __init__(
         self,
@@ -330,7 +331,7 @@ class HttpProvider:
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Send the request, and retry when a refusal teaches how; see quirks.py."""
+        """Send the request, and retry if a refusal shows how to encode it (see quirks.py)."""
         healing, asked_at = self._healing(request), asyncio.get_running_loop().time()
         while True:
             failed, is_shown = None, False
@@ -354,7 +355,7 @@ class HttpProvider:
         return _Healing(request, quirks, f"{self._origin}:{request.model}")
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
-        """Whether the call may succeed in another form. Updates `healing` with that form."""
+        """Return whether the call may succeed in another form. Updates `healing` with that form."""
         if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
             return False
         if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
@@ -386,7 +387,7 @@ class HttpProvider:
         changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(message, ToolMessage) for message in pictured):
-            changes["images"] = "user"  # supported by more models than images in results
+            changes["images"] = "user"  # More models support these than images in results.
         if changes:
             healing.learns(changes, words)
         elif healing.status not in REFUSES:
@@ -405,9 +406,10 @@ class HttpProvider:
         return True
 
     def _fails_again(self, thread: str) -> bool:
-        """Whether a conversation had a server error before, since its last answer.
+        """Return whether a conversation has had a repeated server error since its last answer.
 
-        Some servers refuse with server errors, every time. Other forms are tried for FORMS errors, then no more.
+        Some servers reject a conversation with a server error every time. FORMS such errors lead to attempts in another
+        form, later ones do not.
         """
         count = self._failing.get(thread, 0) + 1
         if len(self._failing) >= FAILING_MAX:
@@ -451,7 +453,7 @@ class HttpProvider:
             self._protocol.conversations.refuse(request.cache_key, request.messages)
             if (
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
-            ):  # the cause was something else
+            ):  # The refusal had another cause.
                 changes = {}
         elif quirks.images == "none" and any(image not in refused for image in images_of(request.messages)):
             notes.append(NO_PICTURES.format(model=model))
@@ -532,7 +534,7 @@ class HttpProvider:
             self._feed(reader, parser.finish())
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("too_large", f"{self.name} sent more than the largest possible answer.")
+            reader.failure = ModelFailed("too_large", f"{self.name} sent an answer above the size limit.")
         finally:
             await chunks.aclose()
             await response.close()
@@ -553,13 +555,15 @@ class HttpProvider:
         try:
             return self._protocol.models(body)
         except UNREADABLE as error:
-            raise ProviderDown(f"{self.name} listed its models in an unknown form. Check base_url.") from error
+            raise ProviderDown(f"{self.name} listed its models in an unknown format. Check base_url.") from error
 
     async def close(self) -> None:
         await self._http.close()
 
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
-        """Send the request, and once more with a fresh key if that can help. Also returns the reader's context."""
+        """Send the request, and again with a fresh key if that can help. Also returns the context for the answer's
+        reader.
+        """
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         healing.left_out = await self._crowded_out(healing)
         form = self._protocol.form(request, quirks, healing.origin, healing.left_out)
@@ -594,7 +598,7 @@ class HttpProvider:
             if response.status != 200:
                 return failure_of(response.status, content, response.headers, self.name, (key,), self._clock)
             if is_page:
-                return ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
+                return ModelFailed("dropped", f"{self.name} sent a web page instead of an answer. Check base_url.")
             message = f"{self.name} sent its answer with an unsupported compression. Check base_url."
             return ModelFailed("invalid_request", message)
 
@@ -617,7 +621,9 @@ class HttpProvider:
         return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
 
     def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """Return a lower image limit if the refusal is about their number or size. The newest image is always sent."""
+        """Return a lower image limit if the refusal is about the number or size of images. The newest image is always
+        sent.
+        """
         sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
         if count := fewer_images(words, len(sent)):
             return {"images_max": count}
@@ -640,16 +646,17 @@ class HttpProvider:
 HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
 """Failures after which another form of the request may succeed."""
 FAILURES_MIN, FORMS = 2, 3
-"""Server errors before other forms are tried, and the number of these forms."""
+"""Server errors before other forms are tried, and the number of these attempts."""
 FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
 REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
-"""Statuses of a refusal that may be about the conversation. A 404 is about the model. An answer in an unknown form
-under a 200 would be unknown again."""
+"""Statuses of a refusal that may be about the conversation. A 404 is about the model. A 200 with an answer in an
+unknown form is excluded, because a retry would not help.
+"""
 
 
 class _Healing:
-    """How a call is currently encoded, and what its refusals taught."""
+    """The current form of a call, and what its refusals taught."""
 
     __slots__ = (
         "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",
@@ -677,7 +684,7 @@ class _Healing:
 
 
 class _Pace:
-    """Measures how long the current event has been arriving, and how long nothing of an answer has."""
+    """Measures the time since the current event began to arrive, and since the last part of an answer."""
 
     __slots__ = ("_begun_at", "_clock", "_name", "_pieces", "_said_at", "_silence_seconds")
 
@@ -690,7 +697,7 @@ class _Pace:
         self._pieces = 0
 
     def failure(self, parser: EventParser, reader: AnswerReader, completed: bool) -> ModelFailed | None:
-        """A timeout, if an event or the answer is too slow. Call it after each piece of the stream."""
+        """Return a timeout if an event or the answer is too slow. Call this after each piece of the stream."""
         partial_bytes = parser.partial_bytes
         if reader.pieces != self._pieces or reader.complete:
             self._pieces, self._said_at = reader.pieces, self._clock()
@@ -701,7 +708,7 @@ class _Pace:
         elif completed or self._begun_at is None:
             self._begun_at = self._clock()
         elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
-            return ModelFailed("timeout", f"{self._name} sends its answer too slowly to be read.")
+            return ModelFailed("timeout", f"{self._name} sends its answer too slowly.")
         return None
 
 
@@ -709,7 +716,7 @@ class _Pace:
 
 
 class ModelEndpoint:
-    """Sends requests for one model of a provider. Opens nothing before the first."""
+    """Sends requests for one model of a provider. Connects on the first request."""
 
     def __init__(
         self, provider: str, model: str, http: HttpClient, key: ApiKey, clock: Clock, *, is_gemini: bool = False,
@@ -727,7 +734,8 @@ class ModelEndpoint:
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
         """Return the content of the answer and its media type. Raises ProviderDown if the same call may succeed later,
-        otherwise ProviderRefused."""
+        otherwise ProviderRefused.
+        """
         key = await self._key.get()
         named = (b"x-goog-api-key", key.encode()) if self.is_gemini else (b"authorization", b"Bearer " + key.encode())
         headers = [(b"content-type", content_type.encode()), *([named] if key else [])]
@@ -747,7 +755,7 @@ class ModelEndpoint:
         return content, response.headers.get("content-type", "").partition(";")[0]
 
     def nonsense(self, what: str) -> ProviderDown:
-        """Return the error for an answer of another kind."""
+        """Return the error for an answer of an unexpected kind."""
         return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
 
     async def close(self) -> None:

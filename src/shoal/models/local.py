@@ -1,7 +1,7 @@
-"""Run a GGUF file in this process with xllamacpp (extra `local`), behind its own loopback server.
+"""Run a GGUF file in this process with xllamacpp (extra `local`), behind a loopback server of its own.
 
-The first call loads the model in a thread. One core stays free: with all cores in use, the model's threads wait for
-each other and it runs several times slower.
+The first call loads the model in a thread. One core stays free: if all cores are in use, the model's threads wait for
+each other and run several times slower.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ from shoal.net.http import HttpClient, make_client
 
 EMBEDDED_TOKENS_MAX = 2_048
 EMBEDDED_CHARS_MAX = 1_000
-"""Characters of a text that is embedded. The server refuses texts beyond the model's window, which is 512 tokens for
-most small models; this is about that much in most scripts."""
+"""Maximum characters of a text that is embedded. The server rejects texts longer than the model's window, which is 512
+tokens for most small models: about this many characters in most scripts.
+"""
 
 
 def threads() -> int:
@@ -59,7 +60,7 @@ class LocalServer:
             raise ProviderDown(message)
 
     async def connection(self) -> tuple[HttpClient, ApiKey]:
-        """Return its connection and key. Raises ProviderDown."""
+        """Return the server's connection and key. Raises ProviderDown."""
         async with self._loading:
             if self._connection is None:
                 self.check()
@@ -75,7 +76,7 @@ class LocalServer:
         if connection is not None:
             await connection[0].close()
         held, self._server = [self._server], None
-        await asyncio.to_thread(held.clear)  # dropping the last reference stops the server
+        await asyncio.to_thread(held.clear)  # The server stops when its last reference is dropped.
 
 
 class LocalProvider:
@@ -87,7 +88,7 @@ class LocalProvider:
         self._inner: HttpProvider | None = None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """The first call loads the model."""
+        """Stream an answer. The first call loads the model."""
         try:
             connection = await self._server.connection()
         except ProviderDown as error:
@@ -118,7 +119,7 @@ class LocalEmbeddings:
         self._server = LocalServer(provider, model_file, timeout_seconds, clock, embeds=True)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """The first call loads the model."""
+        """Embed texts. The first call loads the model."""
         server = self._server
         endpoint = ModelEndpoint(server.provider, self._model, *await server.connection(), server.clock)
         return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
@@ -135,7 +136,7 @@ def _library() -> ModuleType:
 
 
 def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:
-    """Start a server. It runs until its last reference is dropped. Also returns its address."""
+    """Start a server, and return it with its address. It runs until its last reference is dropped."""
     library = _library()
     params = library.CommonParams()
     params.model.path = str(file)
@@ -144,7 +145,7 @@ def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = LOCAL_CONTEXT_TOKENS
-    if embeds:  # each text is read in one batch
+    if embeds:  # The server reads each text in one batch.
         params.embedding = True
         params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
     params.n_parallel = 1
@@ -153,5 +154,5 @@ def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object
     try:
         server = library.Server(params)
     except RuntimeError as error:
-        raise ProviderDown(f"{file} cannot be loaded as a GGUF model: {error}") from error
+        raise ProviderDown(f"Failed to load {file} as a GGUF model: {error}") from error
     return server, str(server.listening_address)

@@ -3,11 +3,11 @@
     where the markup appears                                  how it is read
     -------------------------------------------------------   ------------------------------------------------
     an opening thinking tag at the very start of the answer   thinking, up to the closing tag or the end
-    an unopened closing thinking tag at the edge of a line    the text before it is thinking (templates put the
-                                                              opening tag into the prompt)
-    the first words of a family that always thinks            thinking, up to the closing tag; without one it is text
-    (`Quirks.opens_thinking`), unless reasoning came apart
-    the start of a call, where tools were offered             calls; the rest waits for the end of the answer
+    a closing thinking tag without an opening one, at the     the text before it is thinking (templates put the
+    edge of a line                                            opening tag into the prompt)
+    the first words of a family that always thinks            thinking up to the closing tag; text if there is no
+    (`Quirks.opens_thinking`) without a reasoning field       closing tag
+    the start of a call, if tools were offered                calls; the rest waits for the end of the answer
     Harmony's channels                                        analysis is thinking, `to=` a call, the rest text
     in a code fence, in inline code, after a quotation mark   text, like any other markup
     text that only looks like a call                          text
@@ -15,9 +15,9 @@
 A truncated call keeps the arguments that arrived. They are not valid JSON, so the call is refused. Calls read here go
 through the same validation and permissions as every other call.
 
-Formats: the chat templates and parsers of vLLM (`vllm/tool_parsers`), SGLang (`function_call`) and llama.cpp
-(`common/chat.cpp`) for Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, MiniMax, Granite, Phi, LFM, InternLM, Cohere
-and Seed; openai/harmony's format document.
+Sources of the formats: the chat templates and parsers of vLLM (`vllm/tool_parsers`), SGLang (`function_call`) and
+llama.cpp (`common/chat.cpp`) for Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, MiniMax, Granite, Phi, LFM,
+InternLM, Cohere and Seed, and openai/harmony's format document.
 """
 
 import json
@@ -51,15 +51,15 @@ _ENDS = (
 )  # fmt: skip
 """Tokens with which these models end or begin a turn. They carry no content."""
 _TWINS = ("</think>", "</thinking>")
-"""Closing tags that some models exchange."""
+"""Closing tags that some models confuse."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
-"""Envelopes that some models put around the answer after thinking."""
+"""Tags that some models put around the answer after thinking."""
 _MARKS_MAX = 100
-"""Markers in one answer that are parsed as calls. Later ones are text, because each may scan all that follows."""
+"""Maximum markers in one answer that are parsed as calls. Later ones are text, because each may scan the whole rest."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = lazy_re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
-"""Characters of a line that are scanned for inline code."""
+"""Maximum characters of a line that are scanned for inline code."""
 _QUOTES = frozenset("\"'“‘«")
 _FENCE = lazy_re.compile(r"[\s>*-]{0,20}(`{3,}|~{3,})(.*)", re.DOTALL)
 _TICKS = lazy_re.compile("`+")
@@ -77,14 +77,14 @@ _CALL_MARKS = _pattern(_CALLS)
 
 
 class MarkedCall(NamedTuple):
-    """A call parsed from text; `arguments` is JSON, or the truncated part of it."""
+    """A call parsed from text. `arguments` is JSON, or the part of it that arrived."""
 
     name: str
     arguments: str
 
 
 class MarkupFilter:
-    """Sort an answer's text, as it arrives, into `texts` and `thoughts`. `finish` returns the calls."""
+    """Sorts an answer's text into `texts` and `thoughts` as it arrives. `finish` returns the calls."""
 
     def __init__(
         self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
@@ -134,7 +134,7 @@ class MarkupFilter:
     def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
         """Read the buffered rest and return its calls in order.
 
-        `has_calls` means that the answer has other calls. Truncated answers may end inside thinking.
+        `has_calls` means that the answer has calls outside the text. A truncated answer may end inside thinking.
         """
         held, self._held = self._held, ""
         match self._state:
@@ -245,7 +245,7 @@ class MarkupFilter:
         return self._code.is_code
 
     def _may_close(self) -> bool:
-        """Whether no tag was opened, here or in a separate field, and the text does not discuss the tags."""
+        """Return whether a closing tag can end thinking: no tag was opened, and the text does not discuss the tags."""
         return not any(self._thoughts) and "<think" not in (text := "".join(self._texts)) and "[THINK]" not in text
 
     def _close(self, text: str) -> str:
@@ -267,7 +267,7 @@ class MarkupFilter:
     def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
         """Read thinking that was never closed.
 
-        A call in it counts. A sentence that begins with the tag is text, and so is everything if nothing marks it as
+        A call in it counts. A sentence that begins with the tag is text, and so is all of it if nothing marks it as
         thinking.
         """
         thought = "".join(self._thoughts[self._thinking_from :])
@@ -283,7 +283,7 @@ class MarkupFilter:
 
 
 class _CodeScan:
-    """Detect whether a position is in a code fence, in inline code or after a quotation mark."""
+    """Detects whether a position is in a code fence, in inline code or after a quotation mark."""
 
     def __init__(self) -> None:
         self._fence = ""
@@ -436,7 +436,7 @@ def _value(text: str) -> str:
 
 
 def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> tuple[list[MarkedCall], int]:
-    """Parse a call's arguments, keeping the truncated part if they are cut off."""
+    """Parse a call's arguments. If they are cut off, keep the part that arrived."""
     stop = _end_of_json(text, at)
     if stop < 0:
         return [MarkedCall(name, text[at:])], len(text)
@@ -532,7 +532,7 @@ def _read_named(text: str, at: int) -> _Read:
 
 
 def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[MarkedCall]]:
-    """Parse Harmony: each message has a header (role, channel, recipient) and content, separated by tokens."""
+    """Parse Harmony messages, each with a header (role, channel, recipient) and content, separated by tokens."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[MarkedCall] = []

@@ -1,7 +1,7 @@
 """Built-in facts about models and servers, and prices. A provider's own listing takes precedence.
 
-Numbers are tokens. The first row whose pattern matches wins; a pattern is a shell glob over the model's name without
-its maker (`maker/name`), in lower case and with dots written as hyphens.
+Numbers are tokens. The first row with a matching pattern wins. A pattern is a shell glob for the model's name without
+its maker (`maker/name`), in lower case and with hyphens instead of dots.
 """
 
 from contextlib import suppress
@@ -16,15 +16,16 @@ from shoal.kernel.settings import Price
 from shoal.models.quirks import Changes, Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
-"""Window that a local model is loaded with; its memory is allocated at once."""
+"""Window with which a local model is loaded. All of its memory is allocated on loading."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
 MODELS_REMEMBERED_MAX = 256
-"""Model names whose row is cached, since it is looked up at each call."""
+"""Maximum model names whose row is cached, because each call looks it up."""
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A model family: the kind of its own service, its context window and its longest answer. `tool_search` marks
-    families that use their provider's native tool search."""
+    """A model family: the kind of its own service, its context window and its longest answer. `tool_search` is set for
+    families that use their provider's native tool search.
+    """
 
     pattern: str
     kind: str
@@ -38,7 +39,7 @@ class ServerRow(msgspec.Struct, frozen=True):
     """A server, identified by a part of its address.
 
     `pattern` selects the models that the quirks apply to. The server limits the context window to `context_tokens` (0:
-    no limit). Only a server marked `is_free` costs nothing; others may forward to a paid service and need a configured
+    no limit). Only servers with `is_free` cost nothing. Others may forward to a paid service and need a configured
     price.
     """
 
@@ -50,7 +51,7 @@ class ServerRow(msgspec.Struct, frozen=True):
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
-    """A model family and its quirks, on any server."""
+    """A model family and its quirks on any server."""
 
     pattern: str
     quirks: Changes
@@ -137,7 +138,8 @@ FAMILIES = (
 )
 """Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
 litellm#6323 (Mistral's order of roles), the chat templates of families with `opens_thinking`, and the providers' own
-model lists."""
+model lists.
+"""
 
 _OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True,
                       "schema_dialect": "full"}  # fmt: skip
@@ -156,7 +158,9 @@ SERVERS = (
     ServerRow("generativelanguage.googleapis.com/v1beta/openai", {"call_signatures": True}),
     ServerRow("generativelanguage.googleapis.com", {"tools": False, "system_role": False}, pattern="gemma-3*"),
 )
-"""Ollama (port 11434) silently cuts a request to the window it loaded the model with, which is small by default."""
+"""Known servers. Ollama (port 11434) silently cuts a request to the window with which it loaded the model, by default a
+small one.
+"""
 
 BASE_URLS = {
     "anthropic": "https://api.anthropic.com",
@@ -167,7 +171,7 @@ BASE_URLS = {
 """Base URL of each kind's own service."""
 
 PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
-"""Price list for a kind at an unknown address, for example behind a company's proxy."""
+"""Price list for a kind at an unknown address, such as behind a company's proxy."""
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
@@ -202,7 +206,7 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 def _matches(name: str, pattern: str) -> bool:
     begin = pattern.partition("*")[0].partition("[")[0]
-    return name.startswith(begin) and fnmatchcase(name, pattern)  # fnmatch compiles each pattern
+    return name.startswith(begin) and fnmatchcase(name, pattern)  # because fnmatch compiles each pattern
 
 
 def _plain(model: str) -> str:
@@ -243,7 +247,9 @@ def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | Non
 
 @cache
 def load_prices() -> bool:
-    """Import the price lists of genai-prices (extra `prices`), which takes 0.1 s. Returns False if not installed."""
+    """Import the price lists of genai-prices (extra `prices`), which takes 0.1 s. Returns False if it is not
+    installed.
+    """
     try:
         import_module("genai_prices")
     except ImportError:
@@ -261,6 +267,6 @@ def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
         provider = get_snapshot().find_provider(None, None, base_url)
     except LookupError:
         return ()
-    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # other companies' models that only its cloud serves
+    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # some clouds list models of others
     rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
     return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

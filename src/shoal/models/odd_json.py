@@ -1,6 +1,6 @@
-"""Read JSON field by field, so one malformed field never costs the rest.
+"""Read JSON field by field, so that one malformed field does not invalidate the rest.
 
-The fast path is msgspec with the exact types. Everything that it refuses is read here. A value of another form is
+The fast path is msgspec with the exact types. Everything that it rejects is read here. A value of another type is
 converted if only one reading makes sense (`"0"` for an index, 7 for an id, one object for a list of them, an object for
 its text). Other values are dropped.
 """
@@ -18,7 +18,7 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 REPAIRED_CHARS_MAX = 4_096
-"""Longest broken event that is repaired."""
+"""Maximum size of a broken event that is repaired."""
 NUMBER_CHARS_MAX = 18
 _STRUCTURE = lazy_re.compile(rb'["{}\[\]]')
 _STRING = lazy_re.compile(rb'["\\]')
@@ -31,7 +31,7 @@ _ODD: Any = object()
 
 
 class JsonScan:
-    """Find the end of an object or list in bytes that arrive in pieces. Scans each byte once."""
+    """Finds the end of an object or list in bytes that arrive in pieces. Scans each byte once."""
 
     __slots__ = ("_escaped", "_in_string", "depth")
 
@@ -82,7 +82,7 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_i
 
 
 def documents(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the objects in an event that is not one plain JSON object, and whether all of them are whole.
+    """Return the objects in an event that is not one plain JSON object, and whether all of them are complete.
 
     Accepts several objects in a row, lists, JSON inside text, a byte order mark, NaN, raw line ends and half
     characters. Broken objects are repaired as far as possible.
@@ -119,7 +119,7 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
 def _repaired(text: str) -> Iterator[dict[str, Any]]:
     if len(text) > REPAIRED_CHARS_MAX:
         return
-    import json_repair  # rarely needed
+    import json_repair  # Imported here because it is rarely needed.
 
     try:
         yield from _objects(json_repair.loads(text, skip_json_loads=True))
@@ -143,7 +143,7 @@ def whole_text(text: str) -> str:
 
 
 def ends_in_half(text: str) -> bool:
-    """Whether the next piece may complete the last character."""
+    """Return whether the next piece may complete the last character."""
     return "\ud800" <= text[-1:] <= "\udfff"
 
 
@@ -207,7 +207,7 @@ def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str
 
 def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: str) -> Any:
     fields = _fields_of(kind)
-    if isinstance(value, str):  # an object in place of its text
+    if isinstance(value, str):  # An object in place of its text.
         named = {name for _, name, _ in fields}
         key = next((key for key in _TEXT_KEYS if key in named), "")
         value = {key: value} if key and value else _parsed(value)
@@ -226,7 +226,7 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
 
 
 def _parsed(text: str) -> Any:
-    """Parse text that contains JSON in place of the object or list itself."""
+    """Parse a string that contains JSON instead of the object or list itself."""
     try:
         return _decoder.decode(text)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """OpenAI Chat Completions, and the many servers that speak it: Ollama, llama-server, vLLM, LM Studio, OpenRouter…
 
-Also OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back. If the
-model searches for tools natively, `more_tools` becomes its `tool_search`, executed here: the call is an item of its
-own, and its result item contains the definitions, after the cached prefix.
+Also OpenAI Responses: items instead of messages, no storage at the provider, and encrypted reasoning that is sent back.
+If the model searches for tools natively, `more_tools` becomes its `tool_search`, which Shoal executes. The call is a
+separate item, and its result item contains the definitions, after the cached prefix.
 """
 
 import msgspec
@@ -95,7 +95,7 @@ class _ChatDelta(msgspec.Struct):
 
 
 class _ChatChoice(msgspec.Struct):
-    """Whole answers have `message` instead of `delta`; older completions have `text`."""
+    """A choice in an answer. Whole answers have `message` instead of `delta`, and older completions have `text`."""
 
     index: int | None = None
     delta: _ChatDelta | None = None
@@ -192,7 +192,7 @@ _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
 class _OpenAi(ApiProtocol):
-    """Shared by Chat Completions and Responses."""
+    """The parts that Chat Completions and Responses share."""
 
     fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
 
@@ -200,7 +200,7 @@ class _OpenAi(ApiProtocol):
         return [ModelInfo(model.id, model.window) for model in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
-        """Return request fields that some servers refuse."""
+        """Return request fields that some servers reject."""
         extra = b""
         if quirks.temperature and request.temperature is not None:
             extra += b',"temperature":%b' % encode(request.temperature)
@@ -210,14 +210,14 @@ class _OpenAi(ApiProtocol):
 
 
 class OpenAiChat(_OpenAi):
-    """Chat Completions. Images of tool results follow in a user message, because results cannot contain any."""
+    """Chat Completions. Images of tool results follow in a user message, because results cannot contain images."""
 
     kind = "openai"
     answers_path = "/chat/completions"
     image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
-    merges_users = True  # templates of many local models refuse consecutive user messages
+    merges_users = True  # Templates of many local models reject consecutive user messages.
     images = "user"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
@@ -229,7 +229,7 @@ class OpenAiChat(_OpenAi):
         if quirks.max_tokens:
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
         parts.append(self.further(request, quirks))
-        if request.tools and request.tool_choice == "auto":  # some servers ignore tool_choice
+        if request.tools and request.tool_choice == "auto":  # Some servers ignore tool_choice.
             parts.append(self.tools(request.tools, self.dialect(quirks)))
         parts.append(b',"messages":[')
         if request.system:
@@ -241,7 +241,7 @@ class OpenAiChat(_OpenAi):
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
         """Encode calls and results as this API pairs them, and reasoning in the server's form.
 
-        No text is empty, because some servers refuse empty text.
+        Text is never empty, because some servers reject empty text.
         """
         match message:
             case UserMessage(text=text, images=shown):
@@ -262,7 +262,7 @@ class OpenAiChat(_OpenAi):
                 reasoning = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
                 text, field = reasoning.reasoning_content, form.quirks.reasoning_field
                 if form.quirks.reasoning_needed:
-                    text = text or " "  # Kimi refuses empty text
+                    text = text or " "  # Kimi rejects empty text.
                 if reasoning.reasoning_details:
                     body += b',"reasoning_details":' + encode(reasoning.reasoning_details)
                 elif text and field:
@@ -280,7 +280,7 @@ class OpenAiChat(_OpenAi):
 
 
 class OpenAiReader(AnswerReader):
-    """One answer's chunks."""
+    """Reads the chunks of one answer."""
 
     record = _ChatChunk
     decoder = msgspec.json.Decoder(_ChatChunk)
@@ -349,7 +349,7 @@ class OpenAiReader(AnswerReader):
     def _count(self, event: _ChatChunk) -> None:
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
-        if event.timings is not None:  # less reliable than a usage report
+        if event.timings is not None:  # These are less reliable than a usage report.
             self.usage = with_report(event.timings.usage(), self.usage)
         if event.eval_count is not None:
             self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
@@ -492,7 +492,7 @@ class OpenAiResponses(_OpenAi):
         parts.append(self.further(request, quirks))
         if request.system:
             parts.append(self.system(request.system))
-        if request.tools and request.tool_choice == "auto":  # some servers ignore tool_choice
+        if request.tools and request.tool_choice == "auto":  # Some servers ignore tool_choice.
             parts.append(self.tools(request.tools, self.dialect(quirks), () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
@@ -546,7 +546,7 @@ class OpenAiResponses(_OpenAi):
 
 
 class ResponsesReader(AnswerReader):
-    """Reads one answer's events. Whole values (`….done`, `response.completed`) replace missing pieces."""
+    """Reads the events of one answer. Whole values (`….done`, `response.completed`) replace missing pieces."""
 
     record = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
@@ -558,7 +558,7 @@ class ResponsesReader(AnswerReader):
         self._said: dict[tuple[int, int], list[str]] = {}
 
     def take(self, event: _ResponsesEvent, data: bytes) -> None:
-        """Read one event. Unknown kinds are ignored in any shape."""
+        """Read one event. Unknown kinds are ignored in any form."""
         index = event.output_index
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
@@ -589,7 +589,7 @@ class ResponsesReader(AnswerReader):
             case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error in _NO_ERRORS else b'{"error":' + error + b"}")
-            case "" if bytes(event.output)[:1] == b"[":  # the whole response instead of a stream
+            case "" if bytes(event.output)[:1] == b"[":  # The server sent the whole response instead of a stream.
                 self._finish(self.part(data, _Response))
             case kind if not kind.startswith("response."):
                 self.failure = self.complaint_in(data)

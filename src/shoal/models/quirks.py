@@ -2,12 +2,12 @@
 
 a refusal                              effect
 ------------------------------------   ---------------------------------------------------------------------------
-names a field or a kind of content     the quirk is learned, and remembered for this provider and model
-names one image or one signature       messages in this conversation that contain one are sent without it
-is about the history in other words    one attempt without images and reasoning; a success is remembered
-the same again                         one attempt without tools, remembered until the tools change or a restart
+names a field or a kind of content     the quirk is learned for this provider and model, and remembered
+names an image or a signature          messages in this conversation that contain one are sent without it
+is about the history in general        one attempt without images and reasoning; a success is remembered
+comes again after that                 one attempt without tools, remembered until the tools change or a restart
 
-Services phrase one refusal in many ways, some with status 500. tests/unit/models/refusals.py lists them.
+Services phrase the same refusal in many ways, some with status 500. tests/unit/models/refusals.py lists them.
 """
 
 import logging
@@ -32,31 +32,31 @@ log = logging.getLogger(__name__)
 RELEARN_DAYS = 30
 """Days after which a learned quirk is tested again, because services and servers are upgraded."""
 LEARNED_MAX = 1_000
-"""Models with remembered quirks. The oldest is dropped."""
+"""Maximum models with remembered quirks. The oldest is dropped first."""
 REFUSAL_CHARS_MAX = 300
-"""Characters of a refusal that are remembered."""
+"""Maximum characters of a refusal that are remembered."""
 WORDS_BYTES_MAX = 16_384
-"""Bytes of a refusal that are searched."""
+"""Maximum bytes of a refusal that are searched."""
 
 Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
 
 
 class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How requests for one model at one server are encoded.
+    """How requests for one model on one server are encoded.
 
     Requests: `max_tokens` names the field for the limit (empty: no limit is sent). `cache_key` sends the thread's key
     for the provider's prompt cache. `reasoning_items` requests encrypted reasoning. `tool_search` announces tools
-    through the provider's native search. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py);
-    empty selects the protocol's own.
+    through the provider's native search. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py).
+    If empty, the protocol's default applies.
 
     Messages: `images` allows images in all messages, only in the user's, or in none. One request has at most
     `images_max` images (0: unlimited) with at most `image_bytes_max` bytes of base64. Without `tools`, calls and
     results become text. Without `parallel_calls`, each call gets its own message. `thinking` is sent back to the model
-    that wrote it, as text in `reasoning_field` if that is set; `reasoning_needed` requires it in every answer.
+    that wrote it, as text in `reasoning_field` if that is set. `reasoning_needed` requires it in every answer.
     `nine_char_ids` selects Mistral's call ids. Without `user_after_tool`, a short answer separates a result from the
-    next user message. Without `system_role`, the system text opens the first user message. `call_signatures` marks
-    calls without a known signature.
+    next user message. Without `system_role`, the system text opens the first user message. `call_signatures` adds a
+    placeholder to calls without a known signature.
 
     Answers: `opens_thinking` means that the chat template opens thinking and the model only closes it.
     """
@@ -165,7 +165,7 @@ _IMAGE_FAULT = lazy_re.compile(
 _TEMPLATE = lazy_re.compile(
     r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
 )
-"""Words of a chat template error. It would fail again on the same conversation."""
+"""Words of a chat template error, which the same conversation would cause again."""
 _MANY_IMAGES = lazy_re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
@@ -174,7 +174,7 @@ _MANY_IMAGES = lazy_re.compile(
 """Words about the number of images in a request."""
 _NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
-"""Anthropic refuses sides above 2,000 pixels from this number of images on."""
+"""Number of images from which Anthropic rejects sides above 2,000 pixels."""
 _HEAVY = lazy_re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
@@ -188,7 +188,7 @@ _THINKING_FAULT = lazy_re.compile(
     r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words about reasoning in this conversation that is damaged or another model's."""
+"""Words about reasoning in this conversation that is damaged or from another model."""
 Fault: TypeAlias = Literal["images", "thinking"]
 
 
@@ -199,14 +199,14 @@ def words_of(body: bytes) -> str:
 
 
 def fault_of(words: str) -> Fault | None:
-    """Return the part of this conversation that a refusal is about, if other conversations may have the same."""
+    """Return the part of this conversation that caused a refusal, or None if its content is not the cause."""
     if _THINKING_FAULT.search(words):
         return "thinking"
     return "images" if _IMAGE_FAULT.search(words) else None
 
 
 def lesson(quirks: Quirks, words: str) -> Changes:
-    """Return the quirks that a refusal teaches; empty if it is unrelated or already known."""
+    """Return the quirks that a refusal teaches. Empty if it is unrelated or the quirks are known."""
     for pattern, changes in _LESSONS:
         if re.search(pattern, words, re.DOTALL | re.IGNORECASE) and quirks.changed(changes) != quirks:
             if changes == {"tools": False} and _ABOUT_TOOL.search(words):
@@ -216,7 +216,7 @@ def lesson(quirks: Quirks, words: str) -> Changes:
 
 
 def fewer_images(words: str, sent: int) -> int:
-    """Return the image limit if a request with `sent` images was refused for their number, or 0."""
+    """Return the image limit if a request with `sent` images was rejected for their number, or 0."""
     match = _MANY_IMAGES.search(words)
     if match is None or sent < 2:
         return 0
@@ -229,7 +229,7 @@ def fewer_images(words: str, sent: int) -> int:
 
 
 def is_too_heavy(status: int, words: str) -> bool:
-    """Whether a refusal is about the size of a request in bytes."""
+    """Return whether a refusal is about the size of a request in bytes."""
     return status == 413 or (_HEAVY.search(words) is not None and _LONG.search(words) is None)
 
 
@@ -238,7 +238,7 @@ def is_about_schema(words: str) -> bool:
 
 
 def teaches(words: str) -> bool:
-    """Whether a refusal is about the request, under any status."""
+    """Return whether a refusal is about the request, under any status."""
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
@@ -259,7 +259,7 @@ _NOTHING: dict[str, Learned] = {}
 
 
 def read_learned(path: Path) -> dict[str, Learned]:
-    """Read the learned quirks by PROVIDER/MODEL. A damaged file returns none; they are learned again."""
+    """Read the learned quirks by PROVIDER/MODEL. Empty if the file is damaged, because they are learned again."""
     try:
         return {
             name: quirks for name, quirks in _decoder.decode(read_regular(path)).items() if _are_quirks(quirks.changes)
@@ -267,7 +267,7 @@ def read_learned(path: Path) -> dict[str, Learned]:
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
-        log.warning("learned quirks cannot be read and are learned again", extra={"error": str(error)})
+        log.warning("learned quirks unreadable; learning them again", extra={"error": str(error)})
         return {}
 
 
@@ -280,7 +280,6 @@ def _are_quirks(changes: Changes) -> bool:
 
 
 def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
-    """Replace the file atomically. Raises OSError."""
     newest = sorted(learned.items(), key=lambda item: item[1].at, reverse=True)[:LEARNED_MAX]
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -304,7 +303,7 @@ class QuirkMemory:
         self._learned = _NOTHING
 
     def all(self) -> Mapping[str, Learned]:
-        """All learned quirks by PROVIDER/MODEL."""
+        """Return the learned quirks by PROVIDER/MODEL. Reads the file again if it has changed."""
         if self._path is not None:
             try:
                 changed_ns = self._path.stat().st_mtime_ns
@@ -348,15 +347,15 @@ class QuirkMemory:
             write_learned(self._path, learned)
             self._changed_ns = self._path.stat().st_mtime_ns
         except OSError as error:
-            log.warning("learned quirks cannot be written and are lost at the end", extra={"error": str(error)})
+            log.warning("learned quirks not written; they last until the process ends", extra={"error": str(error)})
 
 
 KnownQuirks: TypeAlias = Callable[[str, str], Quirks]
-"""Built-in quirks by address and model."""
+"""Returns built-in quirks by address and model."""
 
 
 class ProviderQuirks:
-    """Quirks of one provider's models, built-in and learned."""
+    """The built-in and learned quirks of one provider's models."""
 
     def __init__(self, provider: str, address: str, known: KnownQuirks, memory: QuirkMemory) -> None:
         self._provider = provider

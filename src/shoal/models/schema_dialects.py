@@ -3,24 +3,25 @@
 dialect   for                            keywords
 -------   ----------------------------   ------------------------------------------------------------------------
 full      Anthropic, OpenAI              all
-common    Gemini, and every server of    one `type` or an `anyOf` alone, `description`, `properties`, `required`,
+common    Gemini, and servers that speak one `type` or an `anyOf` alone, `description`, `properties`, `required`,
           OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
                                          and `maxItems` up to REPEATS_MAX
 bare      a service that refused the     one `type`, `description`, `properties`, `required`, `items`
           others
 
-The default goes by protocol; `Quirks.schema_dialect` overrides it, from the table of services or after a refusal.
+The protocol determines the default. `Quirks.schema_dialect` overrides it, from the table of services or after a
+refusal.
 
-Why common is so small, each a refusal of the whole request:
+The common dialect is small because each of these would make a service reject the whole request:
 
 - Gemini's Schema has no field for `additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`, `uniqueItems`,
-  `$ref` and `type` lists, and wants strings in `enum`, `items` for arrays and `anyOf` alone
+  `$ref` and `type` lists. It requires strings in `enum`, `items` for arrays, and `anyOf` without other keywords
   (ai.google.dev/api/caching#Schema).
-- llama.cpp's grammars, Ollama's and LM Studio's with them, fail on patterns without anchors, with `\\d` or look-aheads,
-  on long repetitions (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580).
-- Fireworks wants a type for every value.
+- llama.cpp's grammars, which Ollama and LM Studio use too, fail on long repetitions and on patterns with `\\d`, with
+  look-aheads or without anchors (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580).
+- Fireworks requires a type for every value.
 
-A server behind OpenAI's protocol may be any of these.
+A server that speaks OpenAI's protocol may be any of these.
 """
 
 import json
@@ -34,10 +35,10 @@ from shoal.kernel.untrusted import UNREADABLE
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 SchemaDialect: TypeAlias = Literal["full", "common", "bare"]
 NARROWER: "dict[SchemaDialect, SchemaDialect]" = {"full": "common", "common": "bare"}
-"""The next dialect to try after a service refuses a schema."""
+"""The next dialect to try after a service rejects a schema."""
 
 REPEATS_MAX = 64
-"""Largest `minItems` or `maxItems` sent, because grammars expand each repetition."""
+"""Maximum `minItems` or `maxItems` that is sent, because grammars expand each repetition."""
 WORDS_CHARS_MAX = 400
 DEPTH_MAX = 40
 
@@ -57,7 +58,9 @@ _BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minIt
 
 
 def narrowed(parameters: str, dialect: SchemaDialect) -> str:
-    """Return the schema of a tool's arguments in a dialect, as JSON text. Non-objects are returned unchanged."""
+    """Return the schema of a tool's arguments in a dialect, as JSON text. Values that are not objects are returned
+    unchanged.
+    """
     if dialect == "full":
         return parameters
     try:

@@ -1,13 +1,13 @@
-"""Speech recognition and synthesis: a provider's endpoints, or locally espeak-ng (synthesis) and Moonshine
+"""Speech recognition and synthesis by a provider's endpoints, or locally by espeak-ng (synthesis) and Moonshine
 (recognition).
 
-kind                       hears by                                      speaks by
+kind                       recognition                                   synthesis
 ------------------------   -------------------------------------------   ---------------------------------------------
 openai, openai-responses   POST /audio/transcriptions: OpenAI, Groq,     POST /audio/speech: OpenAI, Kokoro, speaches,
                            whisper.cpp, speaches, vLLM and others        LocalAI and others
-gemini                     generateContent, which takes audio as it is   generateContent with a voice, as samples
+gemini                     generateContent with the audio unchanged      generateContent with a voice, as samples
 
-Prices are of the services' own lists, by minute and by million characters; [speech] may say others.
+The built-in prices are from the services' own lists, per minute and per million characters. [speech] overrides them.
 """
 
 import asyncio
@@ -200,7 +200,8 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
     """Return the recording in `form` and its media type. Without PyAV, other known formats are returned unchanged.
-    Raises ProviderRefused if it is not a recording."""
+    Raises ProviderRefused if the data is not a recording.
+    """
     media_type = _media_type_of(audio)
     if media_type == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
         return audio, media_type
@@ -231,7 +232,7 @@ def samples_of(audio: bytes, rate: int) -> "array[float]":
                 for piece in resampler.resample(frame):
                     samples.frombytes(bytes(piece.planes[0])[: piece.samples * samples.itemsize])
     except (av.FFmpegError, ValueError, IndexError) as error:
-        raise ProviderRefused(f"The recording cannot be read: {error}") from error
+        raise ProviderRefused(f"Failed to read the recording: {error}") from error
     return samples
 
 
@@ -241,7 +242,7 @@ def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, st
     except ImportError as error:
         if media_type:
             return audio, media_type
-        message = f"The speech model answered with audio of an unknown form. {how_to_add('voice')}"
+        message = f"The speech model answered with audio in an unknown format. {how_to_add('voice')}"
         raise ProviderRefused(message) from error
     (codec, rate), target = _CODECS[form], io.BytesIO()
     try:
@@ -254,7 +255,7 @@ def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, st
                     made.mux(stream.encode(piece))
             made.mux(stream.encode(None))
     except (av.FFmpegError, ValueError, IndexError) as error:
-        raise ProviderRefused(f"The speech model's recording cannot be read: {error}") from error
+        raise ProviderRefused(f"Failed to read the speech model's recording: {error}") from error
     return target.getvalue(), MEDIA_TYPES[form]
 
 
@@ -284,7 +285,7 @@ class EspeakSpeech:
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
         except OSError as error:
-            reason = f"The program {ESPEAK} cannot be run: {error.strerror}. Install the package {ESPEAK}."
+            reason = f"Failed to run {ESPEAK}: {error.strerror}. Install the package {ESPEAK}."
             raise ProviderRefused(reason) from error
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -296,8 +297,10 @@ class EspeakSpeech:
                 process.kill()
                 await process.wait()
         if process.returncode or not audio:
-            reason = error_text.decode(errors="replace").strip()[:200] or f"it ended with {process.returncode}"
-            raise ProviderRefused(f"{ESPEAK} could not speak: {reason}. Check speech.voice, {self._voice!r}.")
+            reason = error_text.decode(errors="replace").strip()[:200] or f"exit code {process.returncode}"
+            raise ProviderRefused(
+                f"{ESPEAK} failed to synthesize speech: {reason}. Check speech.voice, {self._voice!r}."
+            )
         return Spoken(*await encoded(audio, form))
 
     async def close(self) -> None:
@@ -310,7 +313,7 @@ PIECE_SECONDS = 60
 
 
 class MoonshineSpeech:
-    """Implements `Speech`, but says nothing."""
+    """Implements the recognition half of `Speech`."""
 
     name = MOONSHINE
     usd_per_minute = usd_per_million_chars = 0.0
@@ -324,7 +327,9 @@ class MoonshineSpeech:
             return await asyncio.to_thread(self._hear, audio)
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
-        raise ProviderRefused(f"{MOONSHINE} only hears. Set speech.speaking to espeak-ng or PROVIDER/MODEL.")
+        raise ProviderRefused(
+            f"{MOONSHINE} cannot synthesize speech. Set speech.speaking to espeak-ng or PROVIDER/MODEL."
+        )
 
     async def close(self) -> None:
         self._model = None
@@ -343,13 +348,15 @@ class MoonshineSpeech:
                 heard = moonshine.Transcriber.transcribe_without_streaming(self._model, piece, RATE)
                 sentences += [line.text.strip() for line in heard.lines]
         except moonshine.MoonshineError as error:
-            raise ProviderRefused(f"{MOONSHINE} could not hear it: {error}") from error
+            raise ProviderRefused(f"{MOONSHINE} failed to recognize the speech: {error}") from error
         return Heard(" ".join(sentences).strip(), len(samples) / RATE)
 
 
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
-    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest places, because the library needs
-    thirty times its memory."""
+    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest places.
+
+    The library needs thirty times the memory of a piece.
+    """
     longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
     while len(samples) - at > longest:
         ends = range(at + longest - 50 * moment, at + longest, moment)

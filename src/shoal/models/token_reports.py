@@ -3,14 +3,14 @@
 form                                  servers
 -----------------------------------   ---------------------------------------------------------------------------
 `prompt_tokens`, `completion_tokens`  OpenAI Chat and most others
-`input_tokens`, `output_tokens`       OpenAI Responses, gateways in front of Anthropic: there without the cached ones
-`inputTokens`, `outputTokens`         gateways in front of Bedrock
+`input_tokens`, `output_tokens`       OpenAI Responses; gateways to Anthropic (without cached tokens)
+`inputTokens`, `outputTokens`         gateways to Bedrock
 `x_groq.usage`                        Groq, in its last chunk
 `choices[0].usage`                    Moonshot
-`timings`                             llama.cpp, where `stream_options` is not known
-`prompt_eval_count`, `eval_count`     Ollama's own
+`timings`                             llama.cpp versions without `stream_options`
+`prompt_eval_count`, `eval_count`     Ollama's own protocol
 
-Reports may arrive with each chunk, and again with zeros. A number stays until another nonzero number replaces it.
+A server may send a report with each chunk, and later one with zeros. Zeros never replace a known number.
 """
 
 import msgspec
@@ -55,7 +55,7 @@ class TokenReport(msgspec.Struct):
         cached = cached or self.cache_read_input_tokens or 0
         written = inputs.cache_write_tokens or self.cache_creation_input_tokens or 0
         asked = self.prompt_tokens or self.input_tokens or self.bedrock_input or 0
-        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens
+        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens.
             asked += (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
         output = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
         if (total := self.total_tokens) and not (asked and output):
@@ -71,7 +71,7 @@ class GroqReport(msgspec.Struct):
 
 
 class Timings(msgspec.Struct):
-    """llama.cpp's report: `prompt_n` tokens were processed, `cache_n` were cached."""
+    """llama.cpp's report: `prompt_n` tokens were processed, and `cache_n` were cached."""
 
     prompt_n: int | None = None
     cache_n: int | None = None

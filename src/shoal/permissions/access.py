@@ -1,6 +1,6 @@
 """Access rules: allow-lists, linked identities and pairing codes, as pure functions that deny by default.
 
-Approvals: their digests and their approvers.
+Also the digests of approvals, and who may decide them.
 """
 
 import hashlib
@@ -20,8 +20,10 @@ EVERYBODY = "*"
 
 
 class AccessRules(msgspec.Struct, frozen=True):
-    """The people of one platform. `allow` has user ids, `role:NAME` or `*`. If `channels` is not empty, all others are
-    closed. `trust_everybody` also trusts people admitted by `*`, for platforms whose people are all known.
+    """The people of one platform.
+
+    `allow` contains user ids, `role:NAME` or `*`. If `channels` is not empty, all other channels are closed.
+    `trust_everybody` also trusts people admitted by `*`, for platforms whose people are all known.
     """
 
     owners: tuple[str, ...] = ()
@@ -31,7 +33,7 @@ class AccessRules(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """Access of a person: `owner` and `trusted` imply `allowed`."""
+    """A person's access. `owner` and `trusted` imply `allowed`."""
 
     allowed: bool
     trusted: bool = False
@@ -46,7 +48,7 @@ STRANGER = Admission(False)
 
 
 def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
-    """Return a person's access in a channel. Total. Denies people without an id and other bots."""
+    """Return a person's access in a channel. Denies people without an id and other bots."""
     if not author.id or author.is_bot:
         return STRANGER
     if author.id in rules.owners:
@@ -62,8 +64,11 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 
 
 class Person(msgspec.Struct, frozen=True):
-    """A person with identities (PLATFORM:USER) on several platforms, and roles on all of them. `name` is their name in
-    the configuration. Their own daily budget limits replace the shared ones; 0 means no limit."""
+    """A person with identities (PLATFORM:USER) on several platforms.
+
+    `roles` apply on all of them. `name` is the name in the configuration. The daily budget limits replace the shared
+    ones; 0 means no limit of their own.
+    """
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
@@ -77,7 +82,7 @@ NOBODY = Person(())
 
 
 class People:
-    """The persons with linked identities, and the identities of the owner.
+    """The people with linked identities, and the identities of the owner.
 
     An identity that is listed twice belongs to the first person.
     """
@@ -92,7 +97,7 @@ class People:
                 self._by_identity.setdefault(identity, person)
 
     def become(self, other: "People") -> None:
-        """Replace the persons and owners with those of `other`, in place."""
+        """Replace the contents with those of `other`, in place."""
         self._owners, self._by_identity, self._by_name = other._owners, other._by_identity, other._by_name
 
     def find(self, identity: str) -> Person:
@@ -108,8 +113,10 @@ class People:
         return self.find(asker.identity).identities or (asker.identity,)
 
     def asker(self, asker: Asker) -> Asker:
-        """Return the asker with all their identities and roles, as owner if a trusted identity is one. Unchanged
-        without links."""
+        """Return the asker with all their identities and roles, as owner if a trusted identity belongs to the owner.
+
+        Without links, the asker is unchanged.
+        """
         person = self.find(asker.identity)
         if person is not NOBODY:
             roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
@@ -125,7 +132,7 @@ OWNER = "owner"
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Linked persons and the access rules of each platform, and the audiences that follow from them."""
+    """Linked people and the access rules of each platform. They determine the audience of a request."""
 
     people: People = NO_LINKS
     rules: dict[str, AccessRules] = {}
@@ -155,7 +162,7 @@ class Links(msgspec.Struct, frozen=True):
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
-    """Return the access that another platform's rules give a person by name. `*` does not vouch for anyone."""
+    """Minimum length of a known secret's prefix that is withheld. Shorter ones look like ordinary text."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
     return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
 
@@ -166,7 +173,9 @@ def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:
-    """Whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. False without an id."""
+    """Return whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. False without an
+    id.
+    """
     if not by.user or not by.platform:
         return False
     names = {f"{by.platform}:{by.user}"}
@@ -186,7 +195,7 @@ def make_code(entropy: bytes) -> str:
 
 
 def code_digest(code: str) -> str:
-    """Return the digest that is stored for a code, independent of its spelling."""
+    """Return the digest that is stored for a code. Letter case and separators do not matter."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(f"shoal-pair-1:{plain}".encode()).hexdigest()
 
@@ -197,7 +206,7 @@ def is_code(code: str, digest: str) -> bool:
 
 
 class Bucket:
-    """A token bucket: `burst` messages at once, then one every `seconds`. The caller passes the time."""
+    """A token bucket: `burst` messages immediately, then one every `seconds`. The caller passes the time."""
 
     __slots__ = ("_at", "_burst", "_left", "_seconds")
 
@@ -216,23 +225,26 @@ class Bucket:
         return True
 
 
-# ---- questions to people ----
+# ---- approvals ----
 #
 # Pure functions. The rows are in the store. An approval is bound to a digest of everything that determines the effect
 # of the call, and is used once. The executor compares the digest of the call to run with the approved one.
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
-    """Return the digest that an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and
-    `extra` (the agent, and anything else that determines the effect)."""
+    """Return the digest that an approval is bound to, as SHA-256 in hex.
+
+    It covers the tool's name, the call's canonical JSON, and `extra` (the agent, and anything else that determines the
+    effect).
+    """
     return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:
-    """Whether a person may decide: the requester of the call, or an approver (owners included). An untrusted requester
-    can only deny calls that untrusted content raised, because the content may be their own words.
+    """Return whether a person may decide: the requester of the call, or an approver (owners included).
 
-    People are `PLATFORM:USER`, and linked identities count as the same person. An approver is `PLATFORM:USER`,
+    An untrusted requester can only deny a call that untrusted content caused, because that content may be their own
+    words. People are `PLATFORM:USER`, and linked identities count as the same person. An approver is `PLATFORM:USER`,
     `role:NAME`, or `PLATFORM:role:NAME`. A person without a user id may not decide.
     """
     if not by.user or not by.platform:

@@ -1,8 +1,8 @@
-"""The effects of a call as action strings `tool:NAME:DETAIL`, built only from resolved arguments.
+"""Describe the effects of a call as action strings `tool:NAME:DETAIL`, built only from resolved arguments.
 
-Paths are the ones that commands and the model use: `/workspace`, `/scratch`, `/skills` and `/docs`, independent of
-their location on the host. Another host path with such a name is written `host:/workspace/…`. The files of a command
-are resolved with the file system: links are followed, patterns are expanded below the mounts, and git repositories are
+Paths are those that commands and the model use: `/workspace`, `/scratch`, `/skills` and `/docs`, independent of their
+location on the host. Another host path with such a name is written `host:/workspace/…`. The files of a command are
+resolved with the file system: links are followed, patterns are expanded below the mounts, and git repositories are
 inspected.
 """
 
@@ -28,7 +28,7 @@ from shoal.shell.words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, ex
 
 PLACES_MAX = 16
 NAMES_MAX = 200
-"""Maximum number of names of a pattern. With more, the action names the folder instead."""
+"""Maximum names that a pattern expands to. With more, the action names the folder instead."""
 
 _ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
 _SPECIAL = re.compile(r"/(?:proc|dev|sys|inet[46]?)(?:/.*)?", re.DOTALL)
@@ -49,7 +49,7 @@ _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the name of a resolved host path in actions: relative to its mount, or unchanged without one."""
+    """Return the name of a resolved host path in actions: relative to its mount, or unchanged without a mount."""
     best: Mount | None = None
     for mount in mounts:
         if path.is_relative_to(mount.host) and (best is None or len(mount.host.parts) > len(best.host.parts)):
@@ -62,8 +62,10 @@ def path_name(path: Path, mounts: Sequence[Mount]) -> str:
 
 
 def is_special(name: str) -> bool:
-    """Whether a path may refer to a different file, such as those in `/proc` and `/dev/fd`. In gawk, paths below
-    `/inet` open network connections."""
+    """Return whether a path may refer to a different file, such as those in `/proc` and `/dev/fd`.
+
+    In gawk, paths below `/inet` open network connections.
+    """
     return _SPECIAL.fullmatch(name) is not None and _PLAIN_SPECIAL.fullmatch(name) is None
 
 
@@ -88,7 +90,7 @@ class CommandPaths:
             places = self._joined(places, effect.folders)
         reads = self._reads(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        # Files that a program reads its configuration from at every start, if they exist.
+        # Configuration files that a program reads at every start, if they exist.
         startup = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
         startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
         runs += startup
@@ -98,8 +100,8 @@ class CommandPaths:
             repositories = [self._repository(place) for place in places or ()]
             runs += [name for repository in repositories for path in repository.files for name in self._seen(path)]
             harmless = harmless and bool(repositories) and all(repository.inert for repository in repositories)
-            # Many later commands enter what `git add` puts into the index, and so does `git add` itself when it runs
-            # again.
+            # Many later commands enter the paths that `git add` puts into the index. `git add` does so itself when it
+            # runs again.
             harmless = harmless and not (
                 self._adds and any(map(holds_repository, {repository.top for repository in repositories}))
             )
@@ -131,8 +133,10 @@ class CommandPaths:
         return list(dict.fromkeys(name for place in places for name in self._names(os.path.join(place, target))))
 
     def may_be_written(self, name: str, target: str) -> bool:
-        """Whether writing to a file changes nothing that is executed, and nothing outside the workspace. `target` is
-        the name as written, which may be a link."""
+        """Return whether writing to a file changes nothing that is executed, and nothing outside the workspace.
+
+        `target` is the name as written, which may be a link.
+        """
         written = os.path.join(os.path.dirname(name), os.path.basename(target))
         inside = any(PurePosixPath(name).is_relative_to(root) for root in _WRITABLE)
         if not inside or _GIT.fullmatch(name) or _OPTION in written or any(map(is_code, (name, written))):
@@ -170,8 +174,10 @@ class CommandPaths:
     # ---- places and names ----
 
     def _places(self, moves: int, sure: Collection[int]) -> list[str] | None:
-        """Return the directories in which a part may run after `cd`. Each `cd` may have failed unless it is `sure`.
-        None if unknown."""
+        """Return the directories in which a part may run after `cd`. None if unknown.
+
+        Each `cd` may have failed unless its number is in `sure`.
+        """
         if moves < 0:
             return None
         places = [self._start]
@@ -215,8 +221,10 @@ class CommandPaths:
         return None if words is None or len(names) > NAMES_MAX else names
 
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
-        """Return every file that a word may name in the command's file system. None if unknown. A folder may stand for
-        the files in it if they are only read."""
+        """Return every file that a word may name in the command's file system. None if unknown.
+
+        A folder may represent the files in it if they are only read.
+        """
         texts = expand(word, self._taken.variables)
         if texts is None and [piece.kind for piece in word.pieces] == ["below"] and is_read:
             texts = (word.pieces[0].text,)
@@ -227,7 +235,7 @@ class CommandPaths:
             if not text or text == "-":
                 continue
             if text.startswith("-"):
-                return None  # it may be an option that reads another file
+                return None  # It may be an option that reads another file.
             absolute = text.lstrip(SPLIT)[0] in ("/", HOME)
             if places is None and not absolute:
                 return None
@@ -241,7 +249,9 @@ class CommandPaths:
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:
-        """Expand a path's patterns below mounts. Returns the folder if there are too many files, None if unknown."""
+        """Expand a path's patterns below mounts. Returns the folder if there are too many files, and None if
+        unknown.
+        """
         if not any(mark in path for mark in _MARKS):
             return self._names(path)
         fixed, rest = list[str](), path.split("/")
@@ -262,15 +272,17 @@ class CommandPaths:
                     entries += [f"{folder_path}/{name}" for name in names if hidden or not name.startswith(".")]
             folders = entries
             if any("/-" in entry[len(folder) :] for entry in folders):
-                return None  # it may be an option
+                return None  # It may be an option.
             if len(folders) > NAMES_MAX:
                 return self._names(base)
         names = [name for folder_path in folders for name in self._seen(folder_path)]
         return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
 
     def _names(self, path: str) -> list[str]:
-        """Return the names of an absolute path with its links followed: on the host, where an absolute link leads
-        elsewhere, and inside the sandbox."""
+        """Return the names of an absolute path with its links followed.
+
+        Links are followed on the host, where an absolute link leads elsewhere, and inside the sandbox.
+        """
         followed = self._follow(path)
         if not self._isolated:
             return [path_name(Path(followed), self._mounts)]
@@ -280,7 +292,7 @@ class CommandPaths:
         return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
 
     def _follow(self, path: str) -> str:
-        """Follow the links of an absolute path as the command does. Unchanged if they form a loop."""
+        """Follow the links of an absolute path as the command does. A loop leaves it unchanged."""
         return follow_links(path, self._below_mount if self._isolated else alike_everywhere) or path
 
     def _below_mount(self, path: str) -> str | None:
@@ -298,7 +310,6 @@ class CommandPaths:
         return name if mount is None and not self._isolated and name.startswith("/") else mount
 
     def _seen(self, path: str) -> list[str]:
-        """Return the names of a host path."""
         return self._names(path_name(Path(path), self._mounts) if self._isolated else path)
 
     # ---- git ----
@@ -317,11 +328,13 @@ class CommandPaths:
         return repository
 
     def _is_outside(self, folder: str) -> bool:
-        """Whether commands cannot see a host folder."""
+        """Return whether commands cannot see a host folder."""
         return self._isolated and not any(folder == host or folder.startswith(f"{host}/") for _, host in self._roots)
 
     def _host_of_git(self, path: str) -> str | None:
-        """Return the host path of a path in a git file. A relative one was joined to a folder of the host."""
+        """Return the host path of a path in a git file. Its caller has joined a relative path to a folder of the
+        host.
+        """
         path = os.path.normpath(path)
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
@@ -340,8 +353,8 @@ _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/
 def shell_actions(
     tool_name: str, command: str, *, cwd: Path, mounts: Sequence[Mount] = (), isolated: bool = True
 ) -> tuple[Action, ...]:
-    """Return all actions of a shell command, never empty: its simple commands, redirections, and views for deny
-    patterns.
+    """Return all actions of a shell command: its simple commands, redirections, and views for deny patterns. Never
+    empty.
 
     `cwd` is a host path; without mounts it counts as the workspace. `isolated` means that absolute paths in the command
     are paths inside the sandbox. A command that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is
@@ -377,13 +390,12 @@ def shell_actions(
 
 
 def _is_all_of(action: Action) -> bool:
-    """Whether the words of a simple command alone determine its effect."""
+    """Return whether the words of a simple command alone determine its effect."""
     return not (action.harmless or action.opaque or action.also or action.runs or action.runs_more)
 
 
 @lru_cache(maxsize=COMMANDS_KEPT_MAX)
 def _taken(command: str) -> Taken | None:
-    """Parse the command, or return None if it cannot be parsed."""
     if len(command) > COMMAND_CHARS_MAX:
         return None
     try:
@@ -398,7 +410,7 @@ def forget_commands() -> None:
 
 
 def judged_by_words(command: str) -> Action:
-    """Judge one simple command by its words alone, for an action that `shell_actions` did not create."""
+    """Return the action of one simple command by its words alone, for an action that `shell_actions` did not create."""
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []
     harmless = len(parts) == 1 and parts[0].effect.harmless and not parts[0].opaque
@@ -406,8 +418,10 @@ def judged_by_words(command: str) -> Action:
 
 
 def _fragments(tool_name: str, command: str) -> list[Action]:
-    """Return views of what an opaque command may hide: every piece of its text that could be a command, including words
-    from brace expansion."""
+    """Return views of the commands that an opaque command may contain.
+
+    Every piece of its text that could be a command counts, including words from brace expansion.
+    """
     listed = _LISTED.sub(lambda braces: braces[1].replace(",", " "), command)
     texts = [command] if listed == command else [command, listed]
     pieces = (" ".join(piece.split()) for text in texts for piece in _BETWEEN.split(text))

@@ -1,25 +1,25 @@
 """Addresses that may be read without approval after untrusted content, because the model did not invent them.
 
-    occurs                                             may be read
+    origin of the address                              may be read without approval
     -------------------------------------------------  ----------------------------------------------------
-    word for word in a trusted person's own message    yes; with https where it is written without a scheme
+    verbatim in a trusted person's own message         yes; with https if it is written without a scheme
     among the results of the search provider           yes
-    as a link of a page that was read unasked, to the  yes, LINKS_MAX of a site, FOLLOWED_MAX times a turn
-      same site
-    anywhere else: composed, a link to another site    no: a person is asked
-    at the end of a redirect to another site           not followed
+    a link within the same site, on a page that was    yes, LINKS_MAX per site, FOLLOWED_MAX per turn
+      read without approval
+    anything else: composed, a link to another site    no: Shoal asks a person
+    the end of a redirect to another site              not followed
 
-Two addresses are the same if one request says the same: scheme and host compare without case, the host as IDNA, a
-default port and a fragment do not count, and characters that no request line holds are percent-encoded as UTF-8.
-Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. Addresses with a user name
-are never read.
+Two addresses are equal if they lead to the same request: scheme and host compare without case, the host as IDNA, a
+default port and a fragment do not count, and characters that are invalid in a request line are percent-encoded as
+UTF-8. Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. Addresses with a user
+name are never read.
 
-A read of another system whose arguments are one address and nothing else, such as `{"url": "https://example.org/"}` for
-a tool of an MCP server, is a read of that address.
+A read of another system whose only argument is an address, such as `{"url": "https://example.org/"}` for a tool of an
+MCP server, is a read of that address.
 
 A server learns only which of the given addresses is read, and when. By the links of one site that is at most
-`log2(LINKS_MAX)` = 8 bits a read and FOLLOWED_MAX reads a turn, so 128 bits. By all given addresses together it is at
-most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits a read and READS_MAX reads a turn.
+`log2(LINKS_MAX)` = 8 bits per read and FOLLOWED_MAX reads per turn, so 128 bits. By all given addresses together it is
+at most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits per read and READS_MAX reads per turn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,27 +35,29 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import canonical_address, site_of
 
 GIVEN_MAX = 2_000
-"""Maximum number of addresses from people and searches. The newest are kept."""
+"""Maximum addresses from people and searches. The newest are kept."""
 SITES_MAX = 64
 LINKS_MAX = 256
-"""Maximum number of links of a site that may be followed: the first ones on its pages."""
+"""Maximum links of a site that may be followed: the first ones on its pages."""
 FOLLOWED_MAX = 16
-"""Maximum number of links of a site followed without approval in a turn."""
+"""Maximum links of a site followed without approval in a turn."""
 READS_MAX = 50
-"""Maximum number of pages read without approval in a tainted turn."""
+"""Maximum pages read without approval in a tainted turn."""
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
-"""Names of the single address argument of a read."""
+"""Argument names of a read with a single address."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _HOST = r"(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?::\d{1,5})?"
 _REST = r"[^\s<>\"`{}|\\^\x00-\x1f]*"
 _BARE = lazy_re.compile(rf"(?<![\w.@:/\\~%=&#-])(?:{_HOST}/{_REST}|[Ww]{{3}}\.{_HOST})(?![\w@-]|\.\w)")
-"""An address without a scheme: with a path, or a host that begins with `www.`. A bare `notes.md` is a file."""
+"""An address without a scheme: with a path, or with a host that begins with `www.`. A bare `notes.md` is a file."""
 _ENDING = ".,;:!?'\"*_~)]"
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """Return the canonical addresses in a person's message; one without a scheme gets https. Punctuation or a bracket
-    at the end is ambiguous, so both readings are returned."""
+    """Return the canonical addresses in a person's message. An address without a scheme gets https.
+
+    Punctuation or a bracket at the end is ambiguous, so both readings are returned.
+    """
     bare = (f"https://{word}" for word in _BARE.findall(_ADDRESS.sub(" ", text)))
     for word in chain(_ADDRESS.findall(text), bare):
         for reading in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
@@ -64,7 +66,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def asked_address(tool: Traits, detail: str) -> str:
-    """Return the address if it is the call's only argument; otherwise empty."""
+    """Return the address if it is the call's only argument, otherwise an empty string."""
     if tool.names == "address":
         return detail
     if not (tool.read_only and tool.open_world and detail.startswith("{")):
@@ -110,7 +112,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         return replace(self, words=dict(list(words.items())[-GIVEN_MAX:]))
 
     def gives(self, address: str, reads: "WebReads") -> bool:
-        """Whether a canonical address may be read, after these reads of the turn."""
+        """Return whether a canonical address may be read, after these reads of the turn."""
         if reads.count >= READS_MAX:
             return False
         site = site_of(address)
@@ -126,7 +128,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
 
 
 class WebReads(msgspec.Struct, frozen=True):
-    """Web reads of a tainted turn: number of pages, and number of links of each site."""
+    """Web reads of a tainted turn: the number of pages, and the number of links of each site."""
 
     count: int = 0
     followed: Mapping[str, int] = {}

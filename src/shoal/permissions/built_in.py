@@ -1,10 +1,10 @@
 """Rules of the built-in profiles, derived from the traits of the registered tools (`kernel.traits`).
 
 open       everything
-standard   what tools say that it allows; of the rest the effect decides (`permissions.effects`)
-guarded    everything but what changes something elsewhere by a command, and what tools say otherwise; of tools of MCP
-           servers the effect decides
-locked     what tools say that it allows
+standard   calls that a tool allows for it; the effect decides about all others (`permissions.effects`)
+guarded    everything except commands that change something elsewhere, and calls that a tool excludes; the effect
+           decides about tools of MCP servers
+locked     calls that a tool allows for it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
-"""The pattern that matches everything, and so names opaque commands too; the rule of `open`."""
+"""The pattern that matches everything, even opaque commands. The profile `open` consists of it."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
-"""Tools for which `guarded` asks, unless the effect says otherwise."""
+"""Tools for which `guarded` asks, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
 
 # Common names of extension tools and host programs, by subject of rules.
@@ -31,11 +31,11 @@ _NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
 """Name prefixes of tools that `guarded` never allows."""
 
 _AT = "<command>"
-"""Stands for `tool:NAME:` of every tool that takes commands."""
-_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # options before a subcommand, each perhaps with a value
+"""Placeholder for `tool:NAME:` of every tool that takes commands."""
+_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each perhaps with a value.
 
-# Commands that change something elsewhere, by program and verb. `permissions.tools` has the reading verbs. Commands on
-# neither list need approval.
+# Commands that change something outside the machine, by program and verb. `permissions.tools` has the reading verbs.
+# Commands on neither list need approval.
 _CHANGES = (
     "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
     "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
@@ -125,7 +125,7 @@ _DENIED_COMMANDS = {
     ),
     "mounting and formatting disks": rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
 }
-"""Commands that `guarded` denies, in words and as patterns."""
+"""Commands that `guarded` denies: descriptions and patterns."""
 
 
 class WordedRule(NamedTuple):

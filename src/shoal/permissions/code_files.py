@@ -1,7 +1,7 @@
-"""Files that a later command may execute: all except those whose name marks them as data.
+"""Files that a later command may execute: all except those whose name identifies them as data.
 
-Names of data files are an allow-list. A name without a known data extension, a dotted name, a name that some program
-looks for automatically, an executable file and one that begins with `#!` all count as code.
+Names of data files are an allow-list. A file counts as code if its name has no known data extension, begins with a dot,
+or is one that some program looks for automatically. Executable files and files that begin with `#!` also count.
 """
 
 import os
@@ -35,7 +35,7 @@ _LOOKED_FOR = lazy_re.compile(
 
 @cache
 def _executed() -> dict[str, tuple[str, ...]]:
-    """The lines of `executed_files.txt`."""
+    """Load `executed_files.txt`."""
     lists: dict[str, tuple[str, ...]] = {}
     for line in Path(__file__).with_name("executed_files.txt").read_text("utf-8").splitlines():
         kind, _, names = line.partition(" ")
@@ -45,7 +45,7 @@ def _executed() -> dict[str, tuple[str, ...]]:
 
 
 def is_executed(path: str) -> bool:
-    """Whether programs execute this file or read configuration from it automatically."""
+    """Return whether programs execute this file or read configuration from it automatically."""
     *folders, name = [part for part in path.lower().split("/") if part not in ("", ".", "..")] or [""]
     known = _executed()
     if name in known["name"] or name.startswith(known["begins"]) or name.endswith(known["ends"]):
@@ -54,7 +54,7 @@ def is_executed(path: str) -> bool:
 
 
 def is_code(name: str) -> bool:
-    """Whether a file with this name (or path) may be executed or control what is executed."""
+    """Return whether a file with this name (or path) may be executed or control what is executed."""
     path = PurePosixPath(name)
     extension, folders = path.suffix[1:].lower(), {part.lower() for part in path.parts[:-1]}
     if any(part.startswith(".") and part not in (".", "..") for part in path.parts) or folders & _CODE_FOLDERS:
@@ -64,7 +64,9 @@ def is_code(name: str) -> bool:
 
 
 def runs_as_code(path: str) -> bool:
-    """Whether an existing file may be executed, by its mode, its first bytes, or another link, whatever its name."""
+    """Return whether an existing file may be executed, whatever its name: by its mode, its first bytes, or another
+    link.
+    """
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):

@@ -1,19 +1,19 @@
-"""The effect of a call and the answer to it: a pure function to one effect, and one table of answers.
+"""The effect of a call and the answer to it: a pure function for the effect, and one table of answers.
 
     traits ─┐
             ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
     action ─┘   of shell commands: what the shell reader knows
 
-| effect | what it is | examples |
+| effect | meaning | examples |
 |---|---|---|
-| read | changes nothing, and shows what the agent may see anyway | `git status`, reading a file of the workspace |
+| read | changes nothing, and shows only what the agent may see anyway | `git status`, reading a file of the workspace |
 | contained | changes only what a checkpoint restores, and cannot leave | `pytest` in a sealed sandbox, writing a file |
 | outward | leaves the machine or the conversation | `git push` with a network, a message elsewhere |
 | lasting | changes what no checkpoint restores | the agent's settings, `.git/hooks`, a file that is too large |
-| unknown | nobody knows | a command without a sandbox, a tool that says nothing |
+| unknown | not known | a command without a sandbox, a tool that declares nothing |
 
-A sandbox is sealed when it isolates commands and gives them no network. A command in it is contained, whatever it runs,
-where a checkpoint covers the workspace: it can change the workspace and /scratch alone, and reach nothing.
+A sandbox is sealed if it isolates commands and gives them no network. If a checkpoint also covers the workspace, any
+command in it is contained: it can change only the workspace and /scratch, and reach nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,9 @@ from shoal.permissions.code_files import is_executed
 from shoal.permissions.fetching import fetched_by
 
 EffectAnswer: TypeAlias = Literal["allow", "guard", "ask"]
-"""It runs; it runs unless the guard against untrusted content finds harm in it (`taint.sink_of`); a person is asked."""
+"""`allow` runs the call. `guard` runs it unless the guard against untrusted content finds harm in it (`taint.sink_of`).
+`ask` asks a person.
+"""
 
 _READABLE = lazy_re.compile(READABLE)
 _WRITABLE = lazy_re.compile(WRITABLE)
@@ -44,9 +46,9 @@ _PUSHES = lazy_re.compile(r"(?:\A|/)git(?: -\S+(?: [^-\s]\S*)?)* (?:push|send-em
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The circumstances that determine a call's effect and the answer. The defaults are the strictest.
 
-    `isolated`: a sandbox isolates commands; `sealed`: it gives them no network either; `covered`: a checkpoint restores
-    everything that a command could change. `trusted`: nobody else has a hand in the turn. `tainted`: untrusted content
-    may steer it.
+    `isolated`: a sandbox isolates commands. `sealed`: the sandbox also has no network. `covered`: a checkpoint restores
+    everything that a command could change. `trusted`: only trusted people influenced the turn. `tainted`: untrusted
+    content may influence it.
     """
 
     isolated: bool = False
@@ -69,7 +71,7 @@ class EffectCase(NamedTuple):
 
 
 _ROWS: tuple[tuple[Effect, bool | None, bool | None, bool | None, EffectAnswer], ...] = (
-    # effect, trusted, tainted, isolated (None: either), answer. The first matching row counts.
+    # Effect, trusted, tainted, isolated (None: either), answer. The first matching row counts.
     ("read", None, False, None, "allow"),
     ("read", None, True, None, "guard"),
     ("contained", None, None, False, "ask"),
@@ -104,11 +106,11 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
         "unknown": "calls with an unknown effect, such as commands without a sandbox",
     }
 )
-"""What each effect covers, for lists of rules."""
+"""Descriptions of the effects, for lists of rules."""
 
 
 def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
-    """Return the most far-reaching effect of an action. Total, deterministic, and linear in the length of its text."""
+    """Return the most far-reaching effect of an action. Linear in the length of its text."""
     tool, detail = traits.of(action.tool), action.detail
     if tool.for_trusted and not situation.trusted:
         return "unknown"
@@ -137,8 +139,10 @@ def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tup
 
 
 def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool) -> bool:
-    """Whether a call may wait for the end of its turn because its result is not needed: each of its actions declares
-    this, or it is a command that pushes or mails and otherwise only reads."""
+    """Return whether a call may wait for the end of its turn, because its result is not needed.
+
+    Either each of its actions declares this, or it is a command that pushes or mails and otherwise only reads.
+    """
     parts = [action for action in actions if not action.whole]
     if any(traits.of(action.tool).takes_commands for action in parts):
         leaves = [_PUSHES.match(action.detail) or _MAILS.match(action.detail) for action in parts]
@@ -149,8 +153,10 @@ def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool
 
 
 def only_reads(action: Action, *, isolated: bool) -> bool:
-    """Whether a part of a command is known to change nothing. Without a sandbox, the files it reads must also be known
-    and be in the agent's own folders."""
+    """Return whether a part of a command is known to change nothing.
+
+    Without a sandbox, the files it reads must also be known and be in the agent's own folders.
+    """
     if action.opaque or not action.harmless or action.writes != ():
         return False
     if isolated:
@@ -174,15 +180,17 @@ def _effect_of_command(action: Action, traits: TraitsByName, situation: Situatio
 
 
 def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
-    """Whether a command may change git's data other than with git's own commands, or with them under taint."""
+    """Return whether a command may change git's data without git's own commands, or with them under taint."""
     if _is_git(detail):
         return tainted
     return any(map(_GIT_FOLDER.search, (detail, *(action.writes or ()))))
 
 
 def _writes_executed(action: Action, detail: str) -> bool:
-    """Whether a command that changes something names a file that other programs execute or obey, besides its own
-    program and files that it runs."""
+    """Return whether a command that changes something names a file that other programs execute or obey.
+
+    Its own program and the files that it runs do not count.
+    """
     if action.writes is not None:
         return any(map(is_executed, action.writes))
     run = {PurePosixPath(name).name for name in action.runs}
@@ -195,7 +203,7 @@ def _is_git(detail: str) -> bool:
 
 
 def in_words(situation: Situation) -> str:
-    """Describe what `standard` runs without asking and what it asks about, for people, by the current sandbox."""
+    """Describe which calls the profile `standard` runs without asking, for people, given the current sandbox."""
     if situation.sealed:
         return (
             "Reading, commands in the sandbox and changes that /undo can restore run without asking. "

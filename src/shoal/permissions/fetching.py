@@ -1,4 +1,4 @@
-"""Commands that fetch content or send something out, as far as their words show."""
+"""Detect commands that fetch content or send something out, as far as their words show."""
 
 from collections.abc import Iterable
 
@@ -34,7 +34,7 @@ _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 
 
 def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
-    """Return the content that a command with these actions fetches, or empty if its words show none.
+    """Describe the content that a command with these actions fetches. Empty if its words show none.
 
     Detects programs that fetch or install, also inside opaque parts, and addresses in code on the command line. Fetches
     inside a script are not detected.
@@ -56,5 +56,5 @@ def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
 
 
 def git_fetches(command: str) -> bool:
-    """Whether a command is git, by any path, with options and a subcommand that fetches."""
+    """Return whether a command is git, by any path, with options and a subcommand that fetches."""
     return any(_GIT_FETCH.match(command, git.end()) for git in _GIT_COMMAND.finditer(command))

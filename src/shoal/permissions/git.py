@@ -1,9 +1,9 @@
-"""Whether a repository lets git run anything.
+"""Determine whether a repository lets git run other programs.
 
-Other programs that git runs are set in its configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases
-…) and from hooks. A repository is inert only if it can be located, every key of every configuration that it uses is on
-a list of harmless keys, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split
-index) makes it not inert. An approval must cover the configuration files and the folder of hooks.
+Git's configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases …) and hooks can make it run other
+programs. A repository is inert only if it can be located, every key of every configuration that it uses is on a list of
+harmless keys, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split index) makes
+it not inert. An approval must cover the configuration files and the folder of hooks.
 """
 
 import os
@@ -39,13 +39,14 @@ _ADDRESS = re.compile(
 )
 """An address without a password that does not make git run a helper."""
 _SAMPLE = ".sample"
-_GITLINK = b"\x00\x00\xe0\x00"  # mode of an index entry that is another repository
+_GITLINK = b"\x00\x00\xe0\x00"  # Mode of an index entry that is another repository.
 _BARE = ("HEAD", "objects", "refs")
 
 
 class Repository(msgspec.Struct, frozen=True):
     """A repository, as host paths: the files that control what git runs, whether it is inert, the top of the work tree,
-    the folders that git reads, and the repository's own directory."""
+    the folders that git reads, and the repository's own directory.
+    """
 
     files: tuple[str, ...] = ()
     inert: bool = False
@@ -59,8 +60,8 @@ def repository_at(
 ) -> Repository:
     """Return the repository that git uses in a folder. Reads the file system.
 
-    `home` has the user's configuration. `outside` tells whether commands cannot see a folder. `to_host` converts an
-    absolute path that git reads in a file to a host path (None if unknown).
+    `home` has the user's configuration. `outside` returns whether commands cannot see a folder. `to_host` converts an
+    absolute path in a git file to a host path (None if unknown).
     """
     top, git_dir = _find(folder, outside, to_host)
     if git_dir is None:
@@ -85,8 +86,10 @@ def repository_at(
 
 
 def pushed_to(repository: Repository, command: str) -> str:
-    """Return the only address and branch that a `git push` changes, as ADDRESS BRANCH. Empty if that is not certain,
-    for example with force or tags, or in a repository that may run programs."""
+    """Return the only address and branch that a `git push` changes, as ADDRESS BRANCH.
+
+    Empty if that is not certain, for example with force or tags, or in a repository that may run programs.
+    """
     words = _PUSH.fullmatch(command)
     head = _ON_BRANCH.fullmatch(_text(f"{repository.git_dir}/HEAD")) if repository.git_dir else None
     if words is None or head is None or not repository.inert:
@@ -103,7 +106,9 @@ def pushed_to(repository: Repository, command: str) -> str:
 
 
 def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
-    """Return the values of each key of inert configuration files. First and last parts of keys are in lower case."""
+    """Return the values of each key of inert configuration files. The first and last parts of keys are in lower
+    case.
+    """
     values: dict[str, list[str]] = {}
     for path in configs:
         section = ""
@@ -117,7 +122,7 @@ def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def holds_repository(top: str) -> bool:
-    """Whether a work tree contains another repository. True if there are too many folders to check."""
+    """Return whether a work tree contains another repository. True if there are too many folders to check."""
     for number, (folder, folders, files) in enumerate(walk(Path(top))):
         if number > FOLDERS_MAX or (folder != Path(top) and (".git" in folders or ".git" in files)):
             return True
@@ -128,8 +133,10 @@ def holds_repository(top: str) -> bool:
 def _find(
     folder: str, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
 ) -> tuple[str | None, str | None]:
-    """Return the top of the work tree that contains a folder, and the repository's directory. None if there is none, or
-    if git may skip it."""
+    """Return the top of the work tree that contains a folder, and the repository's directory.
+
+    None if there is no repository, or if git may skip it.
+    """
     place: str = folder
     while not outside(place) and not all(os.path.lexists(f"{place}/{name}") for name in _BARE):
         dot = f"{place}/.git"
@@ -150,7 +157,7 @@ def _find(
 
 
 def _is_git_dir(git_dir: str, common: str | None) -> bool:
-    """Whether git certainly treats the directory as a repository."""
+    """Return whether git certainly treats the directory as a repository."""
     return (
         common is not None
         and not any(os.path.islink(path) for path in (git_dir, common, f"{git_dir}/HEAD"))
@@ -168,7 +175,7 @@ def _shared_dir(git_dir: str, to_host: Callable[[str], str | None]) -> str | Non
 
 
 def _config_is_inert(path: str) -> bool:
-    """Whether every line of a configuration file has a known form and a key on the list."""
+    """Return whether every line of a configuration file has a known form and a key on the list."""
     try:
         info = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -205,8 +212,10 @@ _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
 
 
 def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
-    """Cache a result about a file until the file changes. New files are not cached, because they could change within
-    one clock tick."""
+    """Cache a result about a file until the file changes.
+
+    Results about new files are not cached, because such a file could change within one clock tick.
+    """
     key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
     judgement = _judged.get(key)
     if judgement is None:
@@ -220,7 +229,7 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
 
 
 def _has_more(git_dir: str) -> bool:
-    """Whether it has submodules (their configuration also counts) or a split index."""
+    """Return whether a repository has submodules (their configuration also counts) or a split index."""
     index = f"{git_dir}/index"
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(git_dir)):

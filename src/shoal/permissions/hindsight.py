@@ -1,7 +1,7 @@
 """Replay past checks with other rules, and suggest rules from people's decisions. Pure.
 
 A rule is suggested for exactly the calls that people were asked about and always allowed. It never covers calls that a
-deny rule matches, that hide what they run, or whose content may change without their words changing. Approvals that
+deny rule matches, that hide what they run, or whose content may change while their words stay the same. Approvals that
 were raised by untrusted content, withdrawn or expired are ignored.
 """
 
@@ -20,11 +20,11 @@ from shoal.permissions.standing import PATTERN_CHARS_MAX, covers_only_git
 from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
-"""Number of times the same call was asked about and allowed before a rule is suggested."""
+"""Minimum times that the same call was asked about and allowed before a rule is suggested."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
-    """An action of which the rules would have decided `after` by `rule` (empty: none matches) instead of `before`."""
+    """An action for which the rules would now decide `after`, by `rule` (empty: none matches), instead of `before`."""
 
     action: str
     before: Decision
@@ -38,8 +38,8 @@ class ChangedDecision(msgspec.Struct, frozen=True):
 def decided_anew(
     checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
 ) -> list[ChangedDecision]:
-    """Return the actions that the profile would decide differently, most frequent first."""
-    from shoal.permissions.actions import action_of  # a slow import
+    """Return the actions that the profile would now decide differently, most frequent first."""
+    from shoal.permissions.actions import action_of  # Imported here because it is slow.
 
     changes: list[ChangedDecision] = []
     for check in checks:
@@ -51,10 +51,9 @@ def decided_anew(
 
 
 class SuggestedRule(msgspec.Struct, frozen=True):
-    """A rule for calls that were `asked` that many times and always allowed. `allow` has patterns, `shown` what people
-    saw.
+    """A rule for calls that people were asked about `asked` times and always allowed.
 
-    `accepted`: it is already in the file.
+    `allow` contains patterns, and `shown` the text that people saw. `accepted`: the rule is already in the file.
     """
 
     agent: str
@@ -77,7 +76,7 @@ def suggestions(
     profile_of: Mapping[str, Profile],
     situation: Situation = STRICTEST,
 ) -> list[SuggestedRule]:
-    """Return the rules that these decisions suggest, those that would have saved most approvals first."""
+    """Return the rules that these decisions suggest. Those that would have saved most approvals come first."""
     groups: dict[tuple[str, tuple[str, ...]], list[Approval]] = {}
     for approval in approvals:
         agent = agent_of.get(approval.thread, "")
@@ -96,8 +95,11 @@ def suggestions(
 
 
 def _a_rule_would_do(asked: Approval) -> bool:
-    """Whether a rule would have avoided this approval without allowing more than was shown: the approval had no
-    special reason, such as untrusted content, and covers at most the git files of one git command."""
+    """Return whether a rule would have avoided this approval without allowing more than was shown.
+
+    The approval must have no special reason, such as untrusted content, and cover at most the git files of one git
+    command.
+    """
     if asked.needs_trust or asked.reason:
         return False
     is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")
@@ -105,8 +107,8 @@ def _a_rule_would_do(asked: Approval) -> bool:
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
-    """Return patterns for exactly the actions that the profile asks about; none if they would not be enough."""
-    from shoal.permissions.actions import action_of  # a slow import
+    """Return patterns for exactly the actions that the profile asks about. Empty if they would not be enough."""
+    from shoal.permissions.actions import action_of  # Imported here because it is slow.
 
     lines: list[str] = []
     for text in actions:

@@ -1,8 +1,8 @@
-"""The origin of a call's values: a person's own words, or only text that others wrote.
+"""Find the origin of a call's values: the asker's own words, or only text that others wrote.
 
-It compares whole words and whole arguments, verbatim. The result is a hint for the person who decides and permits
-nothing: "13" occurs in "June 13", and a value that the model rewrote is not found. The work is linear in the text,
-whose length is bounded. The newest texts are compared first.
+Compares whole words and whole arguments, verbatim. The result is a hint for the person who decides and permits nothing:
+"13" occurs in "June 13", and a value that the model rewrote is not found. The work is linear in the text, whose length
+is bounded. The newest texts are compared first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,23 +18,22 @@ from shoal.permissions.taint import source_of
 
 OWN_CHARS_MAX = 200_000
 FOREIGN_CHARS_MAX = 600_000
-"""Maximum amount of a conversation to compare."""
+"""Maximum characters of other people's text to compare."""
 VALUES_MAX = 64
 VALUE_CHARS_MAX = 120
 ARGUMENT_CHARS_MAX = 20_000
 ORIGINS_MAX = 6
-"""Maximum number of values whose origin a card shows. Values from other people's text are first."""
+"""Maximum values whose origin a card shows. Values from other people's text come first."""
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
-"""Digits in a number that may be written with spaces, as of an account."""
+"""Minimum digits in a number that may be written with spaces, such as an account number."""
 _WORD = lazy_re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
 _TELLING = lazy_re.compile(r"[\d@/\\:]|\w\.\w")
 _END = ".:!?…"
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A conversation's texts, newest first: `own` with the names of the people who wrote them, `foreign` with their
-    sources."""
+    """A conversation's texts, newest first: `own` with the names of their authors, and `foreign` with their sources."""
 
     own: tuple[tuple[str, str], ...] = ()
     foreign: tuple[tuple[str, str], ...] = ()
@@ -42,7 +41,8 @@ class Words(msgspec.Struct, frozen=True):
 
 def words_of(events: Sequence[Event], asker: str) -> Words:
     """Split a conversation's events, oldest first, into own and foreign texts. `asker` is the id of the person shown as
-    "you"."""
+    "you".
+    """
     own, foreign = list[tuple[str, str]](), list[tuple[str, str]]()
     for event in reversed(events):
         source = source_of(event)
@@ -70,8 +70,11 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
 
 
 def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
-    """Return the values in a call's JSON arguments: short ones whole, and significant words such as addresses, numbers
-    and paths. For `commands`, every word of some length."""
+    """Return the values in a call's JSON arguments.
+
+    These are short arguments as a whole, and significant words such as addresses, numbers and paths. For `commands`,
+    every word above a minimum length counts.
+    """
     try:
         decoded: object = msgspec.json.decode(arguments or "{}")
     except UNREADABLE:
@@ -91,11 +94,13 @@ def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
 
 
 def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
-    """Return the origins of these values, those that only others wrote first. Values that do not occur are left out."""
+    """Return the origins of these values. Those that only others wrote come first. Values that do not occur are
+    omitted.
+    """
     own, foreign = _Index(words.own, OWN_CHARS_MAX), _Index(words.foreign, FOREIGN_CHARS_MAX)
     named, brought = list[ValueOrigin](), list[ValueOrigin]()
     for value in values:
-        if any(value in origin.value for origin in (*named, *brought)):  # part of a value already listed
+        if any(value in origin.value for origin in (*named, *brought)):  # The value is part of one already listed.
             continue
         if name := own.who_wrote(value):
             named.append(ValueOrigin(value, named_by=name))
@@ -129,7 +134,7 @@ def _tells(word: str, *, commands: bool) -> bool:
 
 
 class _Index:
-    """The words of texts, with who wrote each last."""
+    """The words of texts, with the last author of each."""
 
     def __init__(self, texts: Iterable[tuple[str, str]], chars_max: int) -> None:
         self._by_word: dict[str, str] = {}
@@ -145,7 +150,7 @@ class _Index:
                 self._by_word.setdefault(match[0].rstrip(_END), name)
 
     def who_wrote(self, value: str) -> str:
-        """Return the author of a value as separate words, or empty."""
+        """Return the author of a value as separate words, or an empty string."""
         if name := self._by_word.get(value):
             return name
         if " " in value:

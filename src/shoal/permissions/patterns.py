@@ -1,13 +1,12 @@
-"""Regular expressions of rules, matched in one step per character for every pattern and text.
+"""Regular expressions of rules, matched in linear time by one automaton for all patterns.
 
-Python's `re` backtracks: a rule such as `.*a.*b.*c` can be made to cost hours by the text it is matched with, and that
-text is written by a model. So `re` only says whether a pattern is valid, and which characters a class matches. The
-pattern is parsed here into instructions, and all patterns of a profile run together as one deterministic automaton that
-is built as it is used. A state is the set of instructions that the text so far can have led to. The move from a state
-by a character is computed once and kept, so a known text costs one dictionary lookup a character; the cost of a move
-that is not kept yet is bounded by the patterns' length. What no automaton can run (backreferences, lookbehind, atomic
-groups) or what would grow too large is refused when the profile is loaded. docs/decisions/021-google-re2.md says why
-this is not RE2.
+Python's `re` backtracks: a model that writes the text can make a rule such as `.*a.*b.*c` take hours. So `re` is used
+only to check whether a pattern is valid, and which characters a class matches. The pattern is parsed here into
+instructions, and all patterns of a profile run together as one deterministic automaton that is built on demand. A state
+is the set of instructions that the text so far can have led to. Each transition is computed once and cached, so a known
+text costs one dictionary lookup per character. The cost of a new transition is bounded by the patterns' length.
+Constructs that no automaton can run (backreferences, lookbehind, atomic groups), and patterns that would grow too
+large, are refused when the profile is loaded. docs/decisions/021-google-re2.md explains why this is not RE2.
 """
 
 import re
@@ -28,14 +27,14 @@ PREFIXES_MAX = 64
 
 
 class PatternRefused(ValueError):
-    """A pattern cannot be used. The text has the reason, without the pattern."""
+    """Raised if a pattern cannot be used. The text has the reason, without the pattern."""
 
 
 # ---- parsed patterns ----
 
 
 class One(msgspec.Struct, frozen=True):
-    """This character."""
+    """One literal character."""
 
     char: str
 
@@ -48,7 +47,7 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class Every(msgspec.Struct, frozen=True):
-    """Any character."""
+    pass
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -58,7 +57,7 @@ class Check(msgspec.Struct, frozen=True):
     ascii: bool
 
     def holds(self, before: int, following: int) -> bool:
-        """Whether it matches between characters of these kinds."""
+        """Return whether it matches between characters of these kinds."""
         if self.place == "begin":
             return before == _AT_START
         if self.place == "end":
@@ -68,13 +67,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Any of these; a group has at least one."""
+    """Alternatives. A group has at least one."""
 
     options: "tuple[tuple[Node, ...], ...]"
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """At least `low` and at most `high` times, None for any number."""
+    """At least `low` and at most `high` repetitions. None means no limit."""
 
     low: int
     high: int | None
@@ -89,7 +88,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """The pattern's end: it matches if the text ends here."""
+    """The pattern's end. It matches if the text ends here."""
 
 
 Node: TypeAlias = One | Test | Every | Check | Choice | Repeat | Look
@@ -114,35 +113,37 @@ _REFUSED = {
 
 @lru_cache(maxsize=512)
 def _test(source: str, flags: int) -> Callable[[str], object]:
-    """Whether one character matches, by `re` itself, so that classes mean exactly what they mean there."""
+    """Return a function that tests one character with `re` itself, so that classes mean exactly the same."""
     return re.compile(source, flags & _TEST_FLAGS).fullmatch
 
 
 class _Parser:
-    """Reads a pattern that `re` has accepted. Raises PatternRefused for what cannot be matched in linear time."""
+    """Reads a pattern that `re` has accepted. Raises PatternRefused for constructs that cannot be matched in linear
+    time.
+    """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
-        self.moved = False  # an unlimited repeat precedes this position
+        self.moved = False  # An unlimited repeat precedes this position.
         self.looking = False
         self.looks = 0
 
     def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        """Consume the text here if it matches this form."""
+        """Consume the text at this position if it matches this form."""
         match = form.match(self.pattern, self.at)
         self.at = match.end() if match is not None else self.at
         return match
 
     def choice(self, flags: int) -> Choice:
-        """Alternatives, up to the bracket that closes them or to the end."""
+        """Parse alternatives, up to the bracket that closes them or to the end."""
         options: list[tuple[Node, ...]] = []
         before, moved = self.moved, False
         while not options or self.pattern[self.at - 1 : self.at] == "|":
             self.moved = before
             options.append(self._sequence(flags))
             moved |= self.moved
-            self.at += 1  # the bar or the bracket
+            self.at += 1  # The bar or the bracket.
         self.moved = moved
         return Choice(tuple(options))
 
@@ -227,7 +228,7 @@ class _Parser:
             if "m" in on or "L" in on:
                 raise PatternRefused("the flags m and L are not supported")
             if kind.endswith(")"):
-                return None  # flags of the whole pattern
+                return None  # Flags of the whole pattern.
             if "u" in on or "a" in on:
                 flags &= ~re.ASCII
             for flag in on:
@@ -259,9 +260,9 @@ def _parse(pattern: str, flags: int) -> Choice:
 
 @lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
-    """Return the literal prefixes of a pattern's matches, one per alternative, e.g. `(sudo|doas) ls.*` has two.
+    """Return the literal prefixes of a pattern's matches, one per alternative. For example, `(sudo|doas) ls.*` has two.
 
-    At most PREFIXES_MAX; a pattern with more counts as having the empty prefix. Raises PatternRefused.
+    Returns at most PREFIXES_MAX; a pattern with more counts as having the empty prefix. Raises PatternRefused.
     """
     prefixes, _ = _prefixes((_parse(pattern, 0),))
     return frozenset(prefixes)
@@ -291,8 +292,9 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
 
 
 class Instruction:
-    """A node of pattern number `pattern` and its successors. Without a node, a branch. A lookahead has its first
-    instructions in `ahead`."""
+    """A node of pattern number `pattern` and its successors. An instruction without a node is a branch. A lookahead has
+    its first instructions in `ahead`.
+    """
 
     __slots__ = ("ahead", "node", "onward", "pattern")
 
@@ -318,7 +320,7 @@ class _Compiler:
         return Instruction(self.number, node, *onward)
 
     def build(self, node: Node, onward: Instruction) -> Instruction:
-        """Return the first instruction of a node that precedes `then`."""
+        """Return the first instruction of a node that precedes `onward`."""
         match node:
             case Choice(options):
                 starts: list[Instruction] = []
@@ -332,7 +334,7 @@ class _Compiler:
                 return self._repeat(node, onward)
             case Look(ahead=ahead):
                 self.sees_places = True
-                steps, self.steps = self.steps, 0  # they count by themselves
+                steps, self.steps = self.steps, 0  # They are counted separately.
                 start = self.build(ahead, self.build(Repeat(0, None, Every()), self.step(Accept())))
                 self.steps = steps
                 look = self.step(node, onward)
@@ -349,7 +351,7 @@ class _Compiler:
             onward.onward += [self.build(node.body, onward), end]
         begin = self.steps
         for number in range(node.low if node.high is None else node.high):
-            if self.steps - begin > COUNTED_STEPS_MAX:  # each of them may be active at every character of a text
+            if self.steps - begin > COUNTED_STEPS_MAX:  # Each of them may be active at every character of a text.
                 raise PatternRefused(
                     f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +"
                 )
@@ -387,10 +389,10 @@ class State:
 
 
 class Automaton:
-    """Any number of patterns. Matching is deterministic, total and linear in the text's length.
+    """Any number of patterns. Matching is deterministic and linear in the text's length.
 
-    States with at most `PLACES_KEPT_MAX` instructions in all are kept (some tens of megabytes in the worst case, some
-    tens of kilobytes as a rule); past that they are forgotten and computed again.
+    States with at most `PLACES_KEPT_MAX` instructions in total are cached: usually some tens of kilobytes, at worst
+    some tens of megabytes. Beyond that, the cache is emptied and filled again.
     """
 
     def __init__(self) -> None:
@@ -430,7 +432,7 @@ class Automaton:
         alive = {
             step.pattern
             for step, promises in state.core
-            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # it has come true
+            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # It has succeeded.
         }
         return frozenset(alive), self._matching_all(state)
 
@@ -459,7 +461,7 @@ class Automaton:
         return state.accepted
 
     def _matching_all(self, state: State) -> frozenset[int]:
-        """The patterns of which `.*` is left, with a dot that matches every character."""
+        """Return the patterns whose rest matches any text, such as `.*` with a dot that matches every character."""
         steps: set[int] = set()
         here = {step for step, _ in self._closure(state, _AT_END)}
         for step, promises in self._closure(state, _OTHER):
@@ -508,7 +510,8 @@ class Automaton:
 
     def _closure(self, state: State, following: int) -> Sequence[Thread]:
         """Return the consuming and accepting instructions reachable without a character if the next is of kind
-        `following`."""
+        `following`.
+        """
         if state.threads is not None:
             return state.threads
         seen: set[Thread] = set()

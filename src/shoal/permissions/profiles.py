@@ -1,6 +1,6 @@
 """Permission profiles: parse, compile and decide.
 
-| what matches the action | answer |
+| match of the action | answer |
 |---|---|
 | a deny pattern of the profile, of a profile it extends, or of an override | deny |
 | otherwise, in the first layer with a match: an allow pattern (an opaque action must be named) | allow |
@@ -8,7 +8,7 @@
 | nothing, and a layer has `effects`, and the tool is not reserved for the owner's rules | by its effect |
 | nothing else | deny |
 
-Effects are those of `permissions.effects`. Of several actions the strictest answer counts. Views that only serve deny
+Effects are those of `permissions.effects`. For several actions, the strictest answer counts. Views that only serve deny
 patterns (`Action.whole`) never allow. Every mistake in a profile is reported when it is loaded, none later.
 """
 
@@ -31,7 +31,7 @@ from shoal.text.order import natural
 
 
 def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
-    """Whether an override applies to this asker and this agent."""
+    """Return whether an override applies to this asker and this agent."""
     selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         (override.agents, (agent,)),
         (override.platforms, (asker.platform,)),
@@ -48,7 +48,7 @@ COMBINATIONS_KEPT_MAX = 256
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One pattern. `layer` 0 is checked first."""
+    """One pattern. Layer 0 is checked first."""
 
     list: RuleList
     pattern: str
@@ -61,12 +61,14 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def narrow(self) -> bool:
-        """Whether each of its alternatives names a tool and the beginning of a detail literally."""
+        """Return whether each alternative names a tool and the beginning of a detail literally."""
         return all(re.match(r"tool:[^:]+:.", prefix) for prefix in literal_prefixes(self.pattern) or ("",))
 
     def names(self, text: str, naming: str) -> bool:
-        """Whether the rule, which matches `text`, is about exactly `naming`, the text's beginning: in each of its
-        alternatives that can match the text, that much is spelled out."""
+        """Return whether the rule, which matches `text`, spells out `naming`, the beginning of the text.
+
+        Each alternative that can match the text must do so.
+        """
         if self.pattern == EVERYTHING:
             return True
         fitting = [prefix for prefix in literal_prefixes(self.pattern) if text.startswith(prefix)]
@@ -74,7 +76,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Profile:
-    """Compiled rules. Its answers never change. Two profiles are equal only if they are the same object."""
+    """Compiled rules, which never change. Two profiles are equal only if they are the same object."""
 
     def __init__(
         self, name: str, layers: Sequence[ProfileSettings | OverrideSettings], traits: TraitsByName = NO_TOOLS
@@ -111,7 +113,7 @@ class Profile:
         return [self.rules[number] for number in self.automaton.match(text)]
 
     def goes_by_effect(self, tool: str) -> bool:
-        """Whether the effect decides calls to this tool that no rule matches."""
+        """Return whether the effect decides calls to this tool that no rule matches."""
         return self.effects and self.traits.of(tool).treatments.standard.otherwise != "owner"
 
     def __repr__(self) -> str:
@@ -145,7 +147,7 @@ def compile_profile(
     others: Mapping[str, ProfileSettings] | None = None,
     traits: TraitsByName = NO_TOOLS,
 ) -> Profile:
-    """Compile a profile; `others` are the profiles that `extends` may name in addition to the built-in ones.
+    """Compile a profile. `others` are the profiles that `extends` may name in addition to the built-in ones.
 
     Raises ConfigError with one sentence for each pattern that is not a regular expression or cannot be matched in
     linear time, and for `extends` with an unknown name or a cycle.
@@ -159,7 +161,7 @@ def _built_in(name: str, traits: TraitsByName, version: int) -> Profile:
 
 
 class Profiles:
-    """All profiles of an installation with their overrides. Safe to share.
+    """All profiles of an installation with their overrides. May be shared between threads.
 
     They are compiled on first use, and again when the set of tools changes.
     """
@@ -170,14 +172,14 @@ class Profiles:
         sources: Mapping[str, ProfileSettings] | None = None,
         overrides: Sequence[OverrideSettings] = (),
     ) -> None:
-        """Check all custom profiles. Built-in ones cannot be replaced. Raises ConfigError with all problems."""
+        """Check all custom profiles. They cannot replace built-in ones. Raises ConfigError with all problems."""
         self._traits = traits
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
         problems: list[str] = []
         for name, source in self._sources.items():
             if name in BUILT_IN:
-                problem = "is built in; choose another name and set extends ="
+                problem = "is built in. Choose another name and set extends ="
                 problems.append(f"permission profile {name!r} {problem} {name!r}.")
                 continue
             try:
@@ -197,8 +199,9 @@ class Profiles:
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
 
     def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
-        """Replace profiles and overrides, from the next turns. Raises ConfigError and changes nothing if any is
-        invalid."""
+        """Replace profiles and overrides, effective from the next turns. If any is invalid, raises ConfigError and
+        changes nothing.
+        """
         fresh = Profiles(self._traits, sources, overrides)
         self._sources, self._overrides = fresh._sources, fresh._overrides
         self._profiles, self._combined = fresh._profiles, fresh._combined
@@ -208,7 +211,7 @@ class Profiles:
         return tuple(sorted({*BUILT_IN, *self._sources}, key=natural))
 
     def get(self, name: str) -> Profile:
-        """Return a profile without overrides. Raises ConfigError if none has this name."""
+        """Return a profile without overrides. Raises ConfigError for an unknown name."""
         if self._version != self._traits.version:
             self._version = self._traits.version
             self._profiles.clear()
@@ -227,8 +230,10 @@ class Profiles:
             raise InvalidInput(f"There is no permission profile {name[:80]!r}. Profiles: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
-        """Return the profile with the overrides for this asker and agent. The last matching override is checked first,
-        and every deny counts. Raises ConfigError if no such profile exists."""
+        """Return the profile with the overrides for this asker and agent. Raises ConfigError if no such profile exists.
+
+        The last matching override is checked first, and every deny counts.
+        """
         base = self.get(name)
         chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
         if not chosen:
@@ -246,12 +251,12 @@ class Profiles:
         return self.effective(agent.profile, asker, agent.name)
 
     def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
-        """Whether these rules deny a tool with any arguments."""
+        """Return whether these rules deny a tool with any arguments."""
         return hidden(self.of_agent(agent, asker), tool_name)
 
 
 def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -> Ruling:
-    """Return the answer for one action. Total, deterministic, and linear in the length of the action's text."""
+    """Return the answer for one action. Deterministic, and linear in the length of the action's text."""
     allowing: list[Rule] = []
     asking: list[Rule] = []
     for text in (action.text, *action.also):
@@ -262,7 +267,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
                 asking.append(rule)
             if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
                 allowing.append(rule)
-    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # the first one of a layer
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # The first one of a layer.
     ask = min(asking, key=lambda rule: rule.layer, default=None)
     if allow is not None and (ask is None or allow.layer <= ask.layer):
         return Ruling(action.text, "allow", allow.shown)
@@ -279,7 +284,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
 def decide_all(
     profile: Profile, actions: Sequence[Action], situation: Situation = STRICTEST
 ) -> tuple[Decision, tuple[Ruling, ...]]:
-    """Return the strictest answer over all actions, and the ruling of each. A view for deny patterns is listed if
+    """Return the strictest answer over all actions, and the ruling of each. A view for deny patterns is listed only if
     denied.
 
     Without any action, or with only such views, the answer is deny.
@@ -293,7 +298,7 @@ def decide_all(
 
 @lru_cache(maxsize=4096)
 def hidden(profile: Profile, tool_name: str) -> bool:
-    """Whether every call to the tool would be denied. Such a tool is not shown to the model.
+    """Return whether every call to the tool would be denied. Such a tool is not shown to the model.
 
     True if a deny pattern matches all its calls, or if no allow or ask pattern can match any and its effect does not
     decide either.
@@ -308,5 +313,5 @@ def hidden(profile: Profile, tool_name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
-    """Return a function that tells whether one of these profiles denies a tool completely. Cached per profiles."""
+    """Return a predicate for tools that one of these profiles denies completely. Cached per profiles."""
     return lambda name: any(hidden(profile, name) for profile in profiles)

@@ -1,7 +1,7 @@
-"""Removes secrets from text: known values, and text that looks like a key, a token or a password.
+"""Remove secrets from text: known values, and text that looks like a key, a token or a password.
 
-Each shape has a marker, a few characters that every match contains. Nearly every text has no marker and no known value.
-It costs a handful of substring searches and is returned unchanged.
+Each shape has a marker: a few characters that every match contains. Nearly every text contains no marker and no known
+value. Such a text costs a few substring searches and is returned unchanged.
 """
 
 import base64
@@ -25,11 +25,11 @@ KNOWN_MAX = 2000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A kind of secret. The pattern's group `keep` remains and the rest is replaced. All its repeats are bounded. If
-    `spares` accepts the rest, such as an example or an ordinary word, it is not replaced. /
+    """A kind of secret.
 
-    A `glimpse` is searched first where no marker is rare enough; it begins with a literal, which `re` finds quickly.
-    Both are compiled, and kept, by `re` when they are first needed: most never are.
+    The pattern's group `keep` remains, and the rest is replaced unless `spares` accepts it, as for an example or an
+    ordinary word. All repeats in the pattern are bounded. `glimpse` is searched first if no marker is rare enough. It
+    begins with a literal, which `re` finds quickly. `re` compiles and caches both on first use.
     """
 
     kind: str
@@ -39,7 +39,6 @@ class Shape(msgspec.Struct, frozen=True):
     spares: Callable[[str], bool] | None = None
 
     def replaced(self, match: re.Match[str]) -> str:
-        """Return the replacement of a match."""
         keep = match["keep"] if "keep" in match.re.groupindex else ""
         if self.spares is not None and self.spares(match[0][len(keep) :]):
             return match[0]
@@ -57,7 +56,7 @@ def _is_example(text: str) -> bool:
 
 
 def _is_not_basic(text: str) -> bool:
-    """Whether a word after `basic` is not base64 of USER:PASSWORD."""
+    """Return whether a word after `basic` is not base64 of USER:PASSWORD."""
     try:
         return b":" not in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -65,7 +64,7 @@ def _is_not_basic(text: str) -> bool:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether the text after `bearer` or `basic` is ordinary prose."""
+    """Return whether the text after `bearer` or `basic` is ordinary prose."""
     return not looks_like_key(text) and (is_ordinary(text) or text.isalpha() or text.islower() or "example" in text)
 
 
@@ -131,7 +130,7 @@ _UNMISTAKABLE = frozenset(
 
 
 def has_key(text: str) -> bool:
-    """Whether a text contains something that can only be a key. Linear in its length."""
+    """Return whether a text contains something that can only be a key. Linear in its length."""
     for shape in _SHAPES:
         likely = shape.kind in _UNMISTAKABLE and any(marker in text for marker in shape.markers)
         likely = likely and (not shape.glimpse or re.search(shape.glimpse, text) is not None)
@@ -141,7 +140,7 @@ def has_key(text: str) -> bool:
 
 
 def _spellings(secret: str) -> set[str]:
-    """Return the spellings of a secret: plain, in URLs, in JSON, and in base64, also within other bytes."""
+    """Return the spellings of a secret: plain, in URLs, in JSON, and in base64, also at any offset within base64."""
     raw = secret.encode(errors="surrogateescape")
     spellings = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     for before in range(3):
@@ -155,11 +154,11 @@ def _spellings(secret: str) -> set[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
-"""Prefixes of a known secret up to this length look like ordinary text."""
+"""Minimum length of a known secret's prefix that is withheld. Shorter ones look like ordinary text."""
 
 
 class Redactor:
-    """Replaces secrets with `[redacted:KIND]`. Total, and linear in the text's length."""
+    """Replaces secrets with `[redacted:KIND]`. Linear in the text's length."""
 
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
         self._learned: set[str] = set()
@@ -169,9 +168,9 @@ class Redactor:
         self.learn(*known_secrets)
 
     def learn(self, *secrets: str) -> None:
-        """Add values to remove, with their URL, JSON and base64 spellings, and the password of an address by itself.
+        """Add values to remove, with their URL, JSON and base64 spellings, and separately the password of an address.
 
-        Ordinary words, places and placeholders are ignored (`is_ordinary`), since they occur in other text. At most
+        Ordinary words, paths and placeholders are ignored (`is_ordinary`), because they occur in other text. At most
         `KNOWN_MAX` spellings are kept. Thread-safe, and cheap for known values.
         """
         with self._learning:
@@ -188,7 +187,7 @@ class Redactor:
             )
 
     def redact(self, text: str) -> str:
-        """Return the text without secrets; the same object if it has none."""
+        """Return the text without secrets: the same object if it contains none."""
         if self._pattern is not None and any(value in text for value in self._known):
             text = self._pattern.sub("[redacted:secret]", text)
         for shape in _SHAPES:
@@ -199,14 +198,17 @@ class Redactor:
         return text
 
     def redact_begun(self, text: str) -> tuple[str, str, str]:
-        """Redact an incomplete text. Returns its final redacted beginning; more text that can be shown for now, without
-        a possible partial secret; and the original text after the beginning."""
+        """Redact an incomplete text. Returns three parts.
+
+        The first is its final redacted beginning. The second is more text that can be shown for now, without a possible
+        partial secret. The third is the original text after the beginning.
+        """
         cut = self._unfinished(text)
         if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
             cut = min(cut, key.start())
         cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
         settled, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
-        while cut and whole is not text and settled + rest != whole:  # would split a secret of several lines
+        while cut and whole is not text and settled + rest != whole:  # The cut would split a secret of several lines.
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
             settled, rest = self.redact(text[:cut]), self.redact(text[cut:])
         return settled, rest[: self._unfinished(rest)], text[cut:]
@@ -243,7 +245,7 @@ class RedactingFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the inner formatter's text without secrets. A record that cannot be formatted is shown unformatted."""
+        """Return the inner formatter's text without secrets. A record that fails to format is shown unformatted."""
         try:
             text = self.inner.format(record)
         except (TypeError, ValueError, KeyError):
@@ -253,7 +255,8 @@ class RedactingFormatter(logging.Formatter):
 
 def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
     """Remove secrets in every handler of the logger (the root logger by default), and in what Python writes to stderr
-    without a handler. A later guard replaces an earlier one."""
+    without a handler. A later guard replaces an earlier one.
+    """
     target = logger or logging.getLogger()
     handlers = [*target.handlers, *([logging.lastResort] if logging.lastResort else [])]
     for handler in handlers:

@@ -1,7 +1,7 @@
-"""Rules in words: describe a pattern, and create the pattern for a person's choices. Pure.
+"""Describe rules in words, and create a pattern from a person's choices. Pure.
 
-Patterns created here can be read back. Those of built-in profiles are described below. Any other pattern has no
-description and is shown as it is.
+Patterns created here can be converted back to choices. Patterns of built-in profiles have descriptions too. Any other
+pattern has no description and is shown unchanged.
 """
 
 import re
@@ -31,8 +31,11 @@ WORKSPACE = Path("/workspace")
 
 class RuleSubject(msgspec.Struct, frozen=True):
     """The subject of a rule: a command, files that are read or written, web pages (named by `text`), or all calls to a
-    tool. `beginning`: also anything that begins with `text`, such as more words of a command, or paths below a folder
-    or an address."""
+    tool.
+
+    `beginning` also covers anything that begins with `text`, such as a command with more words, or paths below a folder
+    or an address.
+    """
 
     what: Subject
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=900)]
@@ -70,7 +73,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
                 raise InvalidInput(f"{text[:80]!r} is not a tool's name. Names have letters, digits, _ and -.")
             return f"(?s:tool:{text}(:.*)?)"
         case "command":
-            from shoal.permissions.actions import shell_actions  # a slow import
+            from shoal.permissions.actions import shell_actions  # Imported here because it is slow.
 
             parts = [action for action in shell_actions("bash", text, cwd=WORKSPACE) if not action.whole]
             if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
@@ -95,7 +98,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
 
 
 def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
-    """Return the subject of a pattern that was created from choices or a suggestion. None for any other."""
+    """Return the subject of a pattern that was created from choices or a suggestion, or None."""
     if tool := _ANYTHING_OF_A_TOOL.fullmatch(pattern):
         return RuleSubject("tool", tool[1])
     if (begin := _BEGINNING.match(pattern)) is None:

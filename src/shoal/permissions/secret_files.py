@@ -1,4 +1,4 @@
-"""Files with secrets, by their name (`secret_files.txt`) and by their content."""
+"""Recognize files with secrets by their name (`secret_files.txt`) and by their content."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from shoal.kernel.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
 CONTENT_BYTES_MAX = 65_536
-"""Bytes at the beginning of a file, and at its end if it is longer, that are searched for secrets."""
+"""Bytes at the beginning and at the end of a file that are searched for secrets."""
 NAME_CHARS_MAX = 512
 """Maximum characters of a name to check, from its end. File systems allow half of that."""
 _DATA = frozenset(
@@ -31,7 +31,7 @@ _SAID = lazy_re.compile(r"credential|secret|passw(?:or)?d|api[_-]?key|token|priv
 
 
 class _Names(NamedTuple):
-    """The lines of `secret_files.txt`."""
+    """The contents of `secret_files.txt`."""
 
     folder: frozenset[str]
     folders: tuple[str, ...]
@@ -62,7 +62,7 @@ def _names() -> _Names:
 
 
 def is_secret_file(path: str) -> bool:
-    """Whether a file with this name or path looks like it contains a secret. Code with such a name does not."""
+    """Return whether a file with this name or path probably contains a secret. False for code with such a name."""
     known = _names()
     cased = path.rstrip("/").rpartition("/")[2][-NAME_CHARS_MAX:]
     whole, name = path.lower(), cased.lower()
@@ -85,7 +85,7 @@ def is_secret_file(path: str) -> bool:
 
 
 def holds_secret(path: Path) -> bool:
-    """Whether a file has a key at its beginning or end. False if it cannot be read."""
+    """Return whether a file has a key at its beginning or end. False if it is unreadable."""
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONTENT_BYTES_MAX)

@@ -1,14 +1,15 @@
-"""The narrowest rule by which a call that a person is asked about would run unasked. Pure.
+"""Find the narrowest rule that would let a call run without asking. Pure.
 
-    the call                        its rule is about
+    the call                        its rule covers
     -----------------------------   ----------------------------------------------------------------------------
-    git push                        the address and the branch that it pushes to, while nothing else runs with it
-    any other command               exactly this command, if its words alone decide what it does
+    git push                        the address and the branch that it pushes to, if nothing else runs with it
+    any other command               exactly this command, if its words alone determine its effect
     a message, a page, a file       this recipient, address or path
     another tool, an MCP server's   exactly these arguments
 
-No rule is made for what lasts, holds a secret, hides what it runs, or runs content that may change behind the same
-words. Nor is one for a question that has a reason of its own, such as untrusted content: the executor asks for none.
+There is no rule for a call that has a lasting effect, contains a secret, hides what it runs, or runs content that may
+change while its words stay the same. The executor also requests no rule if the approval has a special reason, such as
+untrusted content.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ from shoal.permissions.taint import CONFIDENTIAL, sink_of
 PATTERN_CHARS_MAX = 300
 WORDS_CHARS_MAX = 300
 OWNER_HERE = frozenset({"terminal:owner", "web:owner"})
-"""The owner on their own surfaces: one person (decision 055). Programs call the other API, so its owner is not here."""
+"""The owner on Shoal's own surfaces, where both identities are one person (decision 055). The API for programs is
+excluded.
+"""
 _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
 """Files that control what git runs. Writing them needs approval."""
 
@@ -37,8 +40,9 @@ _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git
 def standing_rule(
     actions: Sequence[Action], covers: Coverage, profile: Profile, situation: Situation, asker: Asker, agent: str
 ) -> StandingRule:
-    """Return the narrowest rule that covers these actions, unless the profile denies them; NO_RULE if none is
-    possible."""
+    """Return the narrowest rule that covers these actions, unless the profile denies them. NO_RULE if none is
+    possible.
+    """
     names: list[str] = []
     for action in actions:
         if action.whole or decide(profile, action, situation).decision == "allow":
@@ -60,7 +64,7 @@ def standing_rule(
 
 
 def covers_only_git(covers: Coverage) -> bool:
-    """Whether the only files a call depends on are those that control what git runs."""
+    """Return whether the only files a call depends on are those that control what git runs."""
     return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
@@ -76,14 +80,16 @@ def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> st
 
 
 def override_of(rule: StandingRule) -> OverrideSettings:
-    """The rule as the configuration has it."""
+    """Return the rule in the form of the configuration."""
     if rule.channel:
         return OverrideSettings(agents=(rule.agent,), users=rule.users, channels=(rule.channel,), allow=rule.allow)
     return OverrideSettings(agents=(rule.agent,), users=rule.users, kinds=("direct",), allow=rule.allow)
 
 
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
-    """Return the rule with how often its agent asked its person for the same, and how often they allowed it."""
+    """Return the rule with the number of similar requests by its agent to its person, and of those that the person
+    allowed.
+    """
     same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
     same = [
         approval for approval in same if approval.actions == tuple(actions) or approval.item.always.allow == rule.allow

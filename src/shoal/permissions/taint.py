@@ -1,14 +1,14 @@
 """Taint: after untrusted content was read, calls that could leak data or do harm need approval, regardless of allow
 lists.
 
-Sources are what a tool marks (web pages, MCP, files marked so), what people write who are not trusted, and whatever
-else brings in text that such content had a hand in (docs/security.md lists the ways). From then on
-everything the model does may be steered by them. The taint ends when the conversation is cleared, or with a trusted
-person's message once nothing untrusted is left in the model's window. A summary of untrusted content is untrusted.
+Sources are content that a tool marks (web pages, MCP, marked files), messages of untrusted people, and any other text
+that such content influenced (docs/security.md lists the ways). They may influence everything the model does afterwards.
+The taint ends when the conversation is cleared, or with a trusted person's message once no untrusted content is left in
+the model's window. A summary of untrusted content is untrusted.
 
-Sinks are listed the safe way round: a call is harmless only if it is known to be. Contained calls in a turn in which
-nobody but trusted people has a hand are harmless, too (`permissions.effects`): they cannot leave, can be undone, and
-mark what they write.
+Sinks are an allow-list: a call is harmless only if it is known to be. Contained calls in a turn that only trusted
+people influenced are harmless too (`permissions.effects`), because they cannot leave, can be undone, and mark what they
+write.
 """
 
 import re
@@ -78,14 +78,14 @@ class TaintState(msgspec.Struct, frozen=True):
     def after(self, event: Event) -> "TaintState":
         """Return the state after one more event of the journal."""
         name = source_of(event)
-        if name:  # past the limit, the newest replaces the last, so that the last is always the newest
+        if name:  # Beyond the limit, replace the last source, so that the newest is always the last.
             return TaintState((*self.sources[: SOURCES_MAX - 1], Source(event.seq, name)), active=True)
         match event.data:
             case UserSaid(origin="person", backfill=False) | Steered():
                 return self if self.sources else TaintState()
             case Compacted() as compacted:
                 left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
-                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # an old one does not say
+                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # An old event does not say.
                 if compacted.summary and name:
                     return TaintState((Source(event.seq, name), *left), active=True)
                 return TaintState(left, self.active)
@@ -101,7 +101,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Return the first three sources for the card, in parentheses. Other people chose these names."""
+        """Name the first three sources for the card, in parentheses. Other people chose these names."""
         shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
         names = list(dict.fromkeys(map(short_source, shown)))
         if not names:
@@ -111,13 +111,15 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def by_people(self) -> bool:
-        """Whether it includes a message from an untrusted person."""
+        """Whether the sources include a message from an untrusted person."""
         return any(MESSAGE_OF in source.name for source in self.sources)
 
     @property
     def cause(self) -> str:
-        """Return the reason for the approval, as the beginning of a sentence. People in the conversation are named as
-        people, not as content."""
+        """Return the reason for the approval, as the beginning of a sentence.
+
+        People in the conversation are described as people, not as content.
+        """
         names = [source.name for source in self.sources]
         if not names or not all(name.startswith(MESSAGE_OF) for name in names):
             return f"Untrusted content was read in this conversation ({self.shown})"
@@ -125,7 +127,7 @@ class TaintState(msgspec.Struct, frozen=True):
         return f"Someone who wrote in this conversation is not on your list of trusted people ({people})"
 
     def summarised(self, upto_seq: int) -> str:
-        """Return the taint of a summary of the events up to this number; empty if none."""
+        """Return the taint of a summary of the events up to this number. Empty if there is none."""
         name = next((source.name for source in self.sources if source.seq <= upto_seq), "")
         if not name and not self.active:
             return ""
@@ -133,7 +135,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
 
 def source_of(event: Event) -> str:
-    """Return the untrusted source in an event of the journal; empty if none."""
+    """Return the untrusted source in an event of the journal. Empty if there is none."""
     match event.data:
         case ToolFinished(tainted_by=name) | UserSaid(tainted_by=name) | TurnStarted(tainted_by=name) if name:
             return name
@@ -141,7 +143,7 @@ def source_of(event: Event) -> str:
             return name
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
-        case AssistantSaid(tainted_by=name) if not event.turn:  # restored, possibly without the content that tainted it
+        case AssistantSaid(tainted_by=name) if not event.turn:  # perhaps without its source
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"
@@ -152,7 +154,7 @@ def source_of(event: Event) -> str:
 
 
 def taint_of(events: Iterable[Event]) -> str:
-    """Return the untrusted content in these events of a conversation; empty if none."""
+    """Return the untrusted content in these events of a conversation. Empty if there is none."""
     state = reduce(TaintState.after, events, TaintState())
     return state.shown if state.active else ""
 
@@ -167,9 +169,9 @@ def sink_of(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> str:
-    """Return the harm that an action could do under taint, as the end of "it would …"; empty if none.
+    """Return the harm that an action could do under taint, as the end of "it would …". Empty if there is none.
 
-    `is_given` tells whether the model did not invent an address (`permissions.addresses`).
+    `is_given` returns whether the model did not invent an address (`permissions.addresses`).
     """
     tool, detail = traits.of(action.tool), action.detail
     address = asked_address(tool, detail)
@@ -237,10 +239,11 @@ def gate(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> tuple[Decision, str]:
-    """Apply taint to a decision. Returns it with the reason for a person, empty if taint does not matter.
+    """Apply taint to a decision. Returns the decision with a reason for people, which is empty if taint does not
+    matter.
 
-    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (for an opaque one:
-    names) is not affected.
+    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (for an opaque
+    action: names) is not affected.
     """
     if not taint.active or decision == "deny":
         return decision, ""
@@ -252,8 +255,10 @@ def gate(
 
 
 def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: Situation) -> bool:
-    """Whether a rule of the owner allows a read by a trusted person that shows no secret. Such a rule names what is
-    read, so it also applies after untrusted content."""
+    """Return whether a rule of the owner allows a read by a trusted person that shows no secret.
+
+    Such a rule names what is read, so it also applies after untrusted content.
+    """
     if not situation.trusted or harm == CONFIDENTIAL or effect_of(action, profile.traits, situation) != "read":
         return False
     allowing = (rule for text in (action.text, *action.also) for rule in profile.matching(text))
@@ -261,7 +266,7 @@ def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: S
 
 
 def trusted(profile: Profile, action: Action) -> bool:
-    """Whether a `trusted_allow` rule covers the action."""
+    """Return whether a `trusted_allow` rule covers the action."""
     return any(
         rule.list == "trusted_allow" and (not action.opaque or rule.names(text, action.naming or text))
         for text in (action.text, *action.also)

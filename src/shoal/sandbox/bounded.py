@@ -5,19 +5,20 @@ cancelling the sandbox's `run`. If a folder is already full, a command still run
 so it can only read and remove. `statvfs` takes a few microseconds and shows how much the disk has filled since the last
 walk. A folder cannot have grown by more than that, so walks are rare:
 
-    a command begins       walked only if the disk filled up by as much as the folder had room
-    while it runs          checked every LOOK_SECONDS in a thread: walked at the first check, and whenever the disk
-                           has filled up by half of the remaining room
-    the disk is nearly     no walk: nothing may grow
-    full
+    when                      whether the folder is walked
+    -----------------------   ------------------------------------------------------------------------------
+    a command begins          only if the disk filled up by as much as the folder had room
+    while it runs             checked every LOOK_SECONDS in a thread: walked at the first check, and whenever
+                              the disk has filled up by half of the remaining room
+    the disk is nearly full   not walked: nothing may grow
 
 If other programs free space at the same time, growth is hidden for at most WALK_SECONDS_MAX.
 
 Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount over
 a file mounts the approved bytes there, and again below `ALLOWED`. Both names refer to one file unless someone replaced
-it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was read, which
+it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was read. This
 detects a file that was replaced and put back. A watched command reports the result of the check in a line of output.
-The watch never sees this line, and learns of the start once the check has passed.
+The watch never sees this line, and is told of the start after the check has passed.
 """
 
 import asyncio
@@ -49,15 +50,15 @@ _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
 ENDED = "The command and all its processes were stopped. {problem}"
 MEBIBYTE = 1_048_576
 WALK_SECONDS_MAX = 30.0
-"""Longest time between walks of a folder while a command runs in it and its disk changes."""
+"""Maximum time between walks of a folder while a command runs in it and its disk changes."""
 STEP_BYTES, STEP_FILES = MEBIBYTE, 64
 """Growth that does not trigger a walk."""
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
 """Growth that short commands may cause before a folder's first walk."""
 FOLDERS_MAX = 1024
-"""Folders with a cached size. The one checked longest ago is evicted."""
+"""Maximum folders with a cached size. The one checked longest ago is evicted first."""
 FILES_COUNTED_MAX = 2_000_000
-"""Walks stop counting at this number of files."""
+"""Number of files at which a walk stops counting."""
 EXIT_CODE = 97
 _CHANGED = "A file that this command runs has changed since it was allowed, so it did not run."
 
@@ -81,10 +82,11 @@ class BoundedSandbox:
         return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises FolderFull if it filled a folder or the disk, ContentChanged if a file that it runs
-        differs from the approved one, and SandboxError like the inner sandbox.
+        """Run a command.
 
-        If a folder is already full, files cannot grow, and watched commands are not started.
+        Raises FolderFull if it filled a folder or the disk, ContentChanged if a file that it runs differs from the
+        approved one, and SandboxError like the inner sandbox. If a folder is already full, files cannot grow, and
+        watched commands are not started.
         """
         written = tuple(mount for mount in command.mounts if mount.writable)
         problem = await self._problem(written)
@@ -148,7 +150,7 @@ class DiskFill(NamedTuple):
 
 
 class _WalkedFolder(msgspec.Struct, eq=False):
-    """The last walk of a folder, how full the disk was, and how long the walk took."""
+    """The last walk of a folder, how full the disk was then, and how long the walk took."""
 
     filled: DiskFill
     held: FolderSize | None = None
@@ -158,7 +160,9 @@ class _WalkedFolder(msgspec.Struct, eq=False):
 
 
 class FolderCeiling(NamedTuple):
-    """Limits of a folder while a command runs. If the folder already exceeded them, its size at the start."""
+    """Limits of a folder while a command runs. A folder that already exceeded them has its size at the start as the
+    limit.
+    """
 
     size_bytes: float
     files: float
@@ -182,7 +186,7 @@ class DiskUsage:
         self._lock = threading.Lock()
 
     def may_be_full(self, mount: Mount) -> bool:
-        """Whether the folder may have reached a limit since its last walk. Never walks; takes microseconds."""
+        """Return whether the folder may have reached a limit since its last walk. Never walks. Takes microseconds."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
@@ -199,7 +203,7 @@ class DiskUsage:
         return self._too_much(mount, folder, self._most)
 
     def is_overdue(self, mount: Mount) -> bool:
-        """Whether the next walk is due. Never walks."""
+        """Return whether the next walk is due. Never walks."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
@@ -232,19 +236,19 @@ class DiskUsage:
     def _look(self, host: Path) -> tuple[DiskFill, _WalkedFolder] | None:
         try:
             usage = os.statvfs(host)
-        except OSError:  # the folder is gone; the command fails by itself
+        except OSError:  # The folder no longer exists, so the command fails by itself.
             return None
         used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
         filled = DiskFill(used, usage.f_files - usage.f_ffree, usage.f_bavail * usage.f_frsize)
         with self._lock:
             folder = self._folders.pop(host, None) or _WalkedFolder(filled)
-            self._folders[host] = folder  # keeps the newest last
+            self._folders[host] = folder  # Keeps the newest last.
             if len(self._folders) > FOLDERS_MAX:
                 del self._folders[next(iter(self._folders))]
         return filled, folder
 
     def _is_grown(self, folder: _WalkedFolder, filled: DiskFill, share: float) -> bool:
-        """Whether the disk has filled up by this share of the folder's room since its last walk."""
+        """Return whether the disk has filled up by this share of the folder's room since its last walk."""
         room_bytes, room_files = float(UNSEEN_BYTES), float(UNSEEN_FILES)
         if folder.held is not None:
             room_bytes = self._most.size_bytes - folder.held.size_bytes
@@ -282,7 +286,9 @@ class DiskUsage:
         if held is None:
             return ""
         if held.hidden and not ceiling.may_hide:
-            return f"{mount.inside} contains an unreadable folder: {held.hidden!r}. chmod it, or remove it."
+            return (
+                f"{mount.inside} contains an unreadable folder: {held.hidden!r}. Change its permissions, or remove it."
+            )
         if held.size_bytes > ceiling.size_bytes:
             most = shown_bytes(self._settings.workspace_bytes_max)
             return f"{mount.inside} holds {shown_bytes(held.size_bytes)}; at most {most} are allowed. Remove files."
@@ -312,7 +318,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                 for entry in entries:
                     try:
                         info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # removed since it was listed
+                    except FileNotFoundError:  # Removed since it was listed.
                         continue
                     files += 1
                     is_folder = stat.S_ISDIR(info.st_mode)
@@ -344,7 +350,7 @@ def shown_bytes(size: int) -> str:
 
 
 class _DiskWatch:
-    """Checks a command's folders while it runs and stops it if they grow too large. `problem` then says why.
+    """Checks a command's folders while it runs and stops it if they grow too large. `problem` then gives the reason.
 
     Uses timers instead of a task: each check runs in a thread and schedules the next one.
     """
@@ -362,7 +368,7 @@ class _DiskWatch:
 
     @contextmanager
     def looking(self, limit: asyncio.Timeout) -> Generator[None]:
-        """Check the folders while the block runs; `limit` ends it."""
+        """Check the folders while the block runs. `limit` ends the block."""
         self._limit = limit
         self._wait(0 if any(self._usage.is_overdue(mount) for mount in self._mounts) else self._seconds)
         try:
@@ -380,7 +386,7 @@ class _DiskWatch:
             if self._limit is None or self._limit.expired() or looking.cancelled():
                 return
             error = looking.exception()
-            self.problem = looking.result() if error is None else f"Its folders could not be measured: {error!r}."
+            self.problem = looking.result() if error is None else f"Shoal could not measure its folders: {error!r}."
             if self.problem:
                 self._limit.reschedule(self._loop.time())
             else:
@@ -394,7 +400,7 @@ class _DiskWatch:
 # ---- approved files ----
 
 HELD_BYTES_MAX = 1_048_576
-"""Bytes of a watched command's output that are held back until its check has passed."""
+"""Maximum bytes of a watched command's output that are buffered until its check has passed."""
 
 
 class ContentCheck:

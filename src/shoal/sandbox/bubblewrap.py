@@ -1,11 +1,11 @@
-"""Run commands under bubblewrap: own namespaces, the mounted directories and a read-only /usr, nothing else.
+"""Run commands under bubblewrap, in new namespaces with only the mounted directories and a read-only /usr.
 
 Inside, a command is user 1000 without capabilities, in its own process, network, IPC and mount namespaces, and cannot
-make further user namespaces. It sees /usr, a bare /etc, its own /proc and /dev, a bounded /tmp, and the mounts. When
-the first process ends, the kernel kills the rest of its process namespace. Limits are set by `ulimit` in the shell that
-runs the command, and by a control group if one can be created. Bubblewrap itself starts in that group.
+create further user namespaces. It sees /usr, a minimal /etc, its own /proc and /dev, a limited /tmp, and the mounts.
+When the first process ends, the kernel kills the rest of its process namespace. Limits are set by `ulimit` in the shell
+that runs the command, and by a control group if one can be created. Bubblewrap itself starts in that group.
 
-If anything cannot be set up, SandboxError is raised. A command never runs with weaker isolation than configured.
+If the setup fails, SandboxError is raised. A command never runs with weaker isolation than configured.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ ALLOWED = "/run/allowed"
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
-"""Join the control groups before `--`, then exec the rest."""
+"""Shell script that joins the control groups before `--`, then execs the rest."""
 
 _FILTER = 9
 _OPEN = f'exec {_FILTER}<"$1" || exit 126; shift; exec "$@"'
-"""Open the first argument as the system call filter, then exec the rest."""
+"""Shell script that opens the first argument as the system call filter, then execs the rest."""
 
 _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),
@@ -53,12 +53,12 @@ class MountedPaths:
     """Path translation for sandboxes whose commands see only the mounts."""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Convert a host path to its inside path. Unchanged outside all mounts."""
+        """Convert a host path to its inside path. Paths outside all mounts are unchanged."""
         inside = from_host(path, mounts)
         return inside.shown if inside is not None else str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Convert an inside path to its host path. Unchanged outside all mounts."""
+        """Convert an inside path to its host path. Paths outside all mounts are unchanged."""
         host = from_inside(path, mounts)
         return host.host if host is not None else Path(path)
 
@@ -84,8 +84,7 @@ class BubblewrapSandbox(MountedPaths):
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if it cannot be set up, or ContentChanged if a replaced file is the
-        reason."""
+        """Run a command. Raises SandboxError if the setup fails, or ContentChanged if a replaced file is the reason."""
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
@@ -101,11 +100,13 @@ class BubblewrapSandbox(MountedPaths):
 
     @asynccontextmanager
     async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
-        """Yield the argument vector that runs the command inside, valid while the block lasts. The caller limits time
-        and output. Raises SandboxError."""
+        """Yield the argument vector that runs the command inside, valid until the block ends.
+
+        The caller limits time and output. Raises SandboxError.
+        """
         self._require_program()
         with filter_file() as files, self._find_groups().group() as join_files:
-            # The caller passes on no open files, so it opens the filter itself.
+            # The caller passes on no open files, so the shell opens the filter itself.
             opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
             async with self._enclosed(command, (_FILTER,) * len(files), join_files) as argv:
                 yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
@@ -122,9 +123,7 @@ class BubblewrapSandbox(MountedPaths):
                 argv += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
                 for mount in sorted(command.mounts, key=lambda mount: len(mount.inside)):
                     if mount.writable and not mount.host.is_dir():
-                        raise SandboxError(
-                            f"The directory {mount.host} of the sandbox's {mount.inside} does not exist."
-                        )
+                        raise SandboxError(f"The directory {mount.host}, mounted at {mount.inside}, does not exist.")
                     argv += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.inside]
                 if any(file.content is not None for file in command.runs):
                     copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
@@ -147,7 +146,7 @@ class BubblewrapSandbox(MountedPaths):
                     argv = ["/bin/sh", "-c", _JOIN, "sh", *join_files, "--", *argv]
                 yield tuple(argv)
         except OSError as error:
-            raise SandboxError(f"The sandbox could not be set up: {error}.") from error
+            raise SandboxError(f"Failed to set up the sandbox: {error}.") from error
 
     def _require_program(self) -> None:
         if not self._program:
@@ -167,8 +166,11 @@ class BubblewrapSandbox(MountedPaths):
 
 
 def _own_devices() -> list[str]:
-    """Return options that mount device nodes owned by nobody. Otherwise, commands of a Shoal that runs as root would
-    own the host's nodes and could change their mode. The nodes are reused. Raises SandboxError."""
+    """Return options that mount device nodes owned by nobody.
+
+    Otherwise, commands of a Shoal that runs as root would own the host's nodes and could change their mode. The nodes
+    are reused. Raises SandboxError.
+    """
     if Path("/dev/null").stat().st_uid != os.geteuid():
         return []
     folder = Path(tempfile.gettempdir(), f"shoal-devices-{os.geteuid()}")
@@ -181,20 +183,22 @@ def _own_devices() -> list[str]:
                 os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
                 os.chown(made, _NOBODY, _NOBODY)
                 made.chmod(0o666)
-                if name != "tty":  # which exists only with a terminal
+                if name != "tty":  # Exists only with a terminal.
                     made.open("rb").close()
                 made.rename(folder / name)
     except OSError as error:
         raise SandboxError(
-            f"As root, bubblewrap needs device nodes of its own, which cannot be made in {folder} ({error}). Run Shoal "
-            "as another user, or set TMPDIR to a folder on a file system without `nodev`."
+            f"As root, bubblewrap needs its own device nodes, but creating them in {folder} failed ({error}). Run "
+            "Shoal as another user, or set TMPDIR to a folder on a file system without `nodev`."
         ) from error
     return [part for name in _DEVICES for part in ("--dev-bind", str(folder / name), f"/dev/{name}")]
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Whether it is that device, owned by nobody and replaceable only by root. Raises OSError if the folder belongs to
-    another user."""
+    """Return whether the node is that device, owned by nobody and replaceable only by root.
+
+    Raises OSError if the folder belongs to another user.
+    """
     try:
         folder, status = node.parent.lstat(), node.lstat()
     except FileNotFoundError:
@@ -212,7 +216,7 @@ def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
             copy = copies / str(number)
             copy.write_bytes(file.content)
             copy.chmod(file.mode)
-            if file.host is not None:  # for programs that compare timestamps
+            if file.host is not None:  # For programs that compare timestamps.
                 with suppress(OSError):
                     status = file.host.stat()
                     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -236,7 +240,7 @@ def _system() -> tuple[str, ...]:
         options += ["--ro-bind", str(_ETC / file), f"/etc/{file}"]
     if Path("/etc/localtime").is_symlink():
         options += ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
-    # All of /proc is read-only: root on the host could write kernel settings such as core_pattern even from a
+    # All of /proc is read-only, because root on the host could write kernel settings such as core_pattern even from a
     # user namespace.
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
 

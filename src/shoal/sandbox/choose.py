@@ -20,7 +20,7 @@ DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The sandbox, and a note for the operator (empty if it is as configured)."""
+    """The sandbox, and a note for the operator. The note is empty if the sandbox is as configured."""
 
     sandbox: Sandbox
     note: str = ""
@@ -35,7 +35,7 @@ def server_enclosure(settings: SandboxSettings) -> Enclose | None:
 
 
 def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
-    """Describe the network that commands reach in this sandbox."""
+    """Describe the network that commands can reach in this sandbox."""
     if not sandbox.isolated or settings.container or (sandbox.name == "seatbelt" and settings.network == "on"):
         whose = "the container's own" if settings.container else "this machine's own"
         return f"{whose} network, with loopback and private addresses"
@@ -48,7 +48,7 @@ def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:
-    """Open the sandbox of [sandbox], or the one that an `extension` makes, with limits on disk use.
+    """Open the sandbox of [sandbox], or the one from an `extension`, with limits on disk use.
 
     Raises SandboxError, and the errors of `extension` for an unknown name.
     """
@@ -60,10 +60,10 @@ async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], San
 
 
 async def choose_sandbox(settings: SandboxSettings) -> Chosen:
-    """Create the sandbox. `auto` is the platform's isolating one if a trial run succeeds, otherwise the host with a
-    note.
+    """Create the sandbox.
 
-    Raises SandboxError if a kind that was configured by name does not work here.
+    `auto` selects the platform's isolating sandbox if a trial run succeeds, otherwise the host with a note. Raises
+    SandboxError if a kind that was configured by name does not work here.
     """
     limits = CommandLimits.of(settings)
     sandbox: Sandbox
@@ -93,8 +93,8 @@ async def choose_sandbox(settings: SandboxSettings) -> Chosen:
         await sandbox.close()
         if settings.kind != "auto":
             raise
-        return Chosen(HostSandbox(), f"No sandbox here: {error} {ASKED}")
+        return Chosen(HostSandbox(), f"No sandbox works here: {error} {ASKED}")
     if isinstance(sandbox, BubblewrapSandbox) and not sandbox.bounds_processes:
-        weakness = "As root, and without control groups, a command may start any number of processes"
-        return Chosen(sandbox, f"{weakness}: run Shoal as a user.")
+        weakness = "As root without control groups, a command may start any number of processes"
+        return Chosen(sandbox, f"{weakness}. Run Shoal as another user.")
     return Chosen(sandbox)

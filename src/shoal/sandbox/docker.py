@@ -7,7 +7,7 @@ keep its output open, and the number of remaining processes.
 
 Containers have no network except the socket of the `proxy`, a read-only root, no capabilities, no new privileges, and
 limits by control groups and ulimits. A container given by name belongs to the operator. It is used unchanged, with its
-own network, and its commands are killed by their mark.
+own network, and its commands are identified by their mark and killed.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     import httpx2
 
 IDLE_MAX = 4
-"""Idle containers kept for later commands."""
+"""Maximum idle containers kept for later commands."""
 KILL_SECONDS = 30.0
 MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3
-_OWN_PROCESSES = 3  # the container's first process, its sleep, and the wrapper
+_OWN_PROCESSES = 3  # The container's first process, its sleep, and the wrapper.
 _REPORT_BYTES_MAX = 200
 
 _INIT = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
@@ -64,7 +64,7 @@ _HEADER_BYTES = 8
 
 
 class DockerSandbox(MountedPaths):
-    """A `Sandbox` of containers, started from `image`. `container` names a running one instead."""
+    """A `Sandbox` of containers, started from `image`. `container` names a running container to use instead."""
 
     name = "docker"
     isolated = True
@@ -92,14 +92,16 @@ class DockerSandbox(MountedPaths):
     async def run(self, command: Command) -> CommandResult:
         """Run a command. Raises SandboxError if it cannot run or no container is available."""
         if not self._image and not self._container:
-            raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
+            raise SandboxError(
+                "Docker needs an image. Set sandbox.image, or set sandbox.container to use a running container."
+            )
         if self._container and isinstance(self._network, tuple):
             raise SandboxError(
                 "A container given by name has its own network. Set sandbox.network to on, or set "
                 "sandbox.image instead of sandbox.container."
             )
         if "\0" in command.text:
-            raise SandboxError("The command cannot be started: it contains a NUL character.")
+            raise SandboxError("The command contains a NUL character.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         cwd = require_inside(command.cwd, command.mounts)
@@ -117,7 +119,7 @@ class DockerSandbox(MountedPaths):
             self._is_swept = True
         container = self._container
         if not container and self._network != "off" and self._proxy is None:
-            # The containers' user may differ; the folder's name is random.
+            # The containers' user may differ. The folder's name is random.
             self._proxy = HostProxy(self._network, self._ports)
             Path(self._proxy.folder).chmod(0o711)
             await self._proxy.__aenter__()
@@ -135,7 +137,7 @@ class DockerSandbox(MountedPaths):
                 shell = (await self._output_of(container, _SHELL)).strip()
                 if not shell.startswith("/"):
                     raise SandboxError(
-                        f"The Docker image {self._image} has no shell; it needs /bin/sh, preferably also bash."
+                        f"The Docker image {self._image} has no shell. It needs /bin/sh, and preferably bash."
                     )
                 if self._proxy and not (await self._output_of(container, _PYTHON)).strip():
                     raise SandboxError(
@@ -173,7 +175,7 @@ class DockerSandbox(MountedPaths):
             await to_the_end(asyncio.gather(give_back()))
 
     def container_spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
-        """Build the Engine API\'s specification of a container."""
+        """Build the Engine API's specification of a container."""
         limits = self._limits
         binds: list[dict[str, object]] = []
         for mount in mounts:
@@ -181,7 +183,7 @@ class DockerSandbox(MountedPaths):
                 bind = {"Type": "bind", "Source": str(mount.host), "Target": mount.inside}
                 binds.append({**bind, "ReadOnly": not mount.writable})
             elif mount.writable:
-                raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
+                raise SandboxError(f"The directory {mount.host}, mounted at {mount.inside}, does not exist.")
         if self._proxy:
             shown = ((str(FORWARDER), "forward.py"), (self._proxy.folder, "proxy"))
             for host, name in shown:
@@ -192,8 +194,8 @@ class DockerSandbox(MountedPaths):
         owner = os.stat(folder) if folder else None
         if owner is not None and owner.st_uid == 0:
             raise SandboxError(
-                f"{folder} belongs to root, and Docker would run commands as root. Run Shoal as a user, or give the "
-                "agents' workspaces to one: chown -R 1000:1000."
+                f"{folder} belongs to root, and Docker would run commands as root. Run Shoal as another user, "
+                "or change the owner of the agents' workspaces: chown -R 1000:1000."
             )
         ulimits = {
             "core": 0,
@@ -227,7 +229,7 @@ class DockerSandbox(MountedPaths):
         }
 
     async def _output_of(self, container: str, script: str, *words: str) -> str:
-        """Run one of our scripts in a container and return its output."""
+        """Run one of Shoal's scripts in a container and return its output."""
         output = _ExecOutput(MARKS_BYTES_MAX, "")
         await self._read(await self._api.prepare(container, ("/bin/sh", "-c", script, "sh", *words)), output)
         return output.result(0).stdout.decode(errors="replace")
@@ -277,7 +279,7 @@ class _ExecOutput:
         self._found = b""
 
     def take(self, stream: int, piece: bytes) -> None:
-        """Add a piece of stream 1 or 2."""
+        """Add a piece of stream 1 (stdout) or 2 (stderr)."""
         if stream not in self._kept:
             return
         captured = self._kept[stream]
@@ -285,7 +287,7 @@ class _ExecOutput:
         captured += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(captured))]
         if stream == 2 and self._report is not None:
             self._tail += piece
-            for match in self._report.finditer(self._tail):  # the last one is genuine
+            for match in self._report.finditer(self._tail):  # The last one is genuine.
                 self.code, self.processes, self._found = int(match[1]), int(match[2]), match[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
         if shown := piece.replace(self._found, b"") if self._found else piece:
@@ -330,7 +332,7 @@ class DockerApi:
         self._client: httpx2.AsyncClient | None = None
 
     async def create(self, spec: dict[str, object]) -> str:
-        """Create and start a container, and return its name. Cancelling or a refusal leaves no container."""
+        """Create and start a container, and return its name. If cancelled or refused, no container remains."""
         name = f"shoal-{secrets.token_hex(8)}"
         try:
             await self._call("POST", f"/containers/create?name={name}", spec)

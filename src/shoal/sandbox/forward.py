@@ -1,9 +1,9 @@
-"""Runs inside a sandbox: carries connections to 127.0.0.1:PORT over to a unix socket while a command runs.
+"""Forward connections from 127.0.0.1:PORT to a unix socket while a command runs. Runs inside a sandbox.
 
     python -I -S forward.py SOCKET PORT PROGRAM ARGUMENT…
 
-It is started by file name, imports nothing but the standard library, and ends with the command's exit code. It has no
-rights that the command does not have: what may be reached is decided at the other end of the socket.
+The script is started by file name, imports only the standard library, and ends with the command's exit code. It has
+the same rights as the command. The proxy at the other end of the socket decides which hosts may be reached.
 """
 
 import os

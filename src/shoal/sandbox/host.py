@@ -62,7 +62,7 @@ class HostSandbox(_HostPaths):
     async def run(self, command: Command) -> CommandResult:
         """Run a command in `command.cwd` with the user's rights. Raises SandboxError if it cannot start."""
         if self._shell is None:
-            raise SandboxError("Commands need bash, which was not found. Install it.")
+            raise SandboxError("Commands need bash, but it is not installed. Install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         argv, env = (*self._tie, self._shell, "-c", command.text), (*self._env, *command.env)
@@ -71,10 +71,10 @@ class HostSandbox(_HostPaths):
 
 
 class SeatbeltSandbox(_HostPaths):
-    """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never run by a test.
+    """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never tested.
 
     The profile denies everything, then allows reading the system's programs, libraries and the mounts, and writing the
-    writable mounts and a temporary directory. The network is allowed only if it is on; a list of hosts is refused.
+    writable mounts and a temporary directory. The network is allowed only if it is on. A list of hosts is rejected.
     There is no process namespace, so the command's processes are found as on the host.
     """
 
@@ -88,9 +88,11 @@ class SeatbeltSandbox(_HostPaths):
         self._program = shutil.which("sandbox-exec") or ""
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if the sandbox cannot be set up."""
+        """Run a command. Raises SandboxError if the setup fails."""
         if not self._program:
-            raise SandboxError("sandbox-exec was not found: this sandbox requires macOS. Choose another one.")
+            raise SandboxError(
+                "sandbox-exec is not installed, because this sandbox requires macOS. Choose another sandbox."
+            )
         if isinstance(self._network, tuple):
             raise SandboxError("The macOS sandbox cannot allow single hosts. Set sandbox.network to off or on.")
         with tempfile.TemporaryDirectory(prefix="shoal-") as temporary:

@@ -3,9 +3,9 @@
 Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit. Only
 they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
 
-version   how a command becomes a member, and when
+version   how a command becomes a member
 -------   -----------------------------------------------------------------------------------------------------------
-1         a member thread of this process starts it, so it is a member from its birth; see `Starter`
+1         a member thread of this process starts it, so it is a member from the beginning (see `Starter`)
 2         a shell joins and then execs the command, because memory groups contain only whole processes
 """
 
@@ -26,10 +26,11 @@ from shoal.kernel.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
 STARTERS_KEPT_MAX = 8
-"""Threads that wait for the next command, each in its own groups."""
+"""Maximum threads that wait for the next command, each in its own groups."""
 ENDING_MAX = 8
-"""Processes of the last command that may still be exiting when the next one gets its groups. Bubblewrap's last process
-takes some time because its namespaces end with it."""
+"""Maximum processes of the last command that may still be exiting when the next one gets its groups. Bubblewrap's last
+process takes some time, because its namespaces end with it.
+"""
 
 _numbers = itertools.count(1)
 _ROOT = Path("/sys/fs/cgroup")
@@ -89,15 +90,14 @@ class Hierarchy(NamedTuple):
 
 
 class GroupMembership(NamedTuple):
-    """How a command joins its groups: it is started by this thread, or writes 0 to these files."""
+    """How a command joins its groups: this thread starts it, or it writes 0 to these files."""
 
     starter: Executor | None
     join_files: tuple[str, ...]
 
 
 class Starter:
-    """A thread that is a member of groups, so the processes it starts are members as well. Serves one command at a
-    time.
+    """A thread that is a member of groups, so the processes it starts are members too. Serves one command at a time.
 
     A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything else
     when a process changes its group. The thread does this only once.
@@ -111,7 +111,7 @@ class Starter:
             self.thread.submit(_write, folder / "tasks", 0).result()
 
     def is_free(self) -> bool:
-        """Whether all its processes have ended, except for a few that are exiting."""
+        """Return whether all its processes have ended, except for a few that are exiting."""
         return int((self.folders[0] / "pids.current").read_text()) <= 1 + ENDING_MAX
 
 
@@ -134,7 +134,7 @@ class ControlGroups:
 
     @contextmanager
     def group(self) -> Generator[tuple[str, ...]]:
-        """Return the files to which a process writes 0 to become a member. Empty if groups are not available.
+        """Yield the files to which a process writes 0 to become a member. Empty if groups are not available.
 
         Raises SandboxError if a group cannot be created although this worked before.
         """
@@ -160,7 +160,7 @@ class ControlGroups:
                 starter = Starter(folders)
             except OSError as error:
                 self._remove(folders)
-                raise SandboxError(f"The control group for a command could not be joined: {error}.") from error
+                raise SandboxError(f"Failed to join the control group for a command: {error}.") from error
         try:
             yield GroupMembership(starter.thread, ())
         finally:
@@ -184,7 +184,7 @@ class ControlGroups:
                         _write(folder / file, limit)
         except OSError as error:
             self._remove(folders)
-            raise SandboxError(f"The control group for a command could not be created: {error}.") from error
+            raise SandboxError(f"Failed to create the control group for a command: {error}.") from error
         return folders
 
     def _remove(self, folders: Sequence[Path]) -> None:
@@ -192,16 +192,15 @@ class ControlGroups:
         self.sweep()
 
     def close(self) -> bool:
-        """Remove all unused groups. Returns whether none is left; otherwise, call it again."""
+        """Remove all unused groups. Returns False if some are still in use; call it again later."""
         for starter in tuple(self._idle):
             self._retire(starter)
         return self.sweep()
 
     def sweep(self) -> bool:
-        """Remove the groups of finished commands. A group whose last process is still exiting is left for the next
-        sweep.
+        """Remove the groups of finished commands. Returns whether none is left.
 
-        Returns whether none is left.
+        A group whose last process is still exiting is left for the next sweep.
         """
         left: list[Path] = []
         for folder in self._done:
@@ -216,7 +215,7 @@ class ControlGroups:
 
 
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
-    """Find the control groups that can enforce `limits` here by creating one. Returns none without permission."""
+    """Find the control groups that can enforce `limits` here, by creating one. Returns none without permission."""
     processes, memory = limits.processes_max, limits.memory_bytes_max
     unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})
     separate = (
@@ -225,7 +224,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
     )
     for candidates in ((unified,), separate, separate[:1]):
         for folder in (folder for hierarchy in candidates for folder in hierarchy.parent.glob("shoal-*-*")):
-            if not Path("/proc", folder.name.split("-")[1]).exists():  # left by a killed process
+            if not Path("/proc", folder.name.split("-")[1]).exists():  # Left by a killed process.
                 with suppress(OSError):
                     folder.rmdir()
         groups = ControlGroups(candidates)
@@ -235,7 +234,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
 
 
 def _write(path: Path, value: int) -> None:
-    """Write to an existing file. In a plain directory, unlike in a control group, it does not exist."""
+    """Write to an existing file. It does not exist in a plain directory, unlike in a control group."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, str(value).encode())

@@ -2,10 +2,10 @@
 
 How the end of a command is detected, usually without reading the process table:
   the first process ends   its pidfd becomes readable; it is not waited for yet, so its id is not reused
-  the rest ends            all processes inherit the write end of an unused pipe; when the read end
-                           reports end-of-file, the command is done
-  some are left            after a short wait (for `> >(tee log)` and similar), the table is searched and all are killed
-  timeout, cancellation    the session is killed, then the table is searched until none is left
+  the others end           all processes inherit the write end of an unused pipe; when the read end reports end-of-file,
+                           the command is done
+  some remain              after a short wait (for `> >(tee log)` and similar), the table is searched and all are killed
+  timeout, cancellation    the session is killed, then the table is searched until no process is left
 
 The child sees only the given environment and its mark, never this process's environment. If this process dies, the next
 one finds its commands by the mark.
@@ -41,21 +41,24 @@ LINGER_SECONDS = 0.25
 READ_BYTES = 65_536
 PID_DIGITS_MAX = 10
 PAUSE_SECONDS = 0.1
-"""Seconds without reading when a watched command writes too fast."""
+"""Pause in seconds if a watched command writes too fast."""
 MARK = "SHOAL_COMMAND"
 """Environment variable that marks a command's processes, and prefix of the marking file's name."""
 ROUNDS_MAX = 200
 ROUND_SECONDS = 0.005
 _DEAD = ("Z", "X")
-_WRITE_ONLY = 0o300  # how /proc shows a descriptor open for writing; the reading end is this process's own
+_WRITE_ONLY = 0o300  # As /proc shows a descriptor open for writing. This process has the reading end.
 _numbers = itertools.count(1)
 
 # ---- running one ----
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """A process to start: the argument vector, the working directory on the host, the whole environment, open files to
-    pass on, and the thread that starts it, if it is not the caller's. The process must not outlive that thread."""
+    """A process to start.
+
+    The fields are the argument vector, the working directory on the host, the whole environment, open files to pass on,
+    and the thread that starts it, if it is not the caller's. The process must not outlive that thread.
+    """
 
     argv: tuple[str, ...]
     cwd: str
@@ -127,7 +130,7 @@ class _OutputPipe:
         return True
 
     def rest(self, take: Callable[["_OutputPipe"], None]) -> None:
-        """After a read: if a watched command writes too fast, pause, then continue with `take`."""
+        """Pause after a read if a watched command writes too fast, then continue with `take`."""
         now = self._loop.time()
         self._budget = max(self._budget, now) + READ_BYTES / OUTPUT_BYTES_PER_SECOND
         if self._watch is not None and self.open and self._budget - now > PAUSE_SECONDS:
@@ -193,7 +196,7 @@ class _RunningProcess:
                         self._process.wait()
                         raise
             except (OSError, ValueError) as error:
-                raise SandboxError(f"{spawn.argv[0]} could not be started: {error}.") from error
+                raise SandboxError(f"Failed to start {spawn.argv[0]}: {error}.") from error
             self._closing = stack.pop_all()
         if spawn.watch is not None:
             spawn.watch.started(self._process.pid)
@@ -201,8 +204,10 @@ class _RunningProcess:
             self._loop.add_reader(stream.fd, self._take, stream)
 
     def _on_exit(self, pidfd: int = -1) -> None:
-        """Handle the end of the first process. Stop watching its descriptor, which stays readable and would keep the
-        loop spinning."""
+        """Handle the end of the first process.
+
+        Stops watching its descriptor, which stays readable and would keep the loop spinning.
+        """
         if pidfd >= 0:
             self._loop.remove_reader(pidfd)
         if not self._exited.done():
@@ -308,8 +313,10 @@ def kill_marked(is_wanted: Callable[[str], bool]) -> int:
 
 
 def marking_file(mark: str) -> int | None:
-    """Create an empty file in memory, named after the mark, for a command's processes to inherit. It remains when they
-    clear their environment. Returns None if the system has no such files."""
+    """Create an empty file in memory, named after the mark, for a command's processes to inherit.
+
+    The mark remains when they clear their environment. Returns None if the system has no such files.
+    """
     if not hasattr(os, "memfd_create"):
         return None
     import fcntl
@@ -321,7 +328,8 @@ def marking_file(mark: str) -> int | None:
 
 def _descendants(roots: set[int], table: Sequence[ProcessEntry]) -> set[int]:
     """Return these processes, their descendants, and the members of any session or process group that one of them
-    leads."""
+    leads.
+    """
     members = set(roots)
     while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & members} - members:
         members |= more
@@ -333,7 +341,9 @@ def _living(table: Sequence[ProcessEntry]) -> set[int]:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Stop all before killing any. Otherwise, one could continue because the process it waits for has ended."""
+    """Stop all processes before killing any. Otherwise, one could continue because the process it waits for has
+    ended.
+    """
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
@@ -380,7 +390,7 @@ def _files(pid: int, *, only_written: bool = False) -> Iterator[str]:
             if not only_written or os.lstat(f"{folder}/{name}").st_mode & 0o700 == _WRITE_ONLY:
                 yield os.readlink(f"{folder}/{name}")
     except OSError:
-        return  # it ended meanwhile, is another user's, or there is no /proc
+        return  # It has ended, belongs to another user, or there is no /proc.
 
 
 def _read(path: str) -> bytes:
@@ -388,7 +398,7 @@ def _read(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except OSError:
-        return b""  # it ended meanwhile, or is another user's
+        return b""  # It has ended, or belongs to another user.
 
 
 # ---- identifying processes ----
@@ -416,14 +426,15 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    pid = identity.partition(" ")[0]  # of a mark, which any program may give itself
+    pid = identity.partition(" ")[0]  # From a mark, which any program may give itself.
     return pid.isascii() and pid.isdigit() and len(pid) <= PID_DIGITS_MAX and identity_of(int(pid)) == identity
 
 
 def kill_leftovers(identity: str) -> None:
-    """Kill what remains of a command whose server died: its session, and all processes with a dead server's mark.
+    """Kill the remaining processes of a command whose server died: its session, and all processes with a dead server's
+    mark.
 
-    Blocks for a moment; reads the process table once.
+    Blocks while it reads the process table once.
     """
     if is_alive(identity):
         with suppress(ProcessLookupError, PermissionError):
@@ -437,7 +448,7 @@ def new_mark() -> str:
 
 
 def is_orphaned(mark: str) -> bool:
-    """Whether a command with this mark was started by a process that has died.
+    """Return whether a command with this mark was started by a process that has died.
 
     False for other process namespaces, whose ids are meaningless here.
     """
@@ -453,7 +464,7 @@ def kill_orphans() -> int:
     return kill_marked(is_orphaned)
 
 
-_own_identity = cache(identity_of)  # keyed by process id, because a forked process has another one
+_own_identity = cache(identity_of)  # Keyed by process id, because a forked process has another one.
 
 
 def _namespace() -> str:

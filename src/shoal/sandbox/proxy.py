@@ -1,10 +1,10 @@
 """Let a sandboxed command reach only public hosts, or listed ones, through an HTTP proxy.
 
-The command has a network namespace without any interface but loopback. A forwarder inside it listens on loopback and
-sends each connection through a unix socket, the only way out, to the proxy in this process. The proxy accepts `CONNECT`
-and plain `http://` requests, checks the host and the port, resolves the name, and connects to the public address that
-it has checked, or to one that the list names. Later changes of a DNS answer have no effect. It never connects to this
-machine's own public addresses. Programs find the proxy by the usual variables. A program that ignores them reaches
+The only interface in the command's network namespace is loopback. A forwarder inside it listens on loopback and sends
+each connection through a unix socket, the only way out, to the proxy in this process. The proxy accepts `CONNECT` and
+plain `http://` requests, checks the host and the port, and resolves the name. It connects to the public address that it
+has checked, or to one that the list names. Later changes of a DNS answer have no effect. The proxy never connects to
+this machine's own public addresses. Programs find it by the usual variables. A program that ignores them reaches
 nothing.
 """
 
@@ -24,7 +24,7 @@ from shoal.kernel.errors import SandboxError
 from shoal.net.addresses import literal, why_refused
 
 Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
-"""No network, public hosts, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
+"""No network, public hosts, or only these hosts (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
 
 PORT = 3128
 INSIDE_FOLDER = "/run/shoal"
@@ -53,7 +53,7 @@ class ProxyTarget(NamedTuple):
 
 
 class AllowedHosts:
-    """The listed hosts. A name without a port means ports 80 and 443; `*.` means every subdomain."""
+    """The listed hosts. A name without a port means ports 80 and 443. `*.` means every subdomain."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._exact: dict[str, tuple[int, ...]] = {}
@@ -76,7 +76,7 @@ class AllowedHosts:
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
 
     def may_open(self, host: str, address: str) -> bool:
-        """Whether an allowed host may resolve to this address: a public one, or a listed one."""
+        """Return whether an allowed host may resolve to this address: a public one, or a listed one."""
         named = literal(host)
         return not why_refused(address) if named is None else named == literal(address)
 
@@ -110,8 +110,8 @@ class HostProxy:
         address = f"http://127.0.0.1:{PORT}"
         names = ("http_proxy", "https_proxy", "all_proxy")
         self.environment = {name: address for lower in names for name in (lower, lower.upper())}
-        self.environment["NODE_USE_ENV_PROXY"] = "1"  # makes Node.js use the proxy variables
-        if network == "on":  # the command's own servers bypass the proxy
+        self.environment["NODE_USE_ENV_PROXY"] = "1"  # Makes Node.js use the proxy variables.
+        if network == "on":  # The command's own servers bypass the proxy.
             self.environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
     async def __aenter__(self) -> Self:
@@ -121,7 +121,7 @@ class HostProxy:
             self._server = await asyncio.start_unix_server(self._accept, path, limit=HEAD_BYTES_MAX)
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise SandboxError(f"The sandbox's network proxy could not be started: {error}.") from error
+            raise SandboxError(f"Failed to start the sandbox's network proxy: {error}.") from error
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -160,7 +160,7 @@ class HostProxy:
             self._writers.add(far_writer)
             try:
                 own, far = (str(far_writer.get_extra_info(name)[0]) for name in ("sockname", "peername"))
-                if own == far and isinstance(self._allowed, PublicHosts):  # a public address of this very machine
+                if own == far and isinstance(self._allowed, PublicHosts):  # A public address of this machine.
                     raise ProxyRefusal(f"403 {target.host} leads to this machine")
                 if target.head:
                     far_writer.write(target.head)
@@ -175,12 +175,11 @@ class HostProxy:
                 writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
                 writer.write_eof()
                 # A client that still sends a body must be able to read the answer, so keep the connection until all has
-                # arrived.
                 async with asyncio.timeout(LINGER_SECONDS):
                     while await reader.read(CHUNK_BYTES):
                         pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # either end closed the connection
+            pass  # One side closed the connection.
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -190,8 +189,10 @@ class HostProxy:
 
 
 class ProxiedNetwork(HostProxy):
-    """The proxy of one command under bubblewrap. `mounts` are bubblewrap's options. `forwarder` is the program that
-    runs the command."""
+    """The proxy of one command under bubblewrap.
+
+    `mounts` are bubblewrap's options, and `forwarder` is the program that runs the command.
+    """
 
     def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
         # This Python's own program, and the options that show its installation in the sandbox, read-only.
@@ -200,7 +201,7 @@ class ProxiedNetwork(HostProxy):
         if not prefix.is_relative_to("/usr"):
             if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
                 raise SandboxError(
-                    f"The sandbox cannot show this Python's installation ({prefix}), which its proxy needs; set "
+                    f"The sandbox cannot show this Python's installation ({prefix}), which its proxy needs. Set "
                     "sandbox.network to off, or run Shoal with its own Python."
                 )
             shown = ["--ro-bind", str(prefix), str(prefix)]
@@ -213,7 +214,8 @@ class ProxiedNetwork(HostProxy):
 def parse_request(head: bytes) -> ProxyTarget:
     """Parse a proxy request's head. Raises ProxyRefusal unless it is `CONNECT` or an absolute `http://` address.
 
-    A plain request is rewritten for the server: path only, the host of the address, and no further request after it.
+    A plain request is rewritten for the server: with only the path, the host of the address, and no further request
+    after it.
     """
     first, _, rest = head.decode("latin-1").partition("\r\n")
     method, _, address = first.partition(" ")
@@ -235,7 +237,7 @@ def parse_request(head: bytes) -> ProxyTarget:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry bytes one way until either end closes."""
+    """Copy bytes in one direction until either side closes."""
     try:
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

@@ -1,15 +1,15 @@
 """System call filter for bubblewrap. Refuses calls that ordinary commands never need or that evade a limit.
 
-refused                                              because
+refused                                              reason
 --------------------------------------------------   ---------------------------------------------------------------
-sockets of other families than unix, inet, inet6     vsock reaches the host of a virtual machine, past every network
-and netlink, alone and in pairs                      namespace; the others are large and rarely audited
+socket families other than unix, inet, inet6 and     vsock reaches the host of a virtual machine from any network
+netlink, alone and in pairs                          namespace; the others are large and rarely audited
 new namespaces, mounting, keyrings, bpf, tracing,    each leads to more rights, or to other processes' data
 other processes' memory, performance counters …
 calls missing from this list                         their effect is unknown; programs assume an older kernel
 `io_uring`                                           it could make all of these calls unfiltered
-`fallocate` and the older `ioctl`s like it           one call reserves as much as the longest file may have, in a
-                                                     millisecond; disk checks are slower than that
+`fallocate` and the older `ioctl`s like it           one call reserves the maximum file size within a millisecond,
+                                                     faster than the disk checks
 calls of the x32 kind                                they are the same calls under other numbers
 
 Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it do
@@ -34,7 +34,8 @@ _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 LAST_CALL = 469
 """Highest system call number reviewed (`file_setattr`, Linux 6.17). New numbers are the same on all these
-architectures."""
+architectures.
+"""
 FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
 """Socket families that commands may use."""
 NAMESPACES = 0x7E020000
@@ -48,7 +49,7 @@ _TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type into a terminal
 
 
 class _Call(NamedTuple):
-    """The numbers of one call. 0 if an architecture has no such call; none of these calls has number 0."""
+    """The numbers of one call. 0 if an architecture has no such call. None of these calls has number 0."""
 
     x86_64: int
     i386: int
@@ -122,7 +123,7 @@ CALLS = {
 """The filtered calls. Those after `ioctl` are refused for all arguments."""
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
 _UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
-"""Refused as unknown to the kernel, so programs fall back to older calls."""
+"""Calls refused as unknown to the kernel, so that programs fall back to older calls."""
 
 _MACHINES = {
     "x86_64": (("x86_64", 0xC000003E), ("i386", 0x40000003)),
@@ -135,7 +136,7 @@ _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
 
 @cache
 def filter_program(machine: str) -> bytes:
-    """Return the filter for a machine, as `platform.machine()` names it. Empty for an unknown one."""
+    """Return the filter for a machine, as named by `platform.machine()`. Empty for an unknown one."""
     known = _MACHINES.get(machine, ())
     sections = b""
     for architecture, audit in known:
@@ -149,7 +150,7 @@ def filter_program(machine: str) -> bytes:
             if name not in _BY_ARGUMENT:
                 error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
                 if name == "fallocate":
-                    error = errno.EOPNOTSUPP  # the C library falls back to writing
+                    error = errno.EOPNOTSUPP  # The C library falls back to writing.
                 body += _if(_EQUAL, number, _fail(error))
         families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
         personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
@@ -171,7 +172,7 @@ def filter_program(machine: str) -> bytes:
 
 @contextmanager
 def filter_file() -> Generator[tuple[int, ...]]:
-    """Yield the filter as an open file for bubblewrap, or None if unavailable."""
+    """Yield the filter as an open file for bubblewrap. Yields an empty tuple if there is no filter."""
     has_filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
     program = filter_program(platform.machine()) if has_filters else b""
     if not program:

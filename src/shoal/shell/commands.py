@@ -14,7 +14,7 @@ INNER_MAX = 4
 _MAY_BE_A_COMMAND = re.compile(r"[\s;|&<>$`()]")
 _VERSION = re.compile(r"(?<=[a-z])-?[0-9.]+$")
 
-# Programs that run their arguments as a command. For deny patterns only; this list does not decide what is opaque.
+# Programs that run their arguments as a command. Used for deny patterns only. This list does not decide what is opaque.
 _RUNNERS = frozenset(
     """
     eval exec command builtin coproc trap sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox env xargs
@@ -28,13 +28,12 @@ _RUNNERS = frozenset(
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One thing a command does, as the detail of an action (without `tool:NAME:`).
+    """A part of a command, as the detail of an action (without `tool:NAME:`).
 
-    A `view` is for deny patterns only. A redirection has its `operator` and `target`; one that `keeps` what the file
-    holds reads it too: that stays beside what is added, and the command can open the file again by its descriptor.
-    `moves` tells how many times the command may have changed its directory before (a negative number: nobody knows
-    where it is), `sure` which of these changes did not fail. `command` is the name of a simple command, `effect` what
-    it does.
+    A `view` is for deny patterns only. A redirection has its `operator` and `target`. With `keeps`, it also counts as a
+    read, because it preserves the file's content and the command can open the file again by its descriptor. `moves`
+    counts the preceding commands that may have changed the directory (negative: unknown directory), and `sure` contains
+    those that cannot have failed. `command` is the name of a simple command, and `effect` its effect.
     """
 
     text: str
@@ -51,8 +50,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A command taken apart: its parts, the directories it changes to in turn (None: no telling where), and what its
-    variables may hold."""
+    """A parsed command: its parts, the directories it changes to in sequence (None: unknown), and the possible values
+    of its variables.
+    """
 
     parts: tuple[Part, ...]
     moves: tuple[Word | None, ...] = ()
@@ -60,7 +60,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """`NAME=VALUE` before a command or alone; `text` is its canonical spelling."""
+    """An assignment `NAME=VALUE`, alone or before a command. `text` is its canonical spelling."""
 
     name: str
     text: str
@@ -74,7 +74,7 @@ def base_name(command: str) -> str:
 
 
 def spell(words: Sequence[Word]) -> str:
-    """Spell the words canonically. The first word is quoted if it would mean something else without quotes."""
+    """Spell the words canonically. The first word is quoted if it would have another meaning without quotes."""
     first, *others = words
     text = first.text
     if first.value is not None and not first.bare and ("=" in first.value or first.value in RESERVED):
@@ -90,7 +90,7 @@ def command_parts(
     sure: tuple[int, ...] = (),
     depth: int = 0,
 ) -> list[Part]:
-    """Return the action of a simple command and its views, and the same for each command that it runs."""
+    """Return the action of a simple command and its views, and those of each command that it runs."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
     effect = effect_of(words, variables) if words[0].value not in RESERVED else UNKNOWN
@@ -135,7 +135,7 @@ def _plain(value: str) -> Word:
 
 
 def inner_commands(words: Sequence[Word]) -> list[str]:
-    """Return arguments that the command may run as a command, as `sh -c TEXT` does."""
+    """Return the arguments that the command may run as a command, as `sh -c TEXT` does."""
     values = [word.value for word in words[1:] if word.value is not None]
     texts = [value for value in values if _MAY_BE_A_COMMAND.search(value)]
     if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:
@@ -144,7 +144,6 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
 
 
 def unique(parts: list[Part]) -> list[Part]:
-    """Remove duplicate parts."""
     by_key: dict[tuple[object, ...], Part] = {}
     for part in parts:
         target = "" if part.target is None else part.target.text

@@ -1,9 +1,9 @@
 """Effects of simple commands, from their words alone: what they run, read and write, and whether that is known.
 
 Known programs are listed by name, each with its known options (`programs.txt`). An unknown command is never harmless,
-may read and run anything, and must be named in the rule that allows it (`Effect.naming`).
-Here is what the table cannot say: scripts among the words, settings, methods, expressions, commands that run commands,
-the shell's own.
+may read and run anything, and must be named in the rule that allows it (`Effect.naming`). This module handles what the
+table cannot express: scripts in arguments, settings, methods, expressions, commands that run commands, and shell
+builtins.
 """
 
 import re
@@ -86,11 +86,13 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     program = PROGRAMS.get(name)
     effect = opaque(words, 1) if program is None else table_effect(program, words, variables)
     no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in effect.runs)
-    return opaque(words, 1) if no_file else effect  # runs its standard input, as `make -f -` does
+    return opaque(words, 1) if no_file else effect  # It runs its standard input, as `make -f -` does.
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:
-    """Whether this variable leaves a program's effect unchanged. `TZ=:/FILE`, for example, makes it read a file."""
+    """Return whether this variable leaves a program's effect unchanged. `TZ=:/FILE`, for example, makes it read a
+    file.
+    """
     return (
         harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
     )
@@ -98,8 +100,8 @@ def harmless_assignment(name: str, value: str | None) -> bool:
 
 # ---- scripts, settings, methods ----
 
-# Some seds let a delimiter stand between brackets, others end the pattern there: a script has to be plain both ways, or
-# an error the other way. `{0}` is the delimiter.
+# Some versions of sed allow a delimiter between brackets, others end the pattern there. A script must be plain in one
+# reading and plain or an error in the other. `{0}` is the delimiter.
 _SED_TEXT = r"(?:\\[^\n]|[^{0}\\\n])*+"
 _SED_BRACKETS = r"\[\^?+\]?+(?:\[[:.=][a-z]+[:.=]\]|[^\]\n\\\[]|\[(?![:.=])|\\[^\]\n])*+\]"
 _SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*+"
@@ -126,15 +128,18 @@ _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
 
 
 def sed_is_plain(script: str) -> bool:
-    """Whether a sed script only prints, deletes, inserts and replaces. Other scripts can run commands and use other
-    files."""
+    """Return whether a sed script only prints, deletes, inserts and replaces. Others can run commands and use other
+    files.
+    """
     ends_at_once = _sed_pattern(_SED_TEXT).fullmatch(script) is not None
     allows_brackets = _sed_pattern(_SED_WITH_BRACKETS).fullmatch(script) is not None
     return allows_brackets and (ends_at_once or _SED_ERROR.match(script) is not None)
 
 
 def awk_is_plain(program: str) -> bool:
-    """Whether an awk program runs no command and opens no file. `>` and `|` before any `print` are comparisons."""
+    """Return whether an awk program runs no command and opens no file. `>` and `|` before any `print` are
+    comparisons.
+    """
     before_print = re.split(r"print", program, maxsplit=1)
     rest = before_print[1] if len(before_print) > 1 else ""
     return not (_AWK_HIDES.search(program) or re.search(r"[|>]", rest.replace("||", "")))
@@ -154,7 +159,7 @@ _CMAKE_SETTING = re.compile(
 
 @check("sed")
 def _sed(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`sed`: all scripts must be plain; `-i` writes the files it reads."""
+    """Require plain scripts for `sed`. With `-i`, it writes the files it reads."""
     operands = list(reading.operands)
     scripts = reading.values("-e", "--expression")
     if not scripts and not reading.has("-f", "--file"):
@@ -195,12 +200,12 @@ def _yq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("git")
 def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`git`: settings on the command line must be inert, and a format must not verify signatures."""
+    """Require inert settings on git's command line, and formats that do not verify signatures."""
     for name, _, word in reading.options:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, word in enumerate(words) if word.begins.startswith("-c"))
-            return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
+            return opaque(words, next(named, len(words)))  # The whole word if it is in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words)
         # Options with a value differ by subcommand, so every word that looks like an option counts as one.
@@ -214,7 +219,7 @@ def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
         effect, reads = replace(effect, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        effect = replace(effect, harmless=False)  # an editor reads its own settings
+        effect = replace(effect, harmless=False)  # The editor reads its own settings.
     return replace(effect, git=name, reads=reads)
 
 
@@ -228,7 +233,7 @@ _CHANGES_BRANCHES = frozenset(
 
 @check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`git config`: reading is harmless; writing is known for settings that run nothing."""
+    """Handle `git config`: reading is harmless, and writing is known for settings that run nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(effect, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
@@ -239,7 +244,7 @@ def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Eff
 
 @check("grep")
 def _grep(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`grep -r` without a file searches the working directory."""
+    """Handle `grep -r`, which searches the working directory if no file is given."""
     recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
     if recursive and effect.reads is not None and len(reading.operands) < 2:
         return replace(effect, reads=(*effect.reads, literal(".")))
@@ -248,7 +253,7 @@ def _grep(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("rg")
 def _rg(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`rg --files` takes no pattern."""
+    """Handle `rg --files`, which takes no pattern."""
     if not reading.has("--files") or effect.reads is None:
         return effect
     return replace(effect, reads=(*effect.reads, *reading.operands))
@@ -256,20 +261,22 @@ def _rg(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("strings")
 def _strings(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`strings @FILE` reads options from the file, even in place of an option's value."""
+    """Handle `strings @FILE`, which reads options from the file, even in place of an option's value."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
     return effect if named else replace(effect, reads=None)
 
 
 @check("tee")
 def _tee(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`tee -a FILE` keeps the file's content and appends."""
+    """Handle `tee -a FILE`, which keeps the file's content and appends."""
     return replace(effect, reads=effect.writes) if reading.has("-a", "--append") else effect
 
 
 @check("xxd")
 def _xxd(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
+    """Handle `xxd FILE -r`, which writes a file called `-r`, and `xxd -r FILE OTHER`, which changes parts of the other
+    file.
+    """
     if reading.places and reading.places != list(range(reading.places[0], len(words))):
         return opaque(words)
     return effect if effect.reads is None else replace(effect, reads=(*effect.reads, *effect.writes))
@@ -277,14 +284,17 @@ def _xxd(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("zcat")
 def _zcat(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`zcat NAME` reads `NAME.gz` if NAME does not exist and has no such ending."""
+    """Handle `zcat NAME`, which reads `NAME.gz` if NAME does not exist and has no such extension."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
     return effect if named else replace(effect, reads=None)
 
 
 @check("unzip")
 def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`unzip -l NAME` only lists. It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and expands patterns."""
+    """Handle `unzip -l NAME`, which only lists.
+
+    It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and expands patterns.
+    """
     name = words[2].value if len(words) == 3 and words[1].value == "-l" else None
     if name is None or not re.fullmatch(r"(?!-)[\w ./-]+", name):
         return effect
@@ -293,7 +303,9 @@ def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("tar")
 def _tar(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""
+    """Handle `tar xzf FILE`: the first word is a cluster of options without a dash, and `HOST:FILE` needs a remote
+    shell.
+    """
     first = words[1] if len(words) > 1 else literal("")
     for place, word in enumerate(words):
         if not word.certain or _REMOTE.match(word.begins) or (word.value is None and "/" not in word.begins):
@@ -305,7 +317,7 @@ def _tar(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("reading-call")
 def _reading_call(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`gh api` and `curl`: known only with a method that reads."""
+    """Handle `gh api` and `curl`, which are known only with a method that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
@@ -319,20 +331,20 @@ def _reading_call(words: Sequence[Word], reading: Reading, effect: Effect) -> Ef
 
 @check("go-run")
 def _go_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`go run NAME@VERSION` downloads the program."""
+    """Handle `go run NAME@VERSION`, which downloads the program."""
     return opaque(words) if any("@" in word.text for word in reading.operands) else effect
 
 
 @check("gs")
 def _ghostscript(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`gs %pipe%COMMAND` runs the command."""
+    """Handle `gs %pipe%COMMAND`, which runs the command."""
     named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
     return effect if named else opaque(words)
 
 
 @check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`cmake -D NAME=VALUE`: known unless it names a program."""
+    """Handle `cmake -D NAME=VALUE`, which is known unless it names a program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
         return opaque(words)
     return replace(effect, runs=(*effect.runs, literal("CMakeLists.txt")))
@@ -340,7 +352,7 @@ def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("make")
 def _make(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`make`: an assignment among its arguments could replace its shell."""
+    """Handle `make`, whose shell an assignment among its arguments could replace."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or "=" in word.value:
             return opaque(words, place + 1)
@@ -364,7 +376,7 @@ _SCRIPTS = {
 
 
 def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """A program that runs commands from these files in the working directory."""
+    """Return the effect of a program that runs commands from these files in the working directory."""
     return replace(effect, runs=(*effect.runs, *map(literal, files)))
 
 
@@ -373,7 +385,7 @@ CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.ite
 
 @check("tox")
 def _tox(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`tox exec` runs its arguments as a command, and `tox devenv` installs its arguments."""
+    """Handle `tox exec`, which runs its arguments as a command, and `tox devenv`, which installs its arguments."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value in (None, "exec", "e", "devenv", "d"):
             return opaque(words, place + 1)
@@ -384,7 +396,7 @@ def _tox(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("npm-run")
 def _npm_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`npm run env COMMAND` runs a command; other names are scripts of `package.json`."""
+    """Handle `npm run env COMMAND`, which runs a command. Other names are scripts of `package.json`."""
     if reading.operands and reading.operands[0].value in (None, "env"):
         return opaque(words, reading.places[0] + 1)
     return _runs_files(_SCRIPTS["package.json"], words, reading, effect)
@@ -392,7 +404,7 @@ def _npm_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("dotnet")
 def _dotnet(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`dotnet build /p:PreBuildEvent=COMMAND` sets a build property, which may be a command."""
+    """Handle `dotnet build /p:PreBuildEvent=COMMAND`, which sets a build property that may be a command."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or (word.value.startswith("/") and ":" in word.value):
             return opaque(words, place + 1)
@@ -401,7 +413,7 @@ def _dotnet(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("uniq")
 def _uniq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`uniq +N` is an old option, so the next file is read and not written."""
+    """Handle `uniq +N`, an old option, after which the next file is read instead of written."""
     return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else effect
 
 
@@ -416,7 +428,7 @@ _SET_OPTION = re.compile(r"[-+][euxfo]+|pipefail|errexit|nounset|xtrace")
 _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOSt]")
 _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
-_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # options that replace the script
+_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # Options that replace the script.
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
 
@@ -426,7 +438,7 @@ _SHELLS_OF_SCRIPTS = frozenset({"tinker", "shell", "shell_plus", "dbshell", "run
 
 @_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
 def _python(words: Sequence[Word], variables: Variables) -> Effect:
-    """A Python interpreter: `-m MODULE` ends its options, like a script."""
+    """Return the effect of a Python interpreter. `-m MODULE` ends its options, as a script does."""
     place = 1
     while place < len(words) and words[place].begins.startswith("-") and not words[place].begins.startswith("-m"):
         place += 2 if words[place].value in ("-W", "-X") else 1
@@ -440,7 +452,7 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
 def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
-    """A program that runs the file named by its first operand, or reads commands from its input."""
+    """Return the effect of a program that runs the file named by its first operand, or commands from its input."""
     reading = read_options(PROGRAMS[words[0].value or ""], words, variables)
     if reading.offending is not None:
         return opaque(words, reading.offending + 1)
@@ -461,8 +473,10 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("bash", "sh")
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
-    """`bash FILE` runs a file, and `bash -c TEXT` runs the text. `sh` is known only for text that all shells read
-    alike."""
+    """Handle `bash FILE`, which runs a file, and `bash -c TEXT`, which runs the text.
+
+    `sh` is known only for text that all shells read alike.
+    """
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
         if text is None or (words[0].value == "sh" and _SH_DIFFERS.search(text)) or "l" in words[1].value:
@@ -474,7 +488,7 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own(".", "source")
 def _source(words: Sequence[Word], variables: Variables) -> Effect:
-    """`source FILE` runs a file in this shell. Known only for a virtual environment's `activate`."""
+    """Handle `source FILE`, which runs a file in this shell. Known only for a virtual environment's `activate`."""
     file = words[1] if len(words) == 2 and single(words[1]) else None
     if file is not None and file.value is not None and re.fullmatch(r"([^-].*/)?bin/activate", file.value):
         return Effect(runs=(file,), runs_more=True)
@@ -483,7 +497,7 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("env")
 def _env(words: Sequence[Word], variables: Variables) -> Effect:
-    """`env NAME=VALUE… COMMAND`: known for variables that change only the command's output."""
+    """Handle `env NAME=VALUE… COMMAND`, which is known for variables that change only the command's output."""
     reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
@@ -499,13 +513,13 @@ def _env(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("xargs")
 def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
-    """`xargs COMMAND`: appends unknown words, or inserts them where `-I` says."""
+    """Handle `xargs COMMAND`, which appends unknown words or inserts them at the mark of `-I`."""
     reading = read_options(PROGRAMS["xargs"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last one counts
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # The last option counts.
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
@@ -515,9 +529,9 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _with_unknown(word: Word, mark: str, pieces: tuple[Piece, ...] = (Piece("unknown"),), begins: str = "") -> Word:
-    """Replace a mark in the word with an unknown piece. Unchanged if it certainly has none."""
+    """Replace a mark in the word with an unknown piece. Unchanged if the word certainly has none."""
     if word.value is None:
-        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # its value may contain one
+        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # Its value may contain a mark.
     if mark not in word.value:
         return word
     whole = word.value == mark
@@ -547,7 +561,10 @@ _FIND_OTHERS = frozenset({"-o", "-or", "!", "-not", ",", "-L", "-follow"})
 
 @_own("find")
 def _find(words: Sequence[Word], variables: Variables) -> Effect:
-    """`find`: paths, then an expression. Every word of it must be known. `-exec` runs a command for each match."""
+    """Handle `find`: paths, then an expression, every word of which must be known.
+
+    `-exec` runs a command for each match.
+    """
     place, paths = 1, list[Word]()
     while place < len(words) and words[place].value in ("-L", "-H", "-P"):
         place += 1
@@ -572,7 +589,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             # A match may be a link, and the command opens its target, unless only regular files match.
             plain = only_files and not _FIND_OTHERS & {*values}
             named = words[place + 1 : end]
-            if words[end].value == "+":  # it passes several names, and an option may take the first as its value
+            if words[end].value == "+":  # Several names are passed, and an option may take the first as value.
                 named = [*named, named[-1]]
             # A match begins with one of the paths, so it is not an option.
             below = paths if plain else [ARGUMENTS]
@@ -599,7 +616,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _is_path(word: Word, variables: Variables) -> bool:
-    """Whether an argument of find can only be a starting path."""
+    """Return whether an argument of find can only be a starting path."""
     if word.value is not None:
         return word.value[:1] not in ("-", "(", ")", "!", ",")
     texts = expand(word, variables)
@@ -619,7 +636,7 @@ def _may_end_exec(word: Word, variables: Variables) -> bool:
 
 @_own("test", "[")
 def _test(words: Sequence[Word], variables: Variables) -> Effect:
-    """`test` and `[`: `-v` and `-R` evaluate their operand, even if the operator comes from a variable."""
+    """Handle `test` and `[`. `-v` and `-R` evaluate their operand, even if the operator comes from a variable."""
     inner = list(words[1:])
     if words[0].value == "[" and (not inner or inner.pop().value != "]"):
         return opaque(words)
@@ -640,8 +657,10 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("printf")
 def _printf(words: Sequence[Word], variables: Variables) -> Effect:
-    """`printf FORMAT WORDS…`: the format must not be an option, and its conversions must be known if words follow,
-    because `%n` and `%ln` set the variable that a word names."""
+    """Handle `printf FORMAT WORDS…`. The format must not be an option.
+
+    If words follow, its conversions must be known, because `%n` and `%ln` set the variable that a word names.
+    """
     form, more = (words[2:3], words[3:]) if len(words) > 2 and words[1].value == "--" else (words[1:2], words[2:])
     for word in form:
         is_option = word is words[1] and word.value != "" and (not word.begins or word.begins.startswith("-"))
@@ -652,7 +671,7 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("read", "mapfile", "readarray", "unset", "getopts")
 def _setter(words: Sequence[Word], variables: Variables) -> Effect:
-    """`read` and similar: the variables they set are literal names without meaning for programs."""
+    """Handle `read` and similar, which may set only literal names without meaning for programs."""
     name = words[0].value or ""
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
@@ -663,7 +682,7 @@ def _setter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("export")
 def _export(words: Sequence[Word], variables: Variables) -> Effect:
-    """`export NAME=VALUE…`: known for variables that change only the output of programs."""
+    """Handle `export NAME=VALUE…`, which is known for variables that change only the output of programs."""
     fine = all(
         word.value is not None and harmless_assignment(word.value.partition("=")[0], word.value.partition("=")[2])
         for word in words[1:]
@@ -678,7 +697,7 @@ def _set(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("command")
 def _command(words: Sequence[Word], variables: Variables) -> Effect:
-    """`command -v NAME` looks a name up, `command NAME` runs it."""
+    """Handle `command -v NAME`, which looks a name up, and `command NAME`, which runs it."""
     if len(words) > 1 and words[1].value in ("-v", "-V"):
         return HARMLESS
     if len(words) > 1 and words[1].value is not None and not words[1].value.startswith("-"):

@@ -1,14 +1,14 @@
 """Parse a program's arguments by its entry in the table of known programs (`programs.txt`), and derive its effect.
 
-| the program reads options | here |
+| options that programs accept | how they are read here |
 |---|---|
-| in clusters (`-qu CMD`), with attached values (`-nOCMD`, `--name=value`), values in the next word | the same |
-| by unique beginnings of long options | unknown: which beginnings are unique is not known |
-| behind operands too | unless its `style` is `posix`, where the first operand ends them |
-| up to `--` | the same; after it everything is an operand |
-| of one dash and many letters (`go`, `java`) | `style` is `words` |
-| the same, values attached to one letter too (`gcc -Idir`) | `style` is `compiler` |
-| not at all (`echo`) | `style` is `none` |
+| clusters (`-qu CMD`), attached values (`-nOCMD`, `--name=value`), values in the next word | supported |
+| unique beginnings of long options | unknown option, because it is not known which beginnings are unique |
+| options after operands | supported, unless `style` is `posix`: there the first operand ends the options |
+| `--` | ends the options; everything after it is an operand |
+| one dash and many letters (`go`, `java`) | `style` is `words` |
+| the same, and values attached to one letter (`gcc -Idir`) | `style` is `compiler` |
+| none (`echo`) | `style` is `none` |
 
 Parsing ends at the first word that is unknown, or may become an unknown option. If that does not matter (`free`
 programs), the result is `unsure`, and the files that the program reads are unknown.
@@ -57,7 +57,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """Roles of the first operands, the middle ones (empty: none allowed), and the last."""
+        """Roles of the first operands, of the middle ones (empty: none allowed), and of the last."""
         tokens = self.operands.split()
         star = next((place for place, token in enumerate(tokens) if token.endswith("*")), len(tokens))
         middle = tokens[star][:-1] if star < len(tokens) else ""
@@ -65,8 +65,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 
 class Reading(msgspec.Struct):
-    """The options in order with their roles and values, the operands, and the position of the first unknown word.
-    `unsure`: a word may expand to options, or to several words."""
+    """Parsed arguments: the options in order with their roles and values, the operands, and the position of the first
+    unknown word.
+
+    `unsure`: a word may expand to options, or to several words.
+    """
 
     options: list[tuple[str, str, Word | None]] = []
     operands: list[Word] = []
@@ -140,7 +143,7 @@ def _option(program: Program, words: Sequence[Word], place: int, reading: Readin
 
 
 def _long(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """Parse an option with a long name; returns like `_option`."""
+    """Parse an option with a long name. Returns the same as `_option`."""
     word, known = words[place], program.known
     name, equals, _ = word.begins.partition("=")
     role = known.get(name)
@@ -176,12 +179,12 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """The effect of a command. `naming` is the number of words that an allow rule must name, or None if all of it is
-    known.
+    """The effect of a command.
 
-    `harmless` means that it runs nothing, writes only `writes` and creates only the folders `makes`. This requires that
-    no `startup` file exists and, for `git`, that the repository runs nothing. `reads` is None if unknown. `folders` are
-    the directories it changes to. `commands` are the commands it runs. `script` is a script in its arguments for bash.
+    `naming` is the number of words that an allow rule must name, or None if all effects are known. `harmless` means
+    that the command runs nothing, writes only `writes` and creates only the folders `makes`. This requires that no
+    `startup` file exists and, for `git`, that the repository runs nothing. `reads` is None if unknown. `folders` are
+    the directories it changes to. `commands` are the commands it runs. `script` is a script for bash in its arguments.
     """
 
     naming: int | None = None
@@ -296,10 +299,11 @@ _WORD_IN_TEXT = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def named_program(words: Sequence[Word], reading: Reading) -> int | None:
-    """Return the place of the first operand that may be a command for the program to run, as in `tox exec -- git push`.
+    """Return the position of the first operand that may be a command for the program to run, as in `tox exec -- git
+    push`.
 
-    A task runner decides by its own rules, or by a file of the workspace, whether operands are names, arguments or a
-    command. So the name of a program with words after it counts as a command, and so does one inside a quoted text.
+    Whether operands are names, arguments or a command depends on the task runner or a file of the workspace. So the
+    name of a program that is followed by words counts as a command, and so does one inside a quoted text.
     """
     for place, word in zip(reading.places, reading.operands, strict=True):
         names = _WORD_IN_TEXT.findall(word.text)
@@ -315,7 +319,9 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
 
 
 def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[str, list[Word]] | None:
-    """The operands and the values of options by their role; None where an operand has none, or may have another."""
+    """Return the operands and the values of options by their role. None if an operand has no role, or may have
+    another.
+    """
     first, middle, last = program.roles
     if reading.values("-e", "-f", "--regexp", "--file", "--from-file") and first[:1] == ("x",):
         first = first[1:]
@@ -324,9 +330,9 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if program.rest:
         by_role["rest"], operands = operands[len(first) :], operands[: len(first)]
     if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
-        return None  # a file of further options, wherever it stands
+        return None  # A file with further options.
     roles = {*first, middle, *last} - {""}
-    handed_on = program.kind == "outside" and program.style == "gnu"  # in `gh repo clone X -- OPTIONS` to git
+    handed_on = program.kind == "outside" and program.style == "gnu"  # In `gh repo clone X -- OPTIONS`, to git.
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
             return None
@@ -339,7 +345,7 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         if not role or (role == "+" and not word.begins.startswith("+")):
             return None
         if role == "c" and "://" in word.text:
-            return None  # it is fetched
+            return None  # It is downloaded.
         if handed_on and word.begins.startswith("-") and word.value != "-":
             return None
         by_role.setdefault(role, []).append(word)
@@ -357,7 +363,7 @@ _ENTRY = re.compile(r"^(?:@(?P<list>\w+)|\[(?P<paths>[^\]]+)\]) *(?P<words>.*(?:
 
 
 def _programs(text: str) -> Mapping[str, Program]:
-    """Load the table by name. Programs of one entry share an object, and so their subcommands."""
+    """Load the table by name. Programs of one entry share an object, and therefore their subcommands."""
     lists: dict[str, list[str]] = {}
     top = Program()
     entries: list[tuple[list[str], Program]] = []
@@ -389,7 +395,7 @@ def _programs(text: str) -> Mapping[str, Program]:
         program = msgspec.convert(fields | {name: " ".join(text) for name, text in texts.items()}, Program)
         _above(top, first).subs.update(dict.fromkeys(first.split(" / ")[-1].split(), program))
         entries.append((others, program))
-    for others, program in entries:  # a subcommand may precede its program
+    for others, program in entries:  # A subcommand may precede its program.
         for path in others:
             _above(top, path).subs.update(dict.fromkeys(path.split(" / ")[-1].split(), program))
     return top.subs

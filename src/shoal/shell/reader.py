@@ -1,9 +1,9 @@
 """Split a shell command into everything it will run, read and write.
 
-The structure comes from tree-sitter's bash grammar, which accepts texts that bash reads differently, so nothing is
-trusted. Every byte must belong to a node of a known kind, a known separator, or blanks between them. Words are parsed
-again separately (`words.py`). The start and end of a here-document are found without the grammar and compared. If any
-check fails, the whole text is unreadable and counts as one opaque action.
+The structure comes from tree-sitter's bash grammar, which accepts texts that bash reads differently. So every result is
+checked. Every byte must belong to a node of a known kind, a known separator, or blanks between them. Words are parsed
+again separately (`words.py`). The start and end of a here-document are also found without the grammar and compared. If
+any check fails, the whole text is unreadable and counts as one opaque action.
 """
 
 import os
@@ -39,7 +39,7 @@ DEPTH_MAX = 40
 PARTS_MAX = 1000
 BASH_SECONDS_MAX = 2.0
 PARSE_SECONDS_MAX = 0.5
-"""CPU time, so a loaded machine accepts the same commands as an idle one."""
+"""Limit in seconds of CPU time, so that a loaded machine accepts the same commands as an idle one."""
 NOWHERE = -1
 
 _LINE = frozenset({";", "&", "\n"})
@@ -83,14 +83,14 @@ _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 _SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
 OPERATORS_MAX = 2_000
-"""Limit on operators for which the parser takes quadratic time if the end is missing."""
+"""Maximum operators, because the parser takes quadratic time for them if the end is missing."""
 
 
 class ShellReader:
     """Collects the parts of one command. `inner` is the nesting depth of commands inside arguments."""
 
     def __init__(self, source: bytes, root: "Node", inner: int = 0) -> None:
-        """Raises Unreadable."""
+        """Survey the command. Raises Unreadable."""
         if root.has_error or root.type != "program":
             raise Unreadable("it is not a complete shell command")
         survey = Survey(source, root)
@@ -114,7 +114,7 @@ class ShellReader:
         self._depth = 0
 
     def take(self) -> Taken:
-        """Take the command apart. Raises Unreadable."""
+        """Parse the command. Raises Unreadable."""
         self._sequence(self._root.children, 0, len(self.source), _LINE)
         return self.finish()
 
@@ -130,7 +130,7 @@ class ShellReader:
                 self.add_opaque(raw)
         if self._lost or (self._functions and self._moves):
             self.parts = [replace(part, moves=NOWHERE) for part in self.parts]
-        pieces: list[bytes] = []  # the whole text with canonical simple commands
+        pieces: list[bytes] = []  # The whole text with canonical simple commands.
         at = 0
         for start, stop, text in sorted(self.spelled):
             pieces += [self.source[at:start], text.encode()]
@@ -239,8 +239,10 @@ class ShellReader:
     # ---- statements ----
 
     def visit(self, node: "Node") -> None:
-        """Analyze a statement, and record in `succeeded` which directory changes worked if it succeeded. Raises
-        Unreadable."""
+        """Analyze a statement. Raises Unreadable.
+
+        `succeeded` records the directory changes that worked if the statement succeeded.
+        """
         first, before = len(self._moves), self.sure
         self.succeeded = _NOWHERE
         self.reached(node)
@@ -268,8 +270,11 @@ class ShellReader:
         self.sure = before
 
     def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
-        """Visit statements between two offsets, separated by `allowed` separators or a new line, also before the
-        closing word. Returns whether a separator ends them."""
+        """Visit statements between two offsets, separated by `allowed` separators or a new line, even before the
+        closing word.
+
+        Returns whether a separator ends them.
+        """
         separated = True
         at = start
         before, worked, operator = self.sure, _NOWHERE, ""
@@ -329,7 +334,7 @@ class ShellReader:
                 raise Unreadable("an unsupported function")
 
     def _for(self, node: "Node") -> None:
-        """`for NAME in WORDS; do …; done`"""
+        """Analyze `for NAME in WORDS; do …; done`."""
         name = ""
         separated = False
         for child in self.items(node, SPACE):
@@ -360,7 +365,7 @@ class ShellReader:
                 raise Unreadable("an unsupported case")
 
     def _case_item(self, node: "Node") -> None:
-        """`PATTERN | PATTERN) statements ;;`"""
+        """Analyze `PATTERN | PATTERN) statements ;;`."""
         children = node.children
         close = next((place for place, child in enumerate(children) if text_of(child) == ")"), -1)
         if close < 0:
@@ -381,7 +386,7 @@ class ShellReader:
     # ---- commands and assignments ----
 
     def command(self, node: "Node", extra: Sequence["Node"] = ()) -> None:
-        """Analyze a simple command or a declaration. `extra` are its words after a redirection."""
+        """Analyze a simple command or a declaration. `extra` contains its words after a redirection."""
         self.reached(node)
         assignments: list[Assignment] = []
         words: list[Word] = []
@@ -433,13 +438,13 @@ class ShellReader:
             for text in inner_commands(words):
                 taken = self._script(text)
                 self.parts += [Part(part.text, view=True) for part in (() if taken is None else taken.parts)]
-        if node is not None:  # its text includes inner commands
+        if node is not None:  # Its text includes inner commands.
             start, stop = node.start_byte, node.end_byte
             self.spelled = [item for item in self.spelled if not start <= item[0] < stop]
             self.spelled.append((start, stop, parts[0].text))
 
     def _script(self, text: str) -> Taken | None:
-        """Analyze a command or script in an argument. Returns None if unreadable."""
+        """Analyze a command or script in an argument. Returns None if it is unreadable."""
         try:
             return take_apart(text, self.inner + 1) if self.inner < INNER_MAX else None
         except Unreadable:
@@ -452,7 +457,7 @@ class ShellReader:
             hidden = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
             return [hidden if piece is part else piece for piece in parts]
         # It starts in the command's directory and has its own variables. Later commands are not affected by its
-        # directory changes, but assuming so is safe.
+        # directory changes, but assuming that they are is safe.
         self.variables.update(dict.fromkeys(taken.variables))
         before = len(self._moves)
         inner = [
@@ -509,7 +514,7 @@ class ShellReader:
         text = " ".join(word.text for word in words)
         opaque = False
         for place, word in enumerate(words):
-            if word.value in _EVALUATES:  # both sides must certainly be numbers
+            if word.value in _EVALUATES:  # Both sides must certainly be numbers.
                 beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
                 opaque |= len(beside) != 2 or not all(
                     (word.value or "").isdigit() or [piece.kind for piece in word.pieces] == ["number"]
@@ -548,7 +553,6 @@ class ShellReader:
         elif body is not None:
             self.visit(body)
         # The grammar attaches the redirection of a list's last command to the list, so the list may change directory
-        # first.
         for place in range(first, last):
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 
@@ -607,7 +611,7 @@ class ShellReader:
                 at = child.end_byte
                 if child.type in REDIRECTS:
                     extra += self.redirection(child)
-                elif child.type == "pipeline":  # `| COMMAND…` behind it
+                elif child.type == "pipeline":  # `| COMMAND…` follows it.
                     for item in self.items(child):
                         if item.is_named:
                             self.visit(item)
@@ -642,7 +646,7 @@ class ShellReader:
 
 
 def _has_newline(gap: bytes) -> bool:
-    """Whether the blanks contain a new line, apart from joined ones."""
+    """Return whether the blanks contain a new line, apart from joined ones."""
     return b"\n" in gap.replace(b"\\\n", b"")
 
 
@@ -691,10 +695,10 @@ def take_apart(command: str, inner: int = 0) -> Taken:
 
 
 def bash_accepts(source: bytes) -> bool:
-    """Whether bash accepts the text as complete and valid. Runs none of it, and takes a millisecond.
+    """Return whether bash accepts the text as complete and valid. Runs none of it, and takes a millisecond.
 
-    Bash reads a text line by line and runs the first lines before it refuses a later one, so a text that it would
-    refuse is unreadable. Without bash, all such texts are.
+    Bash reads a text line by line and runs the first lines before it rejects a later one. So a text that it would
+    reject is unreadable. Without bash, all such texts are.
     """
     command = ("/bin/bash", "--norc", "-n", "-c", "--", source)
     try:

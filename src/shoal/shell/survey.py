@@ -22,7 +22,7 @@ _COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
 BEFORE_WORD = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _AFTER_WORD = (*BEFORE_WORD, b"<", b">")
 _SET_BY_EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
-# Node types of a plain line. Bash cannot read a text with only these in another way.
+# Node types of a plain line. Bash reads a text with only these types in the same way.
 _PLAIN_NODES = frozenset(
     """
     program list pipeline command command_name word string string_content raw_string ansi_c_string number concatenation
@@ -44,11 +44,12 @@ ALL_SETTERS = SETTERS | {"printf", "declare", "local", "typeset", "readonly", "l
 
 
 class Survey:
-    """Facts from a command's tree: where expansions begin and end (`spans`), the functions it defines, the values of
-    its variables (None: unknown), and the nodes that can run, read or write something and so must be visited.
+    """Facts from a command's tree.
 
-    `compound`: bash must confirm that it accepts the text. False only for plain lines of commands, which the grammar
-    and bash cannot read differently.
+    `spans` maps the start of each expansion to its end. Further facts are the functions that the command defines, the
+    values of its variables (None: unknown), and the nodes that can run, read or write something and so must be visited.
+    `compound` is false only for plain lines of commands, which the grammar and bash read alike. For other texts, bash
+    must confirm that it accepts them.
     """
 
     def __init__(self, source: bytes, root: "Node") -> None:
@@ -78,7 +79,7 @@ class Survey:
             elif node.type == "arithmetic_expansion" or self.source.startswith(b"((", node.start_byte):
                 self.variables |= dict.fromkeys(IDENTIFIER.findall(text_of(node)), None)
             elif not node.is_named and text_of(node) in RESERVED and node.parent is not None:
-                # Only a separate brace: `{a,b}` is not a group, even if the grammar says so.
+                # Only a separate brace opens a group: `{a,b}` is not a group, even if the grammar says so.
                 before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
                 after = self.source[node.end_byte : node.end_byte + 1]
                 is_alone = before in BEFORE_WORD and after in _AFTER_WORD
@@ -120,5 +121,4 @@ class Survey:
 
 
 def text_of(node: "Node | None") -> str:
-    """Return the text of a node, or an empty string for None."""
     return "" if node is None or node.text is None else node.text.decode(errors="replace")

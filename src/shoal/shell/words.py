@@ -43,12 +43,12 @@ _HARMLESS_VARIABLES = re.compile(
 
 
 def special_variable(name: str) -> bool:
-    """Whether the shell or common programs act on a variable of this name."""
+    """Return whether the shell or common programs act on a variable of this name."""
     return _SPECIAL_VARIABLES.fullmatch(name) is not None
 
 
 def harmless_variable(name: str) -> bool:
-    """Whether this variable never makes a program run anything else."""
+    """Return whether this variable never makes a program run anything else."""
     return _HARMLESS_VARIABLES.fullmatch(name) is not None
 
 
@@ -68,7 +68,7 @@ _DIRECTED = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 class Unreadable(Exception):
-    """The text is ambiguous or unsupported. The message gives the reason."""
+    """Raised if the text is ambiguous or unsupported. The message gives the reason."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -88,8 +88,8 @@ class Word(msgspec.Struct, frozen=True):
     """A word as the shell will see it.
 
     `text` is its canonical spelling. `value` is its value after expansion, or None if only the shell knows it
-    (variables, substitutions, globs, braces, a tilde). `begins` is its known beginning. `splits` marks a word that may
-    become several, `bare` one without any quoting. `pieces` are the parts of a word without a known value.
+    (variables, substitutions, globs, braces, a tilde). `begins` is its known beginning. `splits` is set for a word that
+    may become several, and `bare` for one without any quoting. `pieces` are the parts of a word without a known value.
     """
 
     text: str
@@ -101,7 +101,7 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def certain(self) -> bool:
-        """Whether it stays one argument and cannot become an option."""
+        """Whether the word stays one argument and cannot become an option."""
         return self.value is not None or bool(self.begins and self.begins[0] != "-" and not self.splits)
 
 
@@ -124,7 +124,7 @@ def quote(text: str, *, force: bool = False) -> str:
 
 
 class _Reading:
-    """A word while it is parsed. Collects literal text until another piece begins."""
+    """A word that is being parsed. Collects literal text until another piece begins."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -166,7 +166,7 @@ class _Reading:
         value = "".join(part.text for part in self.parts)
         if all(part.kind in ("text", "brace") for part in self.parts) and not (
             marks >= {"{", "}"} and ("," in marks or ".." in value)
-        ):  # only braces were uncertain, and the shell does not expand these: `{}` and `{x`
+        ):  # Only braces were uncertain. The shell does not expand `{}` and `{x`.
             return Word(quote(value), value, value, bare=self.bare)
         return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
 
@@ -182,7 +182,7 @@ class WordReader:
         """Parse the word between two byte offsets. Raises Unreadable unless it is exactly one word."""
         reading = _Reading()
         raw = self._source[start:end]
-        braces = b"{" in raw and (b"," in raw or b".." in raw)  # the shell does not expand a lone `{}`
+        braces = b"{" in raw and (b"," in raw or b".." in raw)  # The shell does not expand a lone `{}`.
         reading.bare = not any(char in raw for char in (b"\\", b"'", b'"', b"$", b"`"))
         at = start
         while at < end:
@@ -192,7 +192,7 @@ class WordReader:
         return reading.word()
 
     def _piece(self, reading: _Reading, at: int, end: int, *, braces: bool, first: bool) -> int:
-        """Read one piece outside quotes and return where the next one begins."""
+        """Read one piece outside quotes and return the start of the next one."""
         char = self._source[at : at + 1]
         if at in self._spans or char in b"$`":
             return self._expansion(reading, at, end, quoted=False)
@@ -264,7 +264,7 @@ class WordReader:
         stop = self._spans.get(at)
         following = self._source[at + 1 : at + 2]
         if stop is None:
-            # A dollar sign without an expansion is literal; `$'…'` is a kind of quotes.
+            # A dollar sign without an expansion is literal, and `$'…'` is a kind of quotes.
             if self._source[at : at + 1] != b"$":
                 raise Unreadable("an unexpected substitution")
             if following == b"'" and not quoted and at + 1 < end:
@@ -346,7 +346,7 @@ _WITH_WORD = re.compile(
 
 
 def is_number(raw: str) -> bool:
-    """Whether the right side of an assignment can only be a number."""
+    """Return whether the right side of an assignment can only be a number."""
     return _NUMBER.fullmatch(raw) is not None or _BRACED_NUMBERS.fullmatch(raw) is not None
 
 
@@ -361,7 +361,7 @@ def arithmetic_names(raw: str) -> frozenset[str] | None:
 
 
 def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, int]) -> tuple[bool, str]:
-    """Whether `${…}` between two offsets only expands to text, and the variable that it sets, if any.
+    """Return whether `${…}` between two offsets only expands to text, and the variable that it sets, if any.
 
     Inner expansions must be where the grammar found them (`spans`). Quotes inside it are not supported.
     """
@@ -389,11 +389,11 @@ def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, in
 ANY = "\0"
 """Any text within a path's component (`*` and `?`)."""
 REST = "\1"
-"""Any text up to the end of a path's component (from `[` on)."""
+"""Any text from here to the end of a path's component (after `[`)."""
 HOME, HERE = "\2", "\3"
 """The home and the working directory."""
 SPLIT = "\4"
-"""Prefix for one of these two without quotes. A blank in its value would split it into several words."""
+"""Prefix of `HOME` or `HERE` without quotes. A blank in its value would split it into several words."""
 ALTERNATIVES_MAX = 64
 DEPTH_MAX = 4
 
@@ -430,7 +430,7 @@ def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str
 
 
 def may_be_option(word: Word, variables: Variables = NONE) -> bool:
-    """Whether the expansion of an uncertain word may begin with `-`."""
+    """Return whether the expansion of an uncertain word may begin with `-`."""
     texts = expand(word, variables)
     if texts is None:
         return word.splits or not word.begins or word.begins.startswith("-")
@@ -438,15 +438,15 @@ def may_be_option(word: Word, variables: Variables = NONE) -> bool:
 
 
 def single(word: Word) -> bool:
-    """Whether it stays exactly one argument."""
+    """Return whether the word stays exactly one argument."""
     return word.value is not None or not (word.splits or any(piece.kind in ("glob", "brace") for piece in word.pieces))
 
 
 def numeric(word: Word, variables: Variables) -> bool:
-    """Whether it is a number, or empty because a variable is not set."""
+    """Return whether the word is a number, or empty because a variable is not set."""
     pieces = (Piece("text", word.value),) if word.value is not None else word.pieces
     for piece in pieces:
-        # The variable must only be set to literal or calculated numbers.
+        # The variable may only be set to literal or calculated numbers.
         values = variables.get(piece.text) if piece.kind == "variable" else ()
         is_number = piece.kind == "number" or (piece.kind == "text" and piece.text.isdecimal())
         if not is_number and not (
@@ -475,8 +475,10 @@ def after(word: Word, count: int) -> Word:
 
 
 def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | None]:
-    """Expand the braces of a word. Returns None if unknown, for example for a sequence in a word that is not `bare`,
-    because its dots may be quoted."""
+    """Expand the braces of a word. Yields None if unknown.
+
+    For example, a sequence in a word that is not `bare` is unknown, because its dots may be quoted.
+    """
     opening = next((place for place, piece in enumerate(pieces) if piece.kind == "brace"), -1)
     if opening < 0:
         yield list(pieces)
@@ -524,7 +526,7 @@ def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
 
 
 def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Expand `{1..9}`. Returns None for other sequences."""
+    """Yield the numbers of a sequence such as `{1..9}`. Yields nothing for other sequences."""
     match = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
     if match is None or any(piece.kind != "text" for piece in inside):
         return
@@ -570,14 +572,14 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
     texts_so_far = [""]
     for value in variables[piece.text] or ():
         word = value.word
-        if not value.listed:  # after `NAME=`, patterns and braces are literal
+        if not value.listed:  # After `NAME=`, patterns and braces are literal.
             pieces = [Piece("text", piece.text) if piece.kind in ("glob", "brace") else piece for piece in word.pieces]
             word = msgspec.structs.replace(word, pieces=tuple(pieces))
         texts = expand(word, variables, depth + 1)
         if texts is None:
             return None
         if not piece.quoted:
-            # File names may contain blanks, which split the word; patterns in a value are expanded here.
+            # File names may contain blanks, which split the word. Patterns in a value are expanded here.
             if any(mark in text for mark in (" ", "\t", "\n", ANY, REST, HOME, HERE, SPLIT) for text in texts):
                 return None
             texts = tuple(re.sub(r"[*?]", ANY, text).replace("[", REST) for text in texts)
@@ -594,7 +596,9 @@ _REST_OF_LINE = re.compile(
 
 
 class HereDocument(msgspec.Struct, frozen=True):
-    """Byte offsets of the text and of the end of its closing line. `expands`: the shell expands the text."""
+    """Byte offsets of a here-document's text, and of the end of its closing line. `expands`: the shell expands the
+    text.
+    """
 
     begin: int
     end: int
@@ -604,7 +608,8 @@ class HereDocument(msgspec.Struct, frozen=True):
 
 def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
     """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable if
-    uncertain."""
+    uncertain.
+    """
     match = _DELIMITER.fullmatch(source, start, stop)
     if match is None:
         raise Unreadable("a here-document with an unusual delimiter")

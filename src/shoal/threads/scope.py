@@ -24,7 +24,7 @@ from shoal.turn.thread import ThreadView
 AUDIENCE = "audience"
 """Scope of the settings that store, for each channel, the readers of a direct conversation."""
 LAST_CHANNEL = "last_channel"
-"""Scope of the settings that store, for each agent, where people last wrote to it. It posts its own messages there."""
+"""Scope of the settings that store, for each agent, where people last wrote to it: the fallback for its own posts."""
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
 """Platforms where people see only a turn's answer and then leave."""
 

@@ -69,7 +69,7 @@ def test_no_output_shows_a_secret(shoal: Shoal, home: Path, tmp_path: Path) -> N
     assert shoal("backup", str(tmp_path / "backup.tar.gz")).code == 0
     texts["backup"] = archived(tmp_path / "backup.tar.gz")
     texts["ask alone"] = "".join(shoal("ask", "hello")[1:])
-    assert "refused the key" in texts["/api/threads/web:lobby:one/events"]
+    assert "rejected the API key" in texts["/api/threads/web:lobby:one/events"]
     assert [name for name, text in texts.items() if "canary" in text] == []
 
 

@@ -122,9 +122,7 @@ async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path
     memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
     async with asking(no_images(SILENT), memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("look", (picture,))))
-        assert done.notes == (
-            "p refused this conversation as it was, so m now gets it without images and earlier reasoning.",
-        )
+        assert done.notes == ("p rejected this conversation, so m now gets it without images and earlier reasoning.",)
         assert fake.calls == 2
         again = await answer(provider, request(UserMessage("look", (picture,)), key="other"))
         assert again.notes == ("m takes no images, so it did not see yours.",)
@@ -167,7 +165,7 @@ async def test_one_refused_picture_is_left_out_of_its_conversation_alone(picture
     async with asking(no_images(fault)) as (provider, fake):
         said = UserMessage("look", (picture,))
         await answer(provider, request(said))
-        assert b"p.png is not shown to you: the model's provider refused it" in fake.log[-1].body
+        assert b"p.png is not shown to you: the model's provider rejected it" in fake.log[-1].body
         await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
         assert fake.calls == 3
         await answer(provider, request(UserMessage("look", (picture,)), key="other"))
@@ -178,7 +176,7 @@ async def test_tools_that_are_refused_without_a_reason_are_tried_again_when_they
     memory = QuirkMemory(None, ManualClock())
     async with asking(lambda seen: SILENT if seen.tools == ("bash",) else "hi", memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("hi"), tools=True))
-        assert done.notes == ("p refused the request with my tools, so m answered without them. See `shoal doctor`.",)
+        assert done.notes == ("p rejected the request with my tools, so m answered without them. See `shoal doctor`.",)
         await answer(provider, request(UserMessage("hi"), tools=True))
         assert fake.calls == 3
         other = msgspec.structs.replace(request(UserMessage("hi")), tools=(ToolSpec("read", "Read it.", "{}"),))
@@ -325,7 +323,7 @@ async def test_a_dialect_that_did_not_help_is_not_remembered() -> None:
 
     async with asking(script, memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("go"), tools=True))
-        assert done.notes == ("p refused the request with my tools, so m answered without them. See `shoal doctor`.",)
+        assert done.notes == ("p rejected the request with my tools, so m answered without them. See `shoal doctor`.",)
         assert fake.calls == 3
     assert memory.all() == {}
 
@@ -443,7 +441,7 @@ async def test_any_status_of_a_refusal_without_known_words_costs_one_attempt(pic
 async def test_one_image_that_is_too_large_for_a_server_is_left_out(picture: Image) -> None:
     async with asking(no_images(Refusal(413, "image too large"))) as (provider, fake):
         await answer(provider, request(UserMessage("look", (picture,))))
-        assert b"provider refused it" in fake.log[-1].body
+        assert b"provider rejected it" in fake.log[-1].body
 
 
 async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_forms_once(picture: Image) -> None:
@@ -454,9 +452,7 @@ async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_f
         assert (await failure(provider, look)).kind == "server_error", "most pass"
         assert fake.calls == 1
         done = await answer(provider, look)
-        assert done.notes == (
-            "p refused this conversation as it was, so m now gets it without images and earlier reasoning.",
-        )
+        assert done.notes == ("p rejected this conversation, so m now gets it without images and earlier reasoning.",)
         assert fake.calls == 3
         await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
         other = await failure(provider, request(UserMessage("look", (picture,)), key="other"))

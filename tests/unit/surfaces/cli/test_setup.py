@@ -65,7 +65,7 @@ def test_a_wrong_key_is_said_and_nothing_is_written(shoal: Shoal, home: Path, mo
     address = f"providers.openai.base_url={model}/v1"
     ran = shoal("setup", "--provider", "openai", "--key", f"file:{tmp_path / 'key'}", "--set", address)
     assert ran.code == 1
-    assert "refused the key" in ran.out
+    assert "rejected the API key" in ran.out
     assert not (home / "secrets").exists()
     assert "sandbox " in ran.out, "the other steps go on"
 
