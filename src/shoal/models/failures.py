@@ -13,9 +13,9 @@ from shoal.models.quirks import teaches
 from shoal.text.secret_forms import is_ordinary
 
 WORDS_CHARS_MAX = 400
+"""Maximum characters of a provider's own text in a failure's message."""
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
 """Maximum characters of a provider's error that are read."""
-"""Characters of a provider's own text in a failure's message."""
 
 
 class _ErrorDetail(msgspec.Struct, rename="camel"):

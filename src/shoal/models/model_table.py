@@ -206,7 +206,8 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 def _matches(name: str, pattern: str) -> bool:
     begin = pattern.partition("*")[0].partition("[")[0]
-    return name.startswith(begin) and fnmatchcase(name, pattern)  # because fnmatch compiles each pattern
+    # The beginning is compared first, because fnmatch compiles each pattern.
+    return name.startswith(begin) and fnmatchcase(name, pattern)
 
 
 def _plain(model: str) -> str:
@@ -267,6 +268,7 @@ def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
         provider = get_snapshot().find_provider(None, None, base_url)
     except LookupError:
         return ()
-    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # some clouds list models of others
+    # The list of a service may contain other companies' models, which only its cloud offers.
+    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")
     rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
     return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

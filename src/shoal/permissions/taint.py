@@ -143,7 +143,8 @@ def source_of(event: Event) -> str:
             return name
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
-        case AssistantSaid(tainted_by=name) if not event.turn:  # perhaps without its source
+        case AssistantSaid(tainted_by=name) if not event.turn:
+            # The message was restored, possibly without the content that tainted it.
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"

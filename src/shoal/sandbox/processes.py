@@ -50,7 +50,7 @@ _DEAD = ("Z", "X")
 _WRITE_ONLY = 0o300  # As /proc shows a descriptor open for writing. This process has the reading end.
 _numbers = itertools.count(1)
 
-# ---- running one ----
+# ---- running a process ----
 
 
 class Spawn(msgspec.Struct, frozen=True):
@@ -260,7 +260,7 @@ class _RunningProcess:
         )
 
 
-# ---- finding and killing all of it ----
+# ---- finding and killing processes ----
 
 
 class ProcessEntry(NamedTuple):
@@ -283,9 +283,9 @@ def kill_tree(root: int, mark: str, pipe: int) -> None:
         table, members, known = list(_table()), {root}, {root}
         while known:
             members = _descendants(members | known, table)
-            strangers = [entry.pid for entry in table if entry.pid not in members | {me} and entry.state not in _DEAD]
-            known = {pid for pid in strangers if mark in _marks(pid)}
-            known |= {pid for pid in strangers if f"pipe:[{pipe}]" in _files(pid, only_written=True)}
+            others = [entry.pid for entry in table if entry.pid not in members | {me} and entry.state not in _DEAD]
+            known = {pid for pid in others if mark in _marks(pid)}
+            known |= {pid for pid in others if f"pipe:[{pipe}]" in _files(pid, only_written=True)}
         victims = members & _living(table)
         if not victims:
             return

@@ -332,7 +332,8 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
         return None  # A file with further options.
     roles = {*first, middle, *last} - {""}
-    handed_on = program.kind == "outside" and program.style == "gnu"  # In `gh repo clone X -- OPTIONS`, to git.
+    # For example, `gh repo clone X -- OPTIONS` passes the options to git.
+    handed_on = program.kind == "outside" and program.style == "gnu"
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
             return None

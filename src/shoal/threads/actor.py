@@ -149,8 +149,9 @@ class Actor:
             if lease is None:
                 return
             view = self.view
-            begun_anew = view is not None and view.lease.created_at != lease.created_at  # The thread was deleted.
-            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # Or continues on a branch.
+            was_recreated = view is not None and view.lease.created_at != lease.created_at
+            was_branched = view is not None and lease.branch_seq > view.transcript.last_seq
+            if view is None or was_recreated or was_branched:
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
                 if services.begun.has_others:  # One of them may have died in the work that this process takes over.

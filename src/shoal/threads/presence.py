@@ -1,7 +1,7 @@
 """Check whether the author of an earlier message or decision still has access, and what they may do now.
 
-Among the checks of a message, only this one is repeated after it was accepted: when a turn opens, when it continues,
-and for all remaining work in each sweep (threads/departures.py).
+Of all checks of a message, only this one is repeated after the message was accepted: when a turn opens, when it
+continues, and for all remaining work in each sweep (threads/departures.py).
 """
 
 import logging

@@ -32,7 +32,7 @@ _audience = msgspec.json.Decoder(Audience)
 
 
 class Scopes(msgspec.Struct, frozen=True, eq=False):
-    """Resolves who is asked, by whom, and who reads the answer."""
+    """Resolves the agent, asker and readers of messages."""
 
     links: Links
     agents: AgentRegistry

@@ -175,7 +175,7 @@ def plan_compaction(
         return None
     earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if tally.head else ""
     request = ""
-    if index not in tally.turns:  # The cut is inside a turn. An earlier cut in the same turn has its request quoted.
+    if index not in tally.turns:  # The cut is inside a turn. After an earlier cut, the summary has its request.
         opener = max((place for place in tally.turns if place < index), default=None)
         request = _blocks(earlier).get("request", "")
         if opener is not None:

@@ -100,12 +100,12 @@ FRIENDLY: dict[FailureKind, str] = {
     "quota": "The model's quota is used up. The person who runs this agent must raise it or name another model.",
     "auth": "The provider rejected the API key. The person who runs this agent can check it with `shoal doctor`.",
     "invalid_request": "The model rejected the request. The details are in the console.",
-    "too_large": "The model's answer was too long, so I dropped it. Ask for less at once.",
+    "too_large": "The model's answer was too long, so I dropped it. Ask for a shorter answer.",
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
 TOO_MUCH = (
-    "Your message, with the instructions it needs, does not fit into the model's window. Send less at once. "
+    "Your message, with the instructions it needs, does not fit into the model's window. Send a shorter message. "
     "The person who runs this agent can shorten its files or choose a model with a larger window."
 )
 WAITING: dict[FailureKind, str] = {

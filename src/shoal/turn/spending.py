@@ -328,7 +328,7 @@ def _chars(message: ModelMessage) -> int:
 def may_know(audience: Audience, scope: str) -> bool:
     """Return whether this audience may know how full a limit is.
 
-    If strangers can read, only the conversation's own limits are shown, because other limits reveal activity elsewhere.
+    If untrusted people can read, only the conversation's own limits are shown. Other limits reveal other activity.
     """
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 

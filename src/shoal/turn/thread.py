@@ -335,7 +335,8 @@ class ThreadView:
             return commit
         text = dropped_text(WHY_DROPPED[finished.outcome], self.open.staged_shown)
         posts = commit.posts
-        if thread_address(self.chat).platform not in OWN_PLATFORMS:  # they show the journal
+        # Shoal's own platforms show the journal, which contains the notice.
+        if thread_address(self.chat).platform not in OWN_PLATFORMS:
             posts += (NewPost(f"dropped:{self.turn}", self.chat, escaped_markdown(strip_controls(text))),)
         events.append(Failed(DROPPED, text, fatal=False))
         return msgspec.structs.replace(commit, events=(*events, finished), posts=posts)

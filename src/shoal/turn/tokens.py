@@ -112,7 +112,7 @@ class Gauge(NamedTuple):
         return round((units + sum(self.meter.message(message) for message in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
-        """Return the tokens of a text. Fractions allow summing over parts."""
+        """Return the tokens of a text. The result is not rounded, so that parts can be summed."""
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
