@@ -9,14 +9,6 @@ from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply, Seen
 from shoal.testing.scenario import World, scenario
-from shoal.threads.commands import CommandRouter
-
-NUMBERS = {
-    1: "help", 2: "new", 3: "status", 4: "stop", 5: "retry", 6: "fork", 7: "undo", 8: "steer", 9: "approve",
-    10: "deny", 11: "context", 12: "thread", 13: "tasks", 14: "remind", 15: "model", 16: "voice", 17: "agent",
-    18: "settings", 19: "memory", 20: "timezone", 21: "mcp",
-}  # fmt: skip
-"""Numbers that Google Chat users enter in its console."""
 
 
 def echo(seen: Seen) -> Reply | str:
@@ -28,11 +20,6 @@ async def turn(world: World, text: str, number: int) -> None:
     """Send one message and return its answer."""
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", number)
-
-
-async def test_the_numbers_of_commands_never_change(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel()) as world:
-        assert {spec.number: spec.name for spec in world.app[CommandRouter].table} == NUMBERS
 
 
 async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> None:
