@@ -40,7 +40,8 @@ PLACES = {
     "sent": "allow for files in its own folders; otherwise ask",
 }
 TOOLS_BEGIN, TOOLS_END = "<!-- from the tools: python -m tests.tool_table -->\n", "<!-- end of tools -->\n"
-TOOLS_COLUMNS = ("tool", "purpose", "action, for example", "in progress at a crash")
+TOOLS_COLUMNS = ("tool", "purpose", "action, for example", "results taint the turn", "in progress at a crash")
+ORIGINS = {"own": "never", "mixed": "if their source is untrusted", "foreign": "always"}
 COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
 HARM = {
     "none": "unchanged",
@@ -130,7 +131,7 @@ def every_tool() -> str:
             action = tool.prepare(example_arguments(tool), context).actions[0].text
             purpose = tool.spec.description.partition(". ")[0].rstrip(".").replace("|", "\\|")
             again = "runs again" if tool.traits.idempotent else "outcome unknown"
-            rows.append(f"| `{name}` | {purpose} | `{action}` | {again} |")
+            rows.append(f"| `{name}` | {purpose} | `{action}` | {ORIGINS[tool.traits.origin]} | {again} |")
     return "\n".join(rows) + "\n"
 
 

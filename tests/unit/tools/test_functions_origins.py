@@ -1,4 +1,4 @@
-"""Every built-in tool declares the origin of its results. New tools must be added here."""
+"""Built-in tools declare the origin of their results, which decides whether results taint."""
 
 from pathlib import Path
 
@@ -6,42 +6,16 @@ import pytest
 
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.ports import ToolOutput
-from shoal.kernel.traits import ResultOrigin, Traits
+from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 from shoal.tools.functions import tool
 from shoal.tools.registry import Registry
 
-OWN = frozenset(
-    """
-    write create_file edit str_replace upload time more_tools remember note_today remind message my_settings spawn
-    set_system_prompt set_model set_permissions set_tools set_persona write_doc edit_doc delete_doc write_skill
-    delete_skill i2c_scan i2c_read i2c_write spi_transfer
-    """.split()  # noqa: SIM905
-)
-"""Their results contain the call's own words, Shoal's words, and the owner's configuration. A marked file that they
-name taints them anyway."""
-MIXED = {
-    "bash": "what it fetched, and marked files that it may have read",
-    "read": "the mark of the file", "view": "the mark of the file", "list": "the marks below the folder",
-    "read_url": "the page", "web_search": "the results", "brave_search": "the results",
-    "search_history": "who wrote and what tainted each line",
-    "recall": "who wrote and what tainted each line", "search_channel": "who wrote each message",
-    "read_artifact": "what tainted the result that was stored",
-    "overview": "who asked for each turn, call and schedule, and what tainted it",
-    "schedule": "who asked for each schedule, and what tainted them",
-    "process_start": "what its command reads", "process_list": "what started each process",
-    "process_logs": "what started the process and what it reads", "process_kill": "what started the process",
-    "subagent": "what tainted its answer", "ask_agent": "what tainted its answer",
-}  # fmt: skip
-"""Tools whose results contain rows or texts from others, and the origin given to each part."""
 
-
-async def test_every_tool_declares_whose_words_it_shows(tmp_path: Path) -> None:
+async def test_every_tool_declares_the_origin_of_its_results(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello"), settings={"tools": {"hardware": True}}) as world:
-        found = {name: traits.origin for name, traits in world.app[Registry].traits.items()}
-    expected: dict[str, ResultOrigin] = {**dict.fromkeys(OWN, "own"), **dict.fromkeys(MIXED, "mixed")}
-    assert {name: origin for name, origin in found.items() if expected.get(name) != origin} == {}
+        assert not world.app[Registry].traits.names(lambda tool: tool.origin == "foreign")
 
 
 @tool
