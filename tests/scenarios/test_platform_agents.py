@@ -54,7 +54,7 @@ async def makes(scene: Scene, name: str) -> str:
     told = await scene.ada.asks(f"/agent create {name} Keeps the deck clean.", where=scene.stand.harbour)
     if scene.stand.makes_channels:
         return told.rpartition(":")[2].rstrip(".")
-    assert "I cannot make channels on " in told
+    assert "I cannot create channels on " in told
     assert "from the next message on" in await scene.ada.asks(f"/agent bind {name}", where=scene.stand.harbour)
     return scene.stand.harbour
 

@@ -1,4 +1,4 @@
-"""An agent's directory `agents/NAME/`: create it from the template, read and change its agent.toml, remove it."""
+"""An agent's directory `agents/NAME/`: creation from the template, settings in agent.toml, and removal."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ FOLDERS = ("docs", "sessions", "workspace")
 FILE_BYTES_MAX = 65_536
 GIT_SECONDS_MAX = 30.0
 SHIPPED = Path(__file__).with_name("template")
-"""Initial files of an agent if template/ in the home directory lacks them."""
+"""Initial files for an agent, used where template/ in the home directory lacks them."""
 _COMMIT = (
     *("-c", "user.name=Shoal", "-c", "user.email=shoal@localhost", "-c", "commit.gpgSign=false"),
     *("-c", "core.hooksPath=/dev/null", "commit", "--quiet", "--allow-empty", "--message", "An empty workspace"),
@@ -60,11 +60,11 @@ KEYS = (
     *(name for name in AgentFile.__struct_fields__ if name != "budget"),
     *(f"budget.{name}" for name in AgentBudget.__struct_fields__),
 )
-"""Keys that can be set individually."""
+"""Keys that people can set one by one."""
 
 
 def checked_name(name: str) -> str:
-    """Return the name. Raises InvalidInput if it is not valid for an agent."""
+    """Return the name if it is valid for an agent. Raises InvalidInput otherwise."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:80]!r} is not a valid agent name. Use at most 64 lowercase letters, digits, - and _."
@@ -73,9 +73,9 @@ def checked_name(name: str) -> str:
 
 
 def read_shared(home: Home) -> dict[str, object]:
-    """Read the defaults of all agents from `data/settings.json`, by the keys of agent.toml.
+    """Read the defaults for all agents from `data/settings.json`, with the keys of agent.toml.
 
-    Empty if the file does not exist. Raises InvalidInput if it is broken or cannot be read.
+    Returns an empty dict if the file does not exist. Raises InvalidInput if it is invalid or unreadable.
     """
     try:
         body = decode_settings(_settings(home.data / SHARED))
@@ -86,14 +86,15 @@ def read_shared(home: Home) -> dict[str, object]:
     except UNREADABLE as error:
         keys = ", ".join(AgentFile.__struct_fields__)
         raise InvalidInput(
-            f"data/{SHARED}: {refusal(error, AgentFile)}. Correct the file; it takes effect at once. Its keys: {keys}."
+            f"data/{SHARED}: {refusal(error, AgentFile)}. "
+            f"Correct the file; it takes effect immediately. Its keys: {keys}."
         ) from error
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """Return an agent's settings, completed with the `shared` ones.
+    """Return an agent's settings, completed with the `shared` defaults.
 
-    Raises InvalidInput if the file is broken or cannot be read.
+    Raises InvalidInput if the file is invalid or unreadable.
     """
     try:
         own = decode_toml(decode_settings(_settings(folder / FILE)))
@@ -106,11 +107,11 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         return msgspec.convert(dict(shared), AgentFile)
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
-        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it takes effect at once.") from error
+        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it takes effect immediately.") from error
 
 
 def _checked(file: AgentFile, folder: Path) -> AgentFile:
-    """Return the settings. Raises InvalidInput if their time zone does not exist."""
+    """Check an agent's settings and return them. Raises InvalidInput if the time zone does not exist."""
     try:
         zone_named(file.timezone or "UTC")
     except InvalidInput as error:
@@ -119,7 +120,7 @@ def _checked(file: AgentFile, folder: Path) -> AgentFile:
 
 
 def _settings(file: Path) -> bytes:
-    """Read the start of a settings file. Raises FileNotFoundError, or InvalidInput if it cannot be read."""
+    """Read a settings file up to its size limit. Raises FileNotFoundError, or InvalidInput if it is unreadable."""
     try:
         return read_regular(file, FILE_BYTES_MAX)
     except FileNotFoundError:
@@ -137,7 +138,7 @@ def digest_of(folder: Path) -> str:
 
 
 def make_folder(home: Home, name: str) -> list[str]:
-    """Create missing files of `agents/NAME/` from `template/` and return their paths relative to the home.
+    """Create the missing files of `agents/NAME/` from `template/` and return their paths relative to the home.
 
     A new workspace becomes a git repository with a first commit if git is installed. Blocks. Raises OSError.
     """
@@ -155,7 +156,7 @@ def make_folder(home: Home, name: str) -> list[str]:
         write_new(home, target, source.read_bytes(), made)
     git = shutil.which("git") if is_new else None
     if git is not None:
-        # Variables of the caller such as GIT_DIR must not redirect this to another repository.
+        # Inherited variables such as GIT_DIR must not redirect this to another repository.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
             subprocess.run(
@@ -166,13 +167,13 @@ def make_folder(home: Home, name: str) -> list[str]:
 
 
 def template_files(home: Home) -> list[Path]:
-    """Return the template files of a new agent: those of `FILES`, which may be missing, then the documents."""
+    """Return the template files for a new agent: those of `FILES`, which may be missing, then the documents."""
     docs = [path for path in sorted(home.template.glob("docs/**/*")) if path.is_file()]
     return [*(home.template / file for file in FILES), *docs]
 
 
 def make_template(home: Home) -> list[str]:
-    """Create missing files of `template/` and return them. Raises OSError."""
+    """Create the missing files of `template/` and return their paths. Raises OSError."""
     made = list[str]()
     home.template.mkdir(parents=True, exist_ok=True)
     for file in FILES:
@@ -182,14 +183,14 @@ def make_template(home: Home) -> list[str]:
 
 
 def make_directory(home: Home, path: Path, made: list[str]) -> None:
-    """Create a missing directory and record it. Raises OSError."""
+    """Create a missing directory and add its path to `made`. Raises OSError."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
         made.append(f"{path.relative_to(home.root)}/")
 
 
 def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int = 0o644) -> None:
-    """Create a missing file durably and record it. Safe to call concurrently.
+    """Create a missing file durably and add its path to `made`. Safe to call concurrently.
 
     A partly written file is removed. Raises OSError.
     """
@@ -209,9 +210,10 @@ def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int
 
 
 def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
-    """Move `agents/NAME/` to `removed/` atomically, and delete it there unless `keep` is set.
+    """Move `agents/NAME/` to `removed/` atomically, and delete it there unless `keep` is set. Return its path in
+    `removed/`.
 
-    Returns its path in `removed/`. Blocks. Raises OSError.
+    Blocks. Raises OSError.
     """
     target = home.root / "removed" / f"{name}-{at:%Y%m%d-%H%M%S-%f}"
     target.parent.mkdir(exist_ok=True)
@@ -222,9 +224,9 @@ def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
 
 
 def set_key(folder: Path, key: str, value: str) -> None:
-    """Set a key of an agent.toml and preserve its comments. An empty value removes the key.
+    """Set a key of an agent.toml and preserve its comments. An empty value removes the key. Blocks.
 
-    Raises InvalidInput, without changing the file, if the key is unknown or the value is not valid for it. Blocks.
+    Raises InvalidInput if the key is unknown or the value is not valid for it. The file is then unchanged.
     """
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
@@ -235,7 +237,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
         if value:
             content = with_value(content, path, _value(key, value))
         else:
-            with suppress(CannotPlace):  # no such key
+            with suppress(CannotPlace):  # the file does not have the key
                 content = without_key(content, path)
                 if len(path) > 1 and not decode_toml(content).get(path[0]):
                     content = without_key(content, path[:1])
@@ -251,7 +253,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
 
 
 def _value(key: str, value: str) -> Value:
-    """Parse the text as a TOML value that is valid for the key. Otherwise return the text."""
+    """Parse the text as a TOML value. If the result is not valid for the key, return the text."""
     try:
         parsed: object = decode_toml(f"{key} = {value}")
         msgspec.convert(parsed, AgentFile)

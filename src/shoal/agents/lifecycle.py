@@ -1,7 +1,7 @@
-"""Lifecycle of agents: create, bind to channels, configure and destroy, in files and database.
+"""Lifecycle of agents in files and database: create, bind to channels, configure and destroy.
 
-`agents/NAME/` is read by turns. The database has the list of agents and their channels. Mismatches between the two, and
-lost channels, are reported at startup and never repaired silently.
+Turns read `agents/NAME/`. The database has the list of agents and their channels. Mismatches between the two, and lost
+channels, are reported at startup and never repaired silently.
 """
 
 import asyncio
@@ -50,18 +50,19 @@ from shoal.turn.prompt import SystemChange
 log = logging.getLogger(__name__)
 
 STOP_SECONDS_MAX = 30.0
-"""Time limit for the running turns of an agent before it is destroyed."""
+"""Time limit for an agent's running turns before it is destroyed, in seconds."""
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
-"""Maximum number of an agent's files to count before deletion."""
+"""Maximum number of an agent's files that are counted before deletion."""
 _CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
 
 class EditCheck(NamedTuple):
-    """Tests a change that an agent proposes for itself, and returns one line for the person who approves it.
+    """Test of a change that an agent proposes for itself. Its result is one line for the person who approves the
+    change.
 
-    `applies` takes the agent's directory and returns whether the check has anything to test. `run` gets the changed
+    `applies` takes the agent's directory and returns whether the check has anything to test. `run` receives the changed
     agent, its current directory, the requester, and the change of its instructions. It never raises.
     """
 
@@ -77,7 +78,8 @@ class Checks(msgspec.Struct, frozen=True):
     tools: Callable[[], Collection[str]]
 
     def check(self, key: str, value: str) -> None:
-        """Raise InvalidInput for a value with an unknown name. Its type is checked when it is written."""
+        """Check the names in a setting's value. Raises InvalidInput for an unknown one. The value's type is checked
+        when it is written."""
         match key:
             case "model":
                 self.model(value)
@@ -93,7 +95,7 @@ class Checks(msgspec.Struct, frozen=True):
                 pass
 
     def tool(self, name: str) -> None:
-        """Raise InvalidInput for an unknown tool. `*` in a known name matches any text."""
+        """Check a tool's name. Raises InvalidInput if no tool has it. `*` matches any text."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
@@ -102,8 +104,10 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class AgentCard(msgspec.Struct, frozen=True):
-    """An agent in a list. If its file is broken, `spec` is None and `error` has the reason. `places` are its bound
-    channels and the messages it answers there."""
+    """An agent in a list. If its file is broken, `spec` is None and `error` has the reason.
+
+    `places` are its bound channels and the messages that it answers there.
+    """
 
     name: str
     spec: AgentSpec | None
@@ -114,8 +118,10 @@ class AgentCard(msgspec.Struct, frozen=True):
 
 
 class DoomedAgent(msgspec.Struct, frozen=True):
-    """An agent before its deletion: its files (`is_more`: not all were counted), channels and turns. `digest` changes
-    with any of its files and channels."""
+    """An agent before its deletion: its files, channels and turns.
+
+    `is_more` means that not all files were counted. `digest` changes with any of its files and channels.
+    """
 
     name: str
     files: int
@@ -159,7 +165,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return next(card for card in await self.cards(within) if card.name == name)
 
     async def doomed(self, name: str) -> DoomedAgent:
-        """Return what `destroy` would remove. Raises the same errors."""
+        """Return everything that `destroy` would remove. Raises the errors of `destroy`."""
         await self._check_destroyable(name)
         folder = self.home.agent(name)
         files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
@@ -170,7 +176,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return DoomedAgent(name, min(files, FILES_COUNTED_MAX), is_more, size_bytes, tuple(places), at_work, digest)
 
     async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
-        """Create `agents/NAME/` from the template. Raises InvalidInput, Conflict if it exists, StoreError, OSError."""
+        """Create `agents/NAME/` from the template. Raises InvalidInput, Conflict if the agent exists, StoreError,
+        OSError."""
         if self.agents.exists(checked_name(name)) and self.home.agent(name).exists():
             raise Conflict(f"The agent {name} already exists. Destroy it first, or choose another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
@@ -189,30 +196,29 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         await self._record("create", name, by)
 
     async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> Binding | str:
-        """Create a channel next to the thread's and bind it to the agent.
-
-        If the platform does not let a bot do that, return the reason.
-        """
+        """Create a channel next to `beside` and bind it to the agent. Returns the reason if the platform does not allow
+        this."""
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self.adapters.get(platform)
         binds = f"`/agent bind {name}{'' if listen == 'all' else f' listen={listen}'}`"
         if not isinstance(adapter, ChannelHost):
             title = platform.partition(".")[0].replace("_", " ").title()
-            return f"I cannot make channels on {title}. {binds} in a channel makes it answer there."
+            return f"I cannot create channels on {title}. Write {binds} in a channel to make the agent answer there."
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
-            log.warning("cannot create a channel", extra={"platform": platform, "agent": name, "why": str(error)})
+            log.warning("channel creation failed", extra={"platform": platform, "agent": name, "why": str(error)})
             return f"The channel could not be created: {error} To use another channel, write {binds} there."
         return await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True)
 
     async def bind(
         self, name: str, thread: ThreadId, by: str, listen: Listen = "all", *, made: bool = False
     ) -> Binding:
-        """Bind the thread's channel to the agent, from the next message. `listen` is what it answers there.
+        """Bind the thread's channel to the agent, starting with the next message.
 
-        Raises NotFound, InvalidInput for an unknown platform, StoreError.
+        `listen` selects the messages that it answers there. Raises NotFound, InvalidInput for an unknown platform,
+        StoreError.
         """
         self._existing(name)
         address = thread_address(thread)
@@ -228,8 +234,10 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return binding
 
     async def unbind(self, thread: ThreadId, by: str) -> None:
-        """Remove the binding of the thread's channel, so that the account's agent answers. Raises NotFound if none is
-        bound."""
+        """Remove the binding of the thread's channel. The account's agent then answers there.
+
+        Raises NotFound if the channel has no binding.
+        """
         if not await self._bindings.unbind(thread):
             raise NotFound(f"{place_of(thread)} is not bound to an agent.")
         await self._record("unbind", "", by, place_of(thread))
@@ -255,13 +263,13 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
         """Stop the agent's turns and remove its bindings and directory. Its journals remain.
 
-        Returns the path of its files with `keep`, otherwise nothing. Raises NotFound, Conflict for the default agent or
-        if its turns do not end, StoreError, OSError.
+        Returns the path of its files with `keep`, and otherwise an empty string. Raises NotFound, Conflict for the
+        default agent or if its turns do not end, StoreError, OSError.
         """
         await self._check_destroyable(name)
         await self.store.registry.retire(name)
         self._bindings.changed()
-        if self.send is not None:  # without it, none of its turns is running
+        if self.send is not None:  # Without `send`, no turn of the agent is running.
             until = self.clock.monotonic() + STOP_SECONDS_MAX
             while works := await self.store.registry.at_work(name):
                 if self.clock.monotonic() > until:
@@ -277,7 +285,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return where
 
     async def choose(self, place: str, choices: ChannelChoices, by: str) -> None:
-        """Set the choices of PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
+        """Set the choices for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
         if choices.model:
             self.checks.model(choices.model)
         if choices.profile:
@@ -322,7 +330,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return notices
 
     async def lost_channels(self) -> list[str]:
-        """Return one sentence per bound channel that its platform reports as gone.
+        """Return one sentence for each bound channel that its platform reports as gone.
 
         Raises PlatformError if the platform cannot answer now, StoreError.
         """
@@ -378,7 +386,7 @@ def _contents(folder: Path) -> tuple[int, int, str]:
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
-    """Parse an agent's name and the KEY=VALUE words after it into `listen`, other settings, and the rest.
+    """Parse an agent's name and the KEY=VALUE words after it. Return the name, `listen`, other settings, and the rest.
 
     Raises InvalidInput for an unknown key.
     """
@@ -400,19 +408,21 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
 
 
 def key_named(name: str) -> str:
-    """Return the key of agent.toml for a name that people use: /settings calls the profile "permissions"."""
+    """Return the key of agent.toml for a name that people use. For example, /settings calls the profile
+    "permissions"."""
     return "profile" if name == "permissions" else name
 
 
 def listed(key: str, value: str) -> str:
-    """Return the value. For a list key, convert names separated by commas into a list."""
+    """Convert names separated by commas into a list for a list key. Return values for other keys unchanged."""
     if key not in LISTS or not value or value.startswith("["):
         return value
     return msgspec.json.encode([part.strip() for part in value.split(",") if part.strip()]).decode()
 
 
 def _names_in(value: str) -> tuple[str, ...]:
-    """Return the names of a list in TOML or JSON. Empty if it is not a list, which is rejected when it is set."""
+    """Return the names of a list in TOML or JSON. Return nothing for any other value, which is rejected when it is
+    set."""
     try:
         return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
     except UNREADABLE:

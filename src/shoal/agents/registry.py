@@ -47,7 +47,7 @@ _choices = msgspec.json.Decoder(ChannelChoices)
 
 
 class ChannelBindings:
-    """The bindings and choices of all places. `accounts` maps accounts to the agents they name."""
+    """Bindings and choices of all places. `accounts` maps accounts to the agents that they name."""
 
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
@@ -59,10 +59,9 @@ class ChannelBindings:
         self._changes = 0
 
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
-        """Return the agent that answers a message for `asked`; empty means the default agent.
+        """Return the agent that answers a message for `asked`. Empty means the default agent. Raises StoreError.
 
-        This is `asked`, unless it is only the account's agent. Then the channel's binding takes precedence over the
-        account. Raises StoreError.
+        Returns `asked`, unless that is only the account's agent. A channel's binding takes precedence over the account.
         """
         account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
@@ -72,7 +71,7 @@ class ChannelBindings:
         return bound.agent if bound is not None else account
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return which messages the agent answers in the thread's channel. Raises StoreError."""
+        """Return the kind of messages that the agent answers in the thread's channel. Raises StoreError."""
         await self._fresh()
         bound = self._bound.get(place_of(thread))
         return bound.listen if bound is not None else UNBOUND
@@ -88,13 +87,15 @@ class ChannelBindings:
         return wide, self._chosen.get(place_of(thread), NO_CHOICES)
 
     async def chosen_for(self, place: str) -> ChannelChoices:
-        """Return the choices for exactly this place. Raises StoreError."""
+        """Return the choices for exactly this place, ignoring wider ones. Raises StoreError."""
         await self._fresh()
         return self._chosen.get(place, NO_CHOICES)
 
     async def widest(self, thread: ThreadId) -> str:
-        """Return the place that contains a thread's channel: PLATFORM@SERVER, or PLATFORM without a server. Raises
-        StoreError."""
+        """Return the widest place that contains a thread's channel: PLATFORM@SERVER, or PLATFORM without a server.
+
+        Raises StoreError.
+        """
         address = thread_address(thread)
         server = await self._registry.server_of(address.platform, address.channel)
         return f"{address.platform}@{server}" if server else address.platform
@@ -117,7 +118,7 @@ class ChannelBindings:
         return row
 
     def changed(self) -> None:
-        """Read the bindings again on the next access."""
+        """Mark the cache as outdated, so the next access reads the bindings again."""
         self._read_at = None
         self._changes += 1
 
@@ -138,13 +139,13 @@ class ChannelBindings:
 
 
 def place_of(thread: ThreadId) -> str:
-    """PLATFORM:CHANNEL of a thread."""
+    """Return a thread's PLATFORM:CHANNEL."""
     address = thread_address(thread)
     return f"{address.platform}:{address.channel}"
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
-    """Settings of agents that do not set their own."""
+    """Settings for agents that do not set their own."""
 
     agent: str = "main"
     model: str = "demo"
@@ -156,7 +157,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
-        """Return the defaults of a configuration."""
+        """Take the defaults from a configuration."""
         return cls(
             agent=config.agents.default_agent,
             model=model,
@@ -169,7 +170,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 class _LoadedAgent(NamedTuple):
-    """`file` has the agent's own settings, `spec` the effective ones."""
+    """A loaded agent. `file` has the agent's own settings, `spec` the effective ones."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -178,7 +179,7 @@ class _LoadedAgent(NamedTuple):
 
 
 class AgentRegistry:
-    """Finds agents by name. Without `bindings`, no channel is bound."""
+    """Agents by name. Without `bindings`, no channel is bound."""
 
     def __init__(self, home: Home, defaults: AgentDefaults, bindings: ChannelBindings | None = None) -> None:
         self._home = home
@@ -188,12 +189,12 @@ class AgentRegistry:
         self.defaults = defaults
 
     def answer_with(self, model: str) -> None:
-        """Set the model of agents that name none, from their next turns."""
+        """Set the model of agents that name none. Takes effect on their next turns."""
         self.defaults = msgspec.structs.replace(self.defaults, model=model)
         self._read.clear()
 
     def names(self) -> list[str]:
-        """Return all agents that have a directory, and always the default agent."""
+        """Return the names of all agents with a directory, and always the default agent."""
         folder, names = self._home.root / "agents", set[str]()
         with suppress(OSError):
             names = {entry.name for entry in folder.iterdir() if entry.is_dir()}
@@ -203,12 +204,15 @@ class AgentRegistry:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
     async def meant(self, thread: ThreadId, name: str) -> str:
-        """Return the agent that answers a message that names `asked` or no agent. Raises StoreError."""
+        """Return the agent that answers a message for the agent `name`, or for no specific agent. Raises StoreError."""
         return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
-        """Return the named agent, or the one bound to the thread's channel, or the default agent, with the choices for
-        the channel. Raises InvalidInput for a broken file, StoreError."""
+        """Return the named agent, the one bound to the thread's channel, or the default agent, with the choices for the
+        channel.
+
+        Raises InvalidInput for a broken file, StoreError.
+        """
         name = name or await self.meant(thread, "")
         loaded = self._ready(name if name and self.exists(name) else self.defaults.agent)
         if self.bindings is None:
@@ -225,7 +229,7 @@ class AgentRegistry:
     async def zone_of(self, name: str, place: ThreadId | None) -> str:
         """Return the time zone of the named agent, or of the agent that answers in a place.
 
-        If its file is broken, return the shared time zone. Raises StoreError.
+        If the agent's file is broken, return the shared time zone. Raises StoreError.
         """
         if not name and place is not None:
             name = await self.meant(place, "")
@@ -235,7 +239,7 @@ class AgentRegistry:
             return self.defaults.timezone
 
     def spec(self, name: str) -> AgentSpec:
-        """Return the agent from its current file; the same object while the file does not change.
+        """Return the agent from its current file. Returns the same object until the file changes.
 
         Raises InvalidInput if the file or the directory cannot be used.
         """
@@ -253,7 +257,7 @@ class AgentRegistry:
             return None
 
     def budget(self, name: str) -> AgentBudget:
-        """Return an agent's own budget limits; no limits if it is gone or broken."""
+        """Return an agent's own budget limits. An agent that is missing or broken has no limits."""
         try:
             return self._current(name).spec.budget if self.exists(name) else AgentBudget()
         except InvalidInput:
@@ -304,8 +308,11 @@ class AgentRegistry:
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):
-    """A running Shoal: names only, no paths and no secrets. `models` is the number of known models. `notes` are for the
-    operator, `mcp` has the state of each MCP server, `asks` what the profile `standard` asks about here."""
+    """State of a running Shoal, with names only: no paths and no secrets.
+
+    `models` is the number of known models. `notes` are for the operator. `mcp` has the state of each MCP server. `asks`
+    describes the actions for which the profile `standard` asks.
+    """
 
     agents: tuple[str, ...]
     tools: tuple[str, ...]
@@ -322,7 +329,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:
-    """Return the lines for a person."""
+    """Format the information as lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
     known = counted(info.models, "model")
     return [

@@ -1,7 +1,7 @@
-"""Skills that people write, install and delete. Changes are checked and audited, and those to an agent's skills can be
-undone like its own changes.
+"""Skills that people write, install and delete.
 
-Archives are untrusted: their unpacked size is limited and files stay in the skills' folders.
+Changes are checked and audited. Changes to an agent's skills can be undone like its own changes. Archives are
+untrusted, so their unpacked size is limited and their files stay in the skills' folders.
 """
 
 import io
@@ -30,14 +30,14 @@ from shoal.turn.text_files import FileCache, SkillReader
 
 CHAIN = "skills"
 ARCHIVE_BYTES_MAX = 5_242_880
-"""Maximum size of an archive."""
+"""Maximum size of an archive, in bytes."""
 UNPACKED_BYTES_MAX = 26_214_400
 FILES_MAX = 500
 DEPTH_MAX = 8
 """Maximum folder depth in an archive."""
 PART_CHARS_MAX = 100
 FETCH_SECONDS_MAX = 20.0
-"""Time limit for downloading an archive."""
+"""Time limit for downloading an archive, in seconds."""
 
 
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
@@ -58,12 +58,13 @@ async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
 async def install_skills(
     root: SkillRoot, agent_home: Path | None, archive: bytes, by: str, audit: AuditLog
 ) -> list[str]:
-    """Install the skills of a zip archive, or a single SKILL.md, with the files of their folders. Returns their names.
+    """Install the skills of a zip archive, or a single SKILL.md, with the files of their folders. Return their names.
 
-    All are checked before the first is written. Raises InvalidInput for a bad archive, Conflict for a name in use, and
-    everything that `put_skill` raises.
+    All skills are checked before the first one is written. Raises InvalidInput for an invalid archive, Conflict for a
+    name in use, and all errors of `put_skill`.
     """
-    if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):  # as skills do, and no archive
+    # skills start like this, archives never do
+    if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):
         folders = {"": {SKILL_FILE: archive}}
     else:
         folders = await in_thread(lambda: unpack_skills(archive))
@@ -91,12 +92,13 @@ async def install_skills(
                     write_file(root.path / name / path, content)
 
         await in_thread(write)
-        await put_skill(root, agent_home, name, texts[name], by, audit)  # last, because it announces the others
+        # written last, because it announces the other files
+        await put_skill(root, agent_home, name, texts[name], by, audit)
     return [*texts]
 
 
 def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
-    """Return the files of the skills in a zip archive by folder name, which is empty for the archive's root.
+    """Return the files of the skills in a zip archive by folder name. The archive's root has an empty name.
 
     Hidden files are skipped. Raises InvalidInput.
     """
@@ -110,7 +112,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
     taken: list[PurePosixPath] = []
     for folder in folders:
         if any(folder.is_relative_to(other) for other in taken):
-            continue  # it belongs to a skill around it
+            continue  # a file of an enclosing skill
         taken.append(folder)
         below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
         if folder.name in skills:
@@ -168,7 +170,7 @@ def _check_size(text: bytes) -> None:
 
 
 def _file_of(root: SkillRoot, name: str) -> Path:
-    """Return the path of a skill below a root, whether it exists or not. Blocks briefly."""
+    """Return the path of a skill below a root, whether or not it exists. Blocks briefly."""
     skills = SkillReader(FileCache()).read((root,)).found
     return next((skill.path for skill in skills if skill.name == name), root.path / name / SKILL_FILE)
 

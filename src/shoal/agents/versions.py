@@ -1,4 +1,4 @@
-"""The files of an agent and their versions. Each change is a commit in the git repository of the agent's directory.
+"""Versions of an agent's files. Each change is a commit in the git repository of the agent's directory.
 
 Changes by people on the page and by agents to themselves are audited and can be undone.
 """
@@ -32,13 +32,13 @@ TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 SYSTEM = "data/SYSTEM.md"
-"""Changes to the environment of all agents. This file of the home is committed under this name in the repository of
+"""File in the home with changes to the environment of all agents. It is committed under this name in the repository of
 each agent that changes it."""
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Return the path of a file from its name in an agent's repository."""
+    """Return the path of a file with a name in an agent's repository."""
     return folder.parents[1] / name if name == SYSTEM else folder / name
 
 
@@ -56,7 +56,7 @@ class RecordedChange(NamedTuple):
 
 
 class History:
-    """Commits to and reads the repository of one agent. All methods block. Each git command has GIT_SECONDS_MAX."""
+    """Git repository of one agent. All methods block. Each git command has a time limit of GIT_SECONDS_MAX."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,15 +105,15 @@ class History:
         return [RecordedChange(*entry.strip("\n").split("\0")) for entry in entries if entry.strip("\n")]
 
     def tainted_by(self, path: Path) -> str:
-        """Return the untrusted content that influenced any recorded change of a file; empty if none did."""
+        """Return the untrusted content that influenced any recorded change of a file, or an empty string."""
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
     def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
-        """Undo the newest change and commit that. Returns its subject, its file, and the content before and after the
+        """Undo the newest change and commit that. Return its subject, its file, and the content before and after the
         undo.
 
-        Raises NotFound if there is none, Conflict if the file has changed since.
+        Raises NotFound if there is no change, and Conflict if the file has changed since.
         """
         commit, subject, path = self.last_edit()
         self.open()
@@ -126,7 +126,7 @@ class History:
         return subject, path, new, old
 
     def _stage(self, path: Path) -> None:
-        """Stage a file's content or its deletion."""
+        """Stage a file's content, or its deletion."""
         name = name_of(self._folder, path)
         if name != SYSTEM:
             self._git("add", "--all", "--force", "--", name)
@@ -153,7 +153,7 @@ class History:
         git = shutil.which("git")
         if git is None:
             raise ToolError("git is not installed. It is needed to undo changes of the agent.")
-        # Variables such as GIT_DIR of the caller must not turn this to another repository.
+        # Inherited variables such as GIT_DIR must not redirect this to another repository.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
         try:
@@ -186,8 +186,11 @@ def write_file(path: Path, content: bytes | None) -> None:
 
 
 class AgentVersions(msgspec.Struct, eq=False):
-    """Changes files of agents, one change at a time. The results of `edit_checks` are shown to the person who approves
-    an agent's change to itself. Features add their own checks."""
+    """Changes agents' files, one change at a time.
+
+    The results of `edit_checks` are shown to the person who approves an agent's change to itself. Features add their
+    own checks.
+    """
 
     store: Store
     home_of: Callable[[str], Path]
@@ -225,9 +228,9 @@ class AgentVersions(msgspec.Struct, eq=False):
     async def put(self, agent: str, name: str, content: bytes | None, by: str, digest: str = "") -> None:
         """Write a file of an agent for a person, or delete it if `content` is None.
 
-        The change is committed, audited, and can be undone like the agent's own changes. With `digest`, writes only if
-        the file has not changed since it was read. Raises InvalidInput for any other file name, NotFound, Conflict,
-        StoreError, OSError.
+        The change is committed, audited, and can be undone like the agent's own changes. With `digest`, the file is
+        written only if it has not changed since it was read. Raises InvalidInput for any other file name, NotFound,
+        Conflict, StoreError, OSError.
         """
         folder = self.home_of(agent)
         path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
@@ -247,12 +250,12 @@ class AgentVersions(msgspec.Struct, eq=False):
         async with self._lock, self.files.marking(await self.files.source_of(path)):
             try:
                 old = await in_thread(make)
-            except ToolError as error:  # git is missing, or at work on something else
+            except ToolError as error:  # git is missing, or busy with something else
                 raise Conflict(str(error)) from error
             await self.audit(f"agent:{agent}", what, by, agent, old, content)
 
     async def undo(self, agent: str, by: str) -> str:
-        """Undo an agent's newest change to itself and return a description. Raises NotFound, Conflict."""
+        """Undo an agent's newest change to itself and return a description of it. Raises NotFound, Conflict."""
         folder = self.home_of(agent)
         history = History(folder)
         async with self._lock:
@@ -265,7 +268,7 @@ class AgentVersions(msgspec.Struct, eq=False):
     async def audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
-        """Audit a change, with the digests of the content before and after it."""
+        """Record a change in the audit log, with the digests of the content before and after it."""
         detail = f"before {shown_digest(old)} after {shown_digest(new)}"
         await self.store.audit.record(
             chain, [AuditEntry("self_edit", what, "done", user=user, agent=agent, turn=turn, detail=detail)]

@@ -1,1 +1,2 @@
-"""Opens the parts of a running Shoal, each after its dependencies. `shoal.app.open_app` calls these in order."""
+"""Functions that open the parts of a running Shoal. `shoal.app.open_app` calls them in the order of their
+dependencies."""

@@ -1,4 +1,4 @@
-"""Opens files, posts and notices."""
+"""Opens file storage, post senders and notices."""
 
 from shoal.assembly.outside import Adapters
 from shoal.backend import Role
@@ -22,9 +22,9 @@ from shoal.tools.tainted_files import MarkedFiles
 
 
 async def open_delivery(services: Services, role: Role, file_clock: FileClock, notes: list[str]) -> None:
-    """Open files, the senders of posts, and notices to the owner. Raises StoreError.
+    """Open file storage, the senders of posts, and notices to the owner. Raises StoreError.
 
-    `notes` are the initial notes for the operator. In the role `offline`, nothing is tried or written.
+    `notes` are the initial notes for the operator. In the role `offline`, the storage is neither tested nor changed.
     """
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     adapters, hub, approvers = services[Adapters], services[Hub], services[Standing].approvers

@@ -1,4 +1,4 @@
-"""Opens the features of the list in `shoal.feature`."""
+"""Opens the features that `shoal.feature` lists."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -13,7 +13,7 @@ from shoal.tools.registry import Registry
 
 
 async def open_features(services: Services, stack: AsyncExitStack) -> None:
-    """Open every feature, in the order of the list."""
+    """Open all features, in the order of the list."""
     for feature in features():
         await _open(services, feature, stack)
 

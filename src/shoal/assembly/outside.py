@@ -34,11 +34,11 @@ from shoal.threads.timezones import TimeZones
 
 
 class Adapters(dict[str, ChatAdapter]):
-    """The connected accounts by the first part of their threads' ids."""
+    """The connected accounts by the first part of their thread ids."""
 
 
 async def open_outside(services: Services, overrides: Overrides, role: Role, stack: AsyncExitStack) -> list[str]:
-    """Open platforms' adapters, models and the sandbox. Returns notes about the sandbox for the operator.
+    """Open platform adapters, models and the sandbox. Return notes about the sandbox for the operator.
 
     In the role `offline`, no adapter is created and no sandbox is tested. Raises SandboxError, ConfigError.
     """
@@ -62,7 +62,7 @@ async def open_outside(services: Services, overrides: Overrides, role: Role, sta
 
 
 async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, list[str]]:
-    """Open and test the sandbox of [sandbox]. Returns it with notes for the operator."""
+    """Open and test the configured sandbox. Return it with notes for the operator."""
     if overrides.sandbox is not None:
         return overrides.sandbox, []
     chosen = await open_sandbox(config.sandbox, extension_sandbox)
@@ -72,7 +72,7 @@ async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, l
 def open_people(services: Services, access: Mapping[str, AccessRules]) -> None:
     """Open the access rules of each platform, the tokens, and the channel bindings.
 
-    `access` are rules that replace the configuration's.
+    `access` contains rules that replace the configured ones.
     """
 
     def sweep_soon() -> None:  # a person was removed

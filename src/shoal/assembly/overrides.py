@@ -1,4 +1,4 @@
-"""Parts that a test or an embedding program replaces or adds."""
+"""Parts that a test or an embedding program adds or replaces."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,10 +15,12 @@ from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
 
 
 class Overrides(msgspec.Struct, frozen=True):
-    """`tools` are available before interrupted turns continue. `hooks` have names, as those of packages have.
-    `on_complete` is awaited with thread, turn and reply of each finished turn in this process. Its errors are logged.
-    `fetcher` opens addresses of the public web. `driver` is an open database; the role `offline` works on it and leaves
-    closing it to its owner.
+    """Parts to add or replace.
+
+    `tools` are available before interrupted turns continue. `hooks` have names, like those of packages. `on_complete`
+    is awaited with the thread, turn and reply of each finished turn in this process. Its errors are logged. `fetcher`
+    opens addresses of the public web. `driver` is an open database. The role `offline` uses it, and its owner closes
+    it.
     """
 
     clock: Clock | None = None

@@ -1,4 +1,4 @@
-"""Opens the threads' orchestrator, agents, commands and saved conversations."""
+"""Opens the orchestrator of threads, agents, commands and saved conversations."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -54,7 +54,7 @@ from shoal.turn.loop import TurnLoop
 
 
 def open_threads(services: Services, role: Role) -> None:
-    """Open the orchestrator and the dependencies of its actors. Raises ConfigError."""
+    """Open the orchestrator and everything that its actors need. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
@@ -107,7 +107,7 @@ def open_threads(services: Services, role: Role) -> None:
 
 
 def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
-    """Open the agents' lifecycle, their cases, the slash commands, and the accounts' connections."""
+    """Open the lifecycle of agents, their cases, the slash commands, and the accounts' connections."""
     live, home, clock, store = services[LiveConfig], services[Home], services[Clock], services[Store]
     config, agents, models, tools = live.current, services[AgentRegistry], services[Models], services[Registry]
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
@@ -123,7 +123,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         configured = dict.fromkeys(platform_names(config))
     may_manage = among(config.agents.managers, standing.approvers)
     checks = Checks(partial(existing_model, models), profiles.check, known_tools)
-    send = orchestrator.send if role != "offline" else None  # no turn runs that must end first
+    send = orchestrator.send if role != "offline" else None  # offline, no running turn has to end first
     lifecycle = AgentLifecycle(home, store, agents, clock, checks, configured, prompt_files, send)
     versions = AgentVersions(store, home.agent, prompt_files)
     commands = CommandRouter(

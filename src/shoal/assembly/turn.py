@@ -85,7 +85,7 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
 
 
 async def open_turn(services: Services) -> None:
-    """Build the loop of a turn, with context and spending. Raises ConfigError, ShoalError."""
+    """Create the turn loop, with context and spending. Raises ConfigError, ShoalError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     agents, models, executor = services[AgentRegistry], services[Models], services[Executor]
     profiles, engine, folders = services[Profiles], services[Backend].engine, services[Folders]

@@ -1,4 +1,4 @@
-"""Configuration: TOML file and environment variables, read into frozen records."""
+"""Configuration from the TOML file and environment variables, as frozen records."""
 
 from shoal.config.defaults import default_model, open_catalog, with_ollama
 from shoal.config.load import load_config

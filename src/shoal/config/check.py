@@ -1,4 +1,4 @@
-"""Rules that concern more than one key, checked on the whole configuration."""
+"""Rules for combinations of keys, checked on the whole configuration."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from shoal.platforms.record import BUILT_IN
 
 
 def check(config: Config) -> Iterator[Problem]:
-    """Return all problems between keys."""
+    """Yield all problems between keys."""
     zones = {("timezone",): config.timezone}
     zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
     for key, timezone in zones.items():
@@ -73,7 +73,7 @@ def check(config: Config) -> Iterator[Problem]:
 
 
 def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
-    """Return the problems of profiles and overrides. Cycles of `extends` are checked last."""
+    """Yield the problems of profiles and overrides. Cycles of `extends` are checked last."""
     profiles, overrides = settings.profiles, settings.overrides
     names = {*BUILTIN_PROFILES, *profiles}
     if settings.default_profile not in names:
@@ -131,7 +131,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
             yield ("platforms", name), "has a reserved name, or characters that are not allowed in thread ids"
     taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
-        if name.partition(".")[0] in taken:  # its people would pass the access gate of that platform, or none
+        if name.partition(".")[0] in taken:  # two platforms of this name would share one access gate
             yield ("platforms", "webhook", name), "has the name of another platform; allowed: a different name"
         if webhook.enabled and not webhook.secret:
             yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text that both sides know"

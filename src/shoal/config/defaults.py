@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 
 class KnownProvider(NamedTuple):
-    """A well-known service. `title` is its line in setup. `key` and `address` are the variables that its own tools
-    read. `model` is the default for a person who only set the key. `key_kind` names its kind of key, and `key_begins`
-    is the prefix of its keys."""
+    """A well-known service.
+
+    `title` is its line in setup. `key` and `address` are the environment variables that its own tools read. `model` is
+    the default for a person who only set the key. `key_kind` is the name of its keys, and `key_begins` their prefix.
+    """
 
     title: str
     kind: str
@@ -48,7 +50,7 @@ KNOWN_PROVIDERS = {
     "ollama": KnownProvider("Ollama on this machine", "openai", "http://127.0.0.1:11434/v1"),
     "local": KnownProvider("A model file (GGUF), run by Shoal itself", "local"),
 }  # fmt: skip
-"""In the order of the search for a default model."""
+"""Well-known services, in the order of the search for a default model."""
 
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
 BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
@@ -59,16 +61,16 @@ USUAL_VARIABLES = {
     "BRAVE_API_KEY": ("tools", "brave_api_key"),
     "DATABASE_URL": ("database", "url"),
 }
-"""Other variables of these services' tools, and the keys that they set."""
+"""Other environment variables that these services' tools read, and the keys that they set."""
 
 DEMO = "demo"
-"""Built-in demo provider that needs no network."""
+"""Name of the built-in demo provider, which needs no network."""
 
 
 def default_model(config: Config) -> str:
-    """Return the configured model, or a suitable one of the first provider that is set up, or `demo`.
+    """Return the configured model, a suitable model of the first provider that is set up, or `demo`.
 
-    Uses no network. If it returns `demo`, the caller may look for a running Ollama.
+    Uses no network. If the result is `demo`, the caller may look for a running Ollama.
     """
     if config.model.name:
         return config.model.name
@@ -101,13 +103,13 @@ def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> 
 
 
 OLLAMA_SECONDS = 0.3
-"""Time limit for connecting to Ollama."""
+"""Time limit for connecting to Ollama, in seconds."""
 OLLAMA_LIST_SECONDS = 3.0
-"""Time limit for listing its models."""
+"""Time limit for listing Ollama's models, in seconds."""
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
-    """Return the configuration. If it names no model, add an Ollama that runs on this machine and has one.
+    """Add an Ollama that runs on this machine and has a model, if the configuration names no model.
 
     Looks at OLLAMA_HOST, or at the usual address. Without an Ollama, this costs one refused connection.
     """

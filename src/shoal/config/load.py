@@ -1,6 +1,6 @@
-"""Reads the configuration: the file, then SHOAL_* variables, then the caller's overrides, then well-known variables.
+"""Loads the configuration from the file, SHOAL_* variables, the caller's overrides, and well-known variables.
 
-Valid settings are converted in one step. If that fails, every key is checked to report all problems.
+Valid settings are converted in one step. If that fails, every key is checked, so all problems are reported.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,9 +29,9 @@ NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
 TIMEZONE = "SHOAL_TIMEZONE"
-"""The only variable of a key outside a section."""
+"""Environment variable for the only key outside a section."""
 ID_LISTS = ("allow", "channels", "approvers")
-"""Keys of ids, which people may write as numbers."""
+"""Keys whose ids people may write as numbers."""
 
 
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:
@@ -54,7 +54,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         config = msgspec.convert(content, whole_config(), dec_hook=decode)
     except msgspec.ValidationError:
         sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
-        # Valid parts are still checked as a whole, so that all problems are reported at once.
+        # Valid parts are still checked together, so all problems are reported in one error.
         config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
     accounts = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.accounts}
     config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, accounts=accounts))
@@ -66,8 +66,11 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 class Draft:
-    """Settings on their way to a Config. `origins` has the source of each setting that is not from the file. `accounts`
-    are those of each platform, which defines the keys."""
+    """Settings that are not converted to a Config yet.
+
+    `origins` has the source of each setting that does not come from the file. `accounts` are those of each platform,
+    which defines their keys.
+    """
 
     def __init__(self, file: Path, content: Table) -> None:
         self.file = file
@@ -78,7 +81,7 @@ class Draft:
         self._seen: set[tuple[str, ...]] = set()
 
     def complain(self, path: tuple[str, ...], text: str) -> None:
-        """Record the first problem of a key. `text` continues after the key's name."""
+        """Record the first problem of a key. `text` is a phrase that follows the key's name."""
         if path in self._seen:
             return
         self._seen.add(path)
@@ -97,7 +100,7 @@ class Draft:
             items = as_list(existing)
             if items is None:
                 table = as_table(existing)
-            elif following.isdigit():  # of several accounts the one with this number
+            elif following.isdigit():  # the number selects one of several accounts
                 table = {str(number): item for number, item in enumerate(items[: int(following) + 1])}
                 table = table if following in table else None
             else:  # a platform's only account needs no number
@@ -108,7 +111,7 @@ class Draft:
         table[path[-1]] = value
 
     def add(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Set a key if it is not set."""
+        """Set a key unless it is already set."""
         current: object = self.content
         for name in path:
             table = as_table(current)
@@ -120,7 +123,7 @@ class Draft:
                 return
 
     def list_named_accounts(self) -> None:
-        """Convert tables of one account each, [platforms.NAME.ACCOUNT], to the list of a platform's accounts."""
+        """Convert tables with one account each, [platforms.NAME.ACCOUNT], to lists of accounts."""
         platforms = self.inner("platforms")
         for name, value in platforms.items():
             table, kind = as_table(value) or {}, list_of(hint_at(("platforms", name)))
@@ -182,7 +185,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
 
 
 def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
-    """Complete a platform's only account from well-known variables. Without an account, create one if they suffice."""
+    """Complete a platform's only account from well-known variables, or create an account if they suffice."""
     record = built_in(platform)
     tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
     configured = draft.inner("platforms").get(platform)
@@ -206,17 +209,17 @@ def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> Non
 def hint_at(path: tuple[str, ...]) -> Hint | None:
     """Return the type at a path of keys from the top of the file, or None for an unknown key.
 
-    Below `platforms`, the platform defines the keys.
+    The keys below `platforms` depend on the platform.
     """
     if path[:1] == ("platforms",) and len(path) > 1 and has_platform(path[1]):
-        with suppress(ConfigError):  # reported when its accounts are read
+        with suppress(ConfigError):  # reported when the platform's accounts are read
             return find(tuple[platform_named(path[1]).settings, ...], path[2:])
         return None
     return find(whole_config(), path)
 
 
 def is_live(path: tuple[str, ...]) -> bool:
-    """Whether a change of a key on the page or with the API takes effect at once."""
+    """Return whether a change of a key on the page or with the API takes effect immediately."""
     for end in range(len(path)):
         hint = bare(hint_at(path[:end]))
         entry = list_of(hint)
@@ -227,7 +230,7 @@ def is_live(path: tuple[str, ...]) -> bool:
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:
-    """Return a variable's value for a key: a TOML value if it is valid for the key, otherwise the text unchanged.
+    """Parse a variable's text as a TOML value. If the result is not valid for the key, return the text.
 
     A list of text may be written with commas only.
     """
@@ -289,7 +292,7 @@ class _Salvage:
         self.decode = decode
 
     def section(self, table: Table, kind: type[msgspec.Struct], path: tuple[str, ...]) -> Table | None:
-        """Return a table with fixed keys, or None if a required one is missing."""
+        """Check a table with fixed keys. Return its valid parts, or None if a required key is missing."""
         known, sound = keys(kind), Table()
         for name, value in table.items():
             here = (*path, name)
@@ -304,7 +307,7 @@ class _Salvage:
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
     def accounts(self, platform: str) -> Iterator[AccountSettings]:
-        """Return the accounts on a platform, with the keys that it defines."""
+        """Yield the valid accounts of a platform, which defines their keys."""
         try:
             kind = platform_named(platform).settings
         except ConfigError as error:
@@ -320,7 +323,7 @@ class _Salvage:
                 yield msgspec.convert(sound, kind, dec_hook=self.decode)
 
     def value(self, found: object, hint: Hint, path: tuple[str, ...]) -> object | None:
-        """Return the value of a key, or None if it is invalid."""
+        """Check the value of a key. Return it, or None if it is invalid."""
         plain, table, items = bare(hint), as_table(found), as_list(found)
         entry, account = table_of(plain), list_of(plain)
         if is_section(plain) and table is not None:
@@ -345,7 +348,7 @@ class _Salvage:
 
 
 def _shown(value: object) -> str:
-    """Return a short TOML form of a value."""
+    """Format a value as short TOML."""
     match value:
         case bool():
             return "true" if value else "false"

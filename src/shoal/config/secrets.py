@@ -1,4 +1,4 @@
-"""Keeps the secrets of a configuration out of everything that Shoal writes, and out of its file in backups."""
+"""Keeps a configuration's secrets out of everything that Shoal writes, and out of backups."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.text.secret_forms import is_plain, looks_like_key
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
-"""Names of secrets in keys that are not ours (of extensions, or commented out)."""
+"""Pattern of names of secrets in keys that Shoal does not define (of extensions, or commented out)."""
 _NAME_WORDS = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_PREFIXES = (
     "", "api", "access", "private", "secret", "master", "signing", "auth", "encryption", "app", "client", "account",
@@ -33,16 +33,16 @@ _SECRET_WORDS = frozenset(prefix + noun for prefix in _SECRET_PREFIXES for noun 
 
 
 def names_secret(name: str) -> bool:
-    """Whether a key's name means that its value is a secret: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
+    """Return whether a key's name implies a secret value: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
     return any(word.lower() in _SECRET_WORDS for word in _NAME_WORDS.findall(name))
 
 
 def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that learns each value of a setting that can be a secret.
+    """Return a function that calls `learn` with each value of a setting that may be a secret.
 
-    If the name means a secret, every value except ordinary words is learned (the redactor skips those itself). A value
-    from another source is learned unless it has only words and numbers, and any other value only if it looks like a
-    key.
+    If the name implies a secret, every value is passed to `learn`, because the redactor skips ordinary words itself. A
+    value from a variable, file or command is passed unless it consists only of words and numbers. Any other value is
+    passed only if it looks like a key.
     """
     if names_secret(name):
         return learn
@@ -58,7 +58,7 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
 def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
     """Call `learn` with every available secret, including the token file's, and later with each one that is read again.
 
-    Commands are not run for this. Their output is learned when it is needed.
+    Commands are not run for this. Their output is passed when it is needed.
     """
     for name, secret in _secrets_of(config):
         if isinstance(secret, str):
@@ -68,11 +68,11 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
         if secret.source != "command":
             try:
                 secret.reveal()
-            except ConfigError:  # reported where it is needed
+            except ConfigError:  # reported where the secret is needed
                 continue
     try:
         learn(read_token(Home(config.home)))
-    except (OSError, ConfigError):  # missing, or its user reports the problem
+    except (OSError, ConfigError):  # the file is missing, or its user reports the problem
         return
 
 
@@ -103,7 +103,7 @@ def missing_secrets(text: str, folder: Path) -> list[str]:
 
 
 def read_token(home: Home) -> str:
-    """Return the HTTP token of the home. Raises ConfigError for a file without one, OSError."""
+    """Return the home's HTTP token. Raises ConfigError if the file has none, OSError."""
     try:
         token = read_regular(home.token_file, SECRET_BYTES_MAX).decode().strip()
     except UnicodeDecodeError:
@@ -116,8 +116,10 @@ def read_token(home: Home) -> str:
 
 
 def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | str]]:
-    """Yield every secret in a part of the configuration with its key. In an extension's settings, these are texts whose
-    names mean a secret."""
+    """Yield every secret in a part of the configuration with its key.
+
+    In an extension's settings, a text counts as a secret if its name implies one.
+    """
     if isinstance(value, Secret):
         yield name, value
     elif isinstance(value, msgspec.Raw):
@@ -142,7 +144,7 @@ _ASSIGNED = lazy_re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
 def without_secrets(text: str) -> str | None:
     """Return the file with every literal secret emptied, and the rest unchanged byte for byte.
 
-    None if that cannot be done reliably: the file is not TOML, or a secret is written with escapes.
+    Returns None if that cannot be done reliably, because the file is not TOML or a secret is written with escapes.
     """
     try:
         secrets = set(_secrets(decode_toml(text)))
@@ -157,7 +159,7 @@ def without_secrets(text: str) -> str | None:
 
 
 def _without_value(remark: re.Match[str]) -> str:
-    """Remove the value of a commented-out setting whose name means a secret."""
+    """Remove the value of a commented-out setting whose name implies a secret."""
     line = remark[0]
     for setting in _ASSIGNED.finditer(line):
         end = line.rfind(setting[2])

@@ -1,1 +1,1 @@
-"""Deliver replies: the outbox, the sender, previews and pacing."""
+"""Delivery of replies: the outbox, the sender, previews and pacing."""

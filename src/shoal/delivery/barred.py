@@ -1,10 +1,10 @@
-"""Track chats that refuse posts, and notify their owner once.
+"""Chats that refuse posts. The owner is notified once for each chat.
 
     refused by           effect on a post
     ------------------   -----------------------------------------------------------------------------------------
     the thread           posted to the enclosing chat, with a note
     the chat, for now    retried for a day; the owner gets one notice with the waiting text
-    the chat, forever    given up; the owner gets a notice with the text
+    the chat, for good   given up; the owner gets a notice with the text
 
 Barred chats are stored, so a restart sends no second notice.
 """
@@ -19,7 +19,7 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.records import OutboxRow
 
 Tell: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
-"""Notifies the owner of a refused post and its reason."""
+"""Notifies the owner of a refused post and the reason."""
 
 
 class BarredChats:
@@ -48,11 +48,11 @@ class BarredChats:
         channel = channel_of(thread)
         if channel in self._known:
             self._known.discard(channel)
-            with suppress(StoreError):  # then the owner misses the next notice
+            with suppress(StoreError):  # on failure, the owner misses the next notice
                 await self._settings.put(self._scope, channel, "")
 
 
 def scope_of(platform: str) -> str:
-    """Return the scope under which a platform's barred chats are stored with their reason. An empty reason means not
+    """Return the settings scope of a platform's barred chats, with the reason for each. An empty reason means not
     barred."""
     return f"barred:{platform}"

@@ -1,4 +1,4 @@
-"""Live events of threads for watchers in this process."""
+"""Live events of threads for subscribers in this process."""
 
 import asyncio
 from collections import deque
@@ -19,12 +19,15 @@ from shoal.kernel.ids import ThreadId, TurnId
 
 CALLS_MAX = 1000
 BACKLOG_MAX = 1000
-"""Events a reader may fall behind before it must read the journal again."""
+"""Maximum number of events that a subscriber may fall behind before it must read the journal again."""
 
 
 class Subscription:
-    """One watcher. Iterate it for live events. If it falls more than BACKLOG_MAX behind, `lost` becomes true and the
-    iteration ends: read the journal from the last event number and subscribe again."""
+    """A subscription to live events. Iterate it to receive them.
+
+    If it falls more than BACKLOG_MAX events behind, `lost` becomes true and the iteration ends. The subscriber must
+    then read the journal from the last event number and subscribe again.
+    """
 
     def __init__(self) -> None:
         self._backlog: deque[Event | LiveEvent] = deque()
@@ -41,13 +44,13 @@ class Subscription:
             self._ready.set()
 
     def lose(self) -> None:
-        """End the iteration. The watcher must read the journal again."""
+        """End the iteration because events were lost. The subscriber must read the journal again."""
         self.lost = True
         self._backlog.clear()
         self._ready.set()
 
     def close(self) -> None:
-        """End the iteration after the backlog."""
+        """End the iteration after the queued events."""
         self._closed = True
         self._ready.set()
 
@@ -65,7 +68,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """Text of a running model call, for watchers who subscribe during it."""
+    """Text of a running model call, for people who subscribe during the call."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after
@@ -82,7 +85,7 @@ class _StreamedCall:
 
 
 class Hub:
-    """Implements `domain.ports.LiveHub`.
+    """Implementation of `LiveHub`.
 
     The text of a running model call is kept until its message is journaled, so late watchers miss nothing. At most
     CALLS_MAX calls are kept.
@@ -99,7 +102,7 @@ class Hub:
 
     @contextmanager
     def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
-        """Watch one thread, starting with the text of its running call, or all threads."""
+        """Subscribe to one thread, starting with the text of its running call, or to all threads."""
         subscription = Subscription()
         if thread is not None and thread in self._calls:
             for piece in self._calls[thread].told(thread):
@@ -125,7 +128,7 @@ class Hub:
         if isinstance(data, TextStreamed | ThinkingStreamed):
             call = self._calls.get(thread)
             if call is None or (call.turn, call.step) != (turn, data.step):
-                self._calls.pop(thread, None)  # keep the newest last
+                self._calls.pop(thread, None)  # keeps the newest call last
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
                 call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)
@@ -137,7 +140,7 @@ class Hub:
         return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
 
     def lose(self) -> None:
-        """Tell every watcher that it may have missed events."""
+        """Tell every subscriber that it may have missed events."""
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.lose()

@@ -1,7 +1,7 @@
-"""Rate limits for one platform account: posts per thread, channel and account, and requested waits.
+"""Rate limits for one platform account: posts per thread, channel and account, and waits that the platform requests.
 
 A waiting post keeps its position in the queue of its channel, or of its thread if the platform counts by thread. Only
-the first of each queue waits for the account. Posts of a route therefore leave in order, and their real times are
+the first post of each queue waits for the account. Posts of a route therefore leave in order, and their real times are
 recorded.
 """
 
@@ -15,17 +15,17 @@ from shoal.kernel.ids import ThreadId, channel_of, thread_address
 from shoal.kernel.posts import ChatLimits, Window
 
 ROUTES_KEPT_MAX = 4096
-"""Channels and threads with recorded posts. The least recently used are evicted."""
+"""Maximum number of channels and threads with recorded posts. The least recently used are evicted."""
 
 BARRED_SECONDS_MAX = 86_400.0
-"""Longest wait at a platform's request before trying again."""
+"""Longest wait that a platform can request, in seconds."""
 
 ACCOUNT = ""
-"""Route of all posts of the account."""
+"""Name of the route that contains all posts of the account."""
 
 
 class _Route:
-    """A thread, a channel or the account: its queue, and the times of its last posts by window."""
+    """A thread, a channel or the account, with its queue and the times of its last posts by window."""
 
     __slots__ = ("posts", "queue")
 
@@ -35,7 +35,7 @@ class _Route:
 
 
 class Pacer:
-    """Rate limiter. Every post waits for its turn here."""
+    """Rate limiter. Every post waits here until it may leave."""
 
     def __init__(self, limits: ChatLimits, clock: Clock) -> None:
         self._limits = limits
@@ -44,8 +44,10 @@ class Pacer:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     async def turn(self, thread: ThreadId) -> None:
-        """Wait until all windows and requested waits allow a post to this thread, then count it. First come, first
-        served within a route. Cancelling the wait counts nothing."""
+        """Wait until all windows and requested waits allow a post to this thread, then count it.
+
+        Posts of a route leave in the order of their calls. Cancelling the wait counts nothing.
+        """
         if self.take_now(thread):
             return
         routes = *of_place, of_account = self._routes_of(thread)
@@ -62,12 +64,12 @@ class Pacer:
                     left = self._leave(thread, routes)
 
     def take_now(self, thread: ThreadId) -> bool:
-        """Count a post if one may leave now and none is waiting. Otherwise, return False and count nothing."""
+        """Count a post and return True if it may leave now and no other post waits. Otherwise, return False."""
         routes = self._routes_of(thread)
         return not any(route.queue.locked() for route in routes) and self._leave(thread, routes)
 
     def _leave(self, thread: ThreadId, routes: Sequence[_Route]) -> bool:
-        """Count a post if it may be sent now, and return whether it may."""
+        """Count a post and return True if it may leave now. Otherwise, return False."""
         if self._wait_seconds(thread, *routes) > 0:
             return False
         now = self._clock.monotonic()
@@ -86,7 +88,7 @@ class Pacer:
         return round(at - self._clock.monotonic(), 6)  # clocks have microsecond resolution
 
     def refused(self, thread: ThreadId, seconds: float, *, everywhere: bool = False) -> None:
-        """Record that the platform asked to wait, for this channel or the whole account."""
+        """Record a wait that the platform requested for this channel or the whole account."""
         route = ACCOUNT if everywhere else channel_of(thread)
         until = self._clock.monotonic() + min(seconds, BARRED_SECONDS_MAX)
         self._until[route] = max(until, self._until.get(route, 0.0))
@@ -95,7 +97,7 @@ class Pacer:
             self._until.popitem(last=False)
 
     def barred(self, thread: ThreadId) -> bool:
-        """Whether a wait that the platform requested is still running."""
+        """Return whether a wait that the platform requested is still running."""
         return self._wait_seconds(thread) > 0
 
     def edit_seconds(self, thread: ThreadId) -> float:

@@ -1,6 +1,6 @@
-"""Grace period at shutdown: a post that has reached the platform is recorded, not cut off.
+"""Previews of answers while the model writes them: a post, then edits at the platform's interval.
 
-Preview of an answer while the model writes it: a post, then edits at the platform's interval.
+Also contains the grace period at shutdown, in which posts that have reached the platform are recorded.
 
     preview    means                                      left by
     --------   ----------------------------------------   ------------------------------------------------------------
@@ -14,7 +14,7 @@ Preview of an answer while the model writes it: a post, then edits at the platfo
 The outbox is authoritative: if a preview misses text, the reply's row delivers it. The outbox also stores the message's
 id, so after a restart the reply still edits its preview. The start of a preview is stored before its post. If the id of
 a posted preview is unknown, platforms that can search find it by its key. On other platforms the reply deletes the
-stored mark before it is posted again, and whoever learns the preview's id later deletes the preview.
+stored mark before it is posted again, and if the preview's id becomes known later, the preview is deleted.
 """
 
 import asyncio
@@ -57,11 +57,11 @@ T = TypeVar("T")
 
 
 ENDING_SECONDS = 5.0
-"""Seconds a started post may still take after its sender is cancelled."""
+"""Time for a started post to finish after its sender is cancelled, in seconds."""
 
 
 class GracePeriod:
-    """Grace period for one run of a service."""
+    """Grace period of a single run of a service."""
 
     def __init__(self) -> None:
         self._at = math.inf
@@ -69,7 +69,7 @@ class GracePeriod:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Wraps the service's loop. The grace period starts when the loop ends."""
+        """Run the service's loop in this block. The grace period starts when the block ends."""
         try:
             yield
         finally:
@@ -89,21 +89,23 @@ class GracePeriod:
 
 
 PREVIEWS_MAX = 200
-"""Concurrent previews. Other turns appear when they are done."""
+"""Maximum number of concurrent previews. Replies of other turns appear when they are done."""
 TYPING_SECONDS = 4.0
-"""Interval of typing indicators."""
+"""Interval between typing indicators, in seconds."""
 TOOLS_CHARS_MAX = 60
-"""Longest list of running tools shown to people."""
+"""Maximum length of the list of running tools, in characters."""
 THINKING = "is thinking…"
 """Status phrase that follows the agent's name."""
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
-"""Replaces a preview with later posts after it if messages cannot be deleted."""
+"""Text that replaces a preview with later posts after it, if messages cannot be deleted."""
 
 
 class _Preview(msgspec.Struct, eq=False):
-    """The preview of one turn's answer: its text so far and the message that shows it. `doubtful`: a message with an
-    unknown id may exist; None before this was checked."""
+    """Preview of a turn's answer: its text so far and the message that shows it.
+
+    `doubtful` means that a message with an unknown id may exist. None means that this was not checked yet.
+    """
 
     thread: ThreadId
     turn: TurnId
@@ -127,7 +129,7 @@ class _Preview(msgspec.Struct, eq=False):
 
 
 class Previews:
-    """The previews of one platform whose limits have `has_preview`."""
+    """All previews of one platform whose limits have `has_preview`."""
 
     def __init__(self, adapter: ChatAdapter, hub: Hub, outbox: Outbox, clock: Clock) -> None:
         self._adapter = adapter
@@ -144,15 +146,17 @@ class Previews:
         async with anyio.create_task_group() as tasks:
             with self._begun.watched():
                 fell_behind = True
-                while fell_behind:  # missed events only make a preview shorter
+                while fell_behind:  # a missed event only makes a preview shorter
                     with self._hub.subscribe() as coming:
                         async for item in coming:
                             await self._look(item, tasks, pacer)
                     fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
-        """End the preview of a reply's turn and return its message's id: empty if it has none, None if a message with
-        an unknown id may exist."""
+        """End the preview of a reply's turn and return the id of its message.
+
+        The id is empty if the turn has no preview, and None if a message with an unknown id may exist.
+        """
         turn = turn_of_reply(row.id)
         if not turn:
             return ""
@@ -182,7 +186,7 @@ class Previews:
                 if preview is None or preview.turn != item.turn:
                     if len(self._open) >= PREVIEWS_MAX:
                         return
-                    if preview is not None:  # its turn ended unnoticed by this process
+                    if preview is not None:  # the turn ended without this process noticing
                         preview.end()
                     preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
@@ -190,23 +194,23 @@ class Previews:
                     is_tool = data.state == "tool" and data.text
                     preview.doing = f"is running {data.text[:TOOLS_CHARS_MAX]}…" if is_tool else THINKING
                 else:
-                    if data.step != preview.step:  # a new step restarts the text
+                    if data.step != preview.step:  # a new step starts the text again
                         preview.step, preview.text = data.step, ""
                     preview.text += data.text
                     preview.changed.set()
             case ToolFinished(answers=True) if preview is not None:
-                preview.ending = ""  # a tool sent the text; keep the message, without a mark
+                preview.ending = ""  # a tool has sent the text, so the message stays without a mark
                 preview.end()
             case TurnFinished():
                 self._asked.pop(thread, None)
                 if preview is None:
-                    if not data.reply:  # ends the preview of a killed process
+                    if not data.reply:  # end the preview of a killed process
                         for message_id in filter(None, await self._outbox.posted_ids(preview_key(item.turn))):
                             await self._try(withdraw(self._adapter, thread, message_id))
                     return
                 del self._open[thread]
                 if not preview.over:
-                    self._ending[preview.turn] = preview  # its post may be in flight: `take` waits for it
+                    self._ending[preview.turn] = preview  # its post may be in flight, and `take` waits for it
                 preview.end()
                 if not data.reply:
                     async with preview.lock:
@@ -217,7 +221,7 @@ class Previews:
                 pass
 
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
-        """Show the text at the platform's interval until the preview ends."""
+        """Update the preview at the platform's interval until it ends."""
         seconds, told_at = pacer.edit_seconds(preview.thread), -TYPING_SECONDS
         try:
             while not preview.over:
@@ -272,7 +276,7 @@ class Previews:
             if error.retry_after_seconds:
                 pacer.refused(thread, error.retry_after_seconds, everywhere=error.everywhere)
             preview.doubtful = preview.doubtful or (not preview.message_id and error.outcome_unknown)
-            log.info("a preview was not shown", extra={"thread_id": thread, "why": str(error)})
+            log.info("preview not shown", extra={"thread_id": thread, "why": str(error)})
         preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
 
     async def _try(self, doing: Awaitable[None]) -> None:
@@ -280,23 +284,26 @@ class Previews:
         try:
             await by_adapter(doing)
         except PlatformError as error:
-            log.debug("the platform refused a preview update", extra={"why": str(error)})
+            log.debug("platform refused a preview update", extra={"why": str(error)})
 
 
 async def by_adapter(doing: Awaitable[T]) -> T:
-    """Wraps calls of an adapter. Raises StoreError, and PlatformError for all other errors, including its defects."""
+    """Await a call of an adapter. Raises StoreError and PlatformError. All other errors, including bugs, become a
+    PlatformError."""
     try:
         return await doing
     except (PlatformError, StoreError):
         raise
     except Exception as error:
-        log.exception("an adapter failed")
+        log.exception("adapter failed")
         raise PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True) from error
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
-    """Post, or if an earlier attempt may have succeeded, find its message. Returns the message's id. Raises
-    PlatformError."""
+    """Post a message and return its id. If an earlier attempt may have succeeded, look for its message first.
+
+    Raises PlatformError.
+    """
     if post.maybe_posted and isinstance(adapter, ReadsBack):
         for message_id in await adapter.find_posted(post):
             if not await outbox.is_noted(adapter.platform, message_id):
@@ -306,7 +313,9 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
 
 async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
     """Delete a preview whose answer was posted elsewhere, or replace it with a pointer. Ignores a missing message.
-    Raises PlatformError if a retry may succeed."""
+
+    Raises PlatformError if a retry may succeed.
+    """
     try:
         if isinstance(adapter, Deletes):
             await adapter.delete(thread, message_id)
@@ -322,8 +331,11 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
-    """Return the part of an unfinished text that fits one message, with open markup closed, and whether that is all of
-    it. If messages can only be appended to, the part contains only text that will not change."""
+    """Return the part of an unfinished text that fits one message, with open markup closed, and whether that is the
+    whole text.
+
+    If messages can only be appended to, the part contains only text that will not change.
+    """
     reserve = len(STOPPED)
     while True:
         piece, is_more = first_piece_of(text, limits, reserve)

@@ -58,31 +58,33 @@ ROWS_A_CLAIM = 50
 ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
-"""Attempts for a piece whose outcome stays unknown."""
+"""Maximum number of attempts for a piece whose outcome stays unknown."""
 KEEP_SECONDS = 86_400.0
-"""Seconds a refused post is retried, for example during an outage. At least KEEP_ATTEMPTS_MIN attempts are made,
-because the machine may have been suspended or its clock changed."""
+"""Time for which a refused post is retried, in seconds. At least KEEP_ATTEMPTS_MIN attempts are made, because the
+machine may have been suspended or its clock changed."""
 KEEP_ATTEMPTS_MIN = 10
 RETRY_BASE_SECONDS = 1.0
 CUT_HERE_CHARS_MAX = 20_000
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
-"""Interval of outbox checks, in case a poke is missed."""
+"""Interval between checks of the outbox, in seconds, in case a notification is missed."""
 
 BARRED_RETRY_SECONDS_MAX = 60.0
-"""The same for a chat that refuses posts: it may accept them again at any time."""
+"""Longest pause between attempts in a chat that refuses posts, in seconds. Such a chat may accept posts again at any
+time."""
 LATE_SECONDS = 20.0
-"""Seconds after which a finished answer is posted again instead of edited, because an edit notifies nobody."""
+"""Age after which a preview's finished answer is posted again instead of edited, in seconds. An edit notifies
+nobody."""
 MOVED_HERE = "_I could not post this in its thread, so it is here._"
 
 SPOKEN_TRIES = 3
-"""Attempts to synthesize an answer while the service is down. Later, nobody waits for it."""
+"""Attempts to synthesize an answer while the service is down. Later, nobody waits for it anymore."""
 UNSPOKEN = "I could not speak this answer: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
-"""Completes a row that opened a thread. Further posts go there."""
+"""Completes a row that opened a thread. Further posts go to that thread."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
 """Synthesizes a post's text. Raises ProviderDown and ProviderRefused."""
 GaveUp: TypeAlias = Callable[[OutboxRow, str, bool], Awaitable[None]]
@@ -117,23 +119,23 @@ class Sender:
         """Claimed rows, with their claim time on the monotonic clock."""
         self._wall_ahead_seconds = wall_ahead(self._clock)
         self._expected = 0
-        """Rows that running transactions may claim."""
+        """Number of rows that running transactions may claim."""
         self._doubtful: dict[str, OutboxRow] = {}
         """Rows that transactions with an unknown outcome may have claimed."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._retry_times: list[datetime] = []
-        """When rows become due. Rows returned by other senders are found every QUIET_SECONDS."""
+        """Times at which rows become due. Rows returned by other senders are found every QUIET_SECONDS."""
         self._poked = asyncio.Event()
         self._ending = GracePeriod()
 
     def poke(self) -> None:
-        """Signal a new row in the outbox."""
+        """Wake the sender for a new row in the outbox."""
         self._poked.set()
 
     async def enqueue(self, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]) -> Committed:
-        """Run the transaction that enqueues these posts, and immediately send the claimed ones."""
+        """Run the transaction that enqueues these posts, and send the claimed posts immediately."""
         now, is_room = self._clock.monotonic(), self._tasks is not None and self._room() > 0
-        for post in posts:  # a retry: the first attempt failed
+        for post in posts:  # on a retry, the first attempt has failed
             self._doubtful.pop(post.id, None)
         self._expected += is_room
         try:
@@ -160,7 +162,8 @@ class Sender:
         self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None,
         barred: BarredChats | None = None,
     ) -> None:  # fmt: skip
-        """Deliver until cancelled. Started posts then have ENDING_SECONDS; the rest is returned to the outbox.
+        """Deliver posts until cancelled. Posts that have started then get ENDING_SECONDS. The rest is returned to the
+        outbox.
 
         `opened` and `gave_up` complete rows that carry a prompt. Without `speak`, no speech is synthesized. Without
         `barred`, nobody is notified of chats that refuse posts.
@@ -187,10 +190,10 @@ class Sender:
                     self._tasks = None
 
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
-        """Claim and start due rows. Returns whether more may be due.
+        """Claim and start due rows. Return whether more may be due.
 
-        Extends the claims of long-running posts, or all claims if the wall clock was changed or the machine suspended,
-        because claims expire by the wall clock.
+        Extends the claims of long-running posts. Extends all claims if the wall clock was changed or the machine
+        suspended, because claims expire by the wall clock.
         """
         self._poked.clear()
         await self._give_back_doubtful()
@@ -232,7 +235,7 @@ class Sender:
             async with self._begun.one_by_one(f"post {row.id}"):
                 is_more = await self.deliver(row)
         except EndedTwice as error:
-            log.error("a post was given up: the process ended twice while sending it", extra={"post": row.id})
+            log.error("post given up: the process crashed twice while sending it", extra={"post": row.id})
             await self._begun.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
             await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
@@ -245,18 +248,19 @@ class Sender:
                 self.poke()
 
     async def _give_back(self, row: OutboxRow) -> None:
-        """Return rows that were cancelled before they started. Without the database, they count as possibly sent."""
+        """Return rows that were cancelled before they started. If the database is unavailable, they count as possibly
+        sent."""
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             try:
                 await self._outbox.give_back(row)
             except StoreError as error:
-                log.info("a post could not be put back", extra={"post": row.id, "why": str(error)})
+                log.info("post not returned to the outbox", extra={"post": row.id, "why": str(error)})
 
     async def deliver(self, row: OutboxRow) -> bool:
-        """Post the rest of a row and record the outcome. Returns whether the next row may be posted."""
+        """Post the rest of a row and record the outcome. Return whether the next row may be posted."""
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
-            case "edit":  # an edit of earlier messages; nothing if none exist or can be edited
+            case "edit":  # edits earlier messages, or does nothing if none can be edited
                 changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
@@ -273,7 +277,7 @@ class Sender:
                         await self._outbox.posted(row, done, "", last=False)
                 await self._outbox.posted(row, len(shown), "", last=True)
                 return True
-            case "opening":  # a post to a channel opens a thread; the rest of the text and the file follow there
+            case "opening":  # a post to a channel opens a thread, and the rest of the text and the file follow there
                 first, *rest = await self._pieces(text or "…")
                 post, channel = self._outbound(row, 0, first), thread_address(row.thread).channel
                 with self._ending.finishing():
@@ -309,7 +313,7 @@ class Sender:
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
         albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
         pieces += [""] * (len(albums) - 1)  # the last piece of text accompanies the first files
-        if row.part >= len(pieces):  # nothing is left: pieces have become longer since
+        if row.part >= len(pieces):  # nothing is left, because pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
@@ -325,7 +329,7 @@ class Sender:
         return is_more
 
     async def _post_voice(self, row: OutboxRow) -> str:
-        """Post a recording of the text, or explain why there is none, because someone waits for it."""
+        """Post a recording of the text. If there is none, post the reason, because someone waits for it."""
         try:
             if self._speak is None:
                 raise ProviderRefused("no voice is configured.")
@@ -333,7 +337,7 @@ class Sender:
         except (ProviderDown, ProviderRefused) as error:
             if isinstance(error, ProviderDown) and row.attempts + 1 < SPOKEN_TRIES:
                 raise PlatformError(str(error)) from error
-            log.warning("an answer was not spoken", extra={"thread_id": row.thread, "why": str(error)})
+            log.warning("answer not spoken", extra={"thread_id": row.thread, "why": str(error)})
             post = msgspec.structs.replace(self._outbound(row, 0, UNSPOKEN.format(why=error)), kind="text")
         else:
             post = msgspec.structs.replace(self._outbound(row, 0, ""), file=recording)
@@ -344,7 +348,7 @@ class Sender:
         return message_id
 
     async def _pieces(self, text: str) -> list[str]:
-        """Split a text. Long texts are split in a thread, which can take seconds."""
+        """Split a text into pieces. A long text can take seconds, so it is split in a thread."""
         limits = self._adapter.limits
         reserve = 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED)
         if len(text) <= CUT_HERE_CHARS_MAX:
@@ -354,8 +358,10 @@ class Sender:
     async def _post_piece(
         self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool
     ) -> str:
-        """Post a piece with its files, or turn the reply's preview into its first piece. A new post is not cut off
-        before `way` ends. `is_only`: no later piece will notify people of the end."""
+        """Post a piece with its files, or turn the reply's preview into its first piece.
+
+        A new post is not cut off before `way` ends. `is_only` means that no later piece notifies people of the end.
+        """
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
@@ -363,12 +369,13 @@ class Sender:
         goes_on_without = preview is None and not self._adapter.limits.idempotent_posts
         if goes_on_without:
             await self._outbox.unpreviewed(thread, turn)
-            preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")  # it may have arrived just now
-        elif preview is None:  # a repeat returns its id
+            # the preview's id may have arrived just now
+            preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")
+        elif preview is None:  # a repeated post returns the id
             await self._pacer.turn(thread)
             repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
             preview = await post_once(self._adapter, self._outbox, repeat)
-            await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognizable
+            await self._outbox.previewed(thread, turn, preview)  # the edit may make the preview unrecognizable
         if preview:
             takes_over = not goes_on_without and not await self._outbox.is_overtaken(thread, turn)
             if takes_over and not (is_only and await self._is_late(row)):
@@ -381,9 +388,9 @@ class Sender:
                     return preview
             try:
                 await withdraw(self._adapter, thread, preview)
-            except PlatformError as error:  # nothing was posted either way
+            except PlatformError as error:  # nothing was posted
                 if error.barred:
-                    log.info("a preview could not be removed", extra={"thread_id": thread, "why": str(error)})
+                    log.info("preview not removed", extra={"thread_id": thread, "why": str(error)})
                     return await self._post(post, way)
                 wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
@@ -397,7 +404,7 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Whether an answer's first notification was so long ago that its end must notify people as well."""
+        """Return whether an answer's first notification is old enough that its end must notify people as well."""
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
@@ -411,9 +418,7 @@ class Sender:
             around = self._adapter.around(post.thread) if isinstance(self._adapter, HasAround) else None
             if not error.barred or around is None:
                 raise
-            log.warning(
-                "posted in the chat that contains a thread", extra={"thread_id": post.thread, "why": str(error)}
-            )
+            log.warning("posted to the enclosing chat", extra={"thread_id": post.thread, "why": str(error)})
         noted = f"{MOVED_HERE}\n\n{post.markdown}".strip()
         if rendered_length(noted, self._adapter.limits) > self._adapter.limits.text_chars_max:
             note = OutboundPost(around, f"{post.key}:moved", MOVED_HERE, maybe_posted=post.maybe_posted)
@@ -428,7 +433,7 @@ class Sender:
         return await post_once(self._adapter, self._outbox, msgspec.structs.replace(post, thread=place))
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
-        """Return the platform's message id, or None if the row was returned or given up."""
+        """Attempt to post a piece. Return the platform's message id, or None if the row was returned or given up."""
         try:
             message_id = await by_adapter(posting)
         except PlatformError as failure:
@@ -446,7 +451,7 @@ class Sender:
         is_old = (now - row.created_at).total_seconds() > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
         is_pointless = error.permanent or (error.barred and row.post.kind == "edit")
         if is_pointless or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
-            log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
+            log.error("post given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._gave_up(row, str(error), error.permanent)
             return None
         delay_max = BARRED_RETRY_SECONDS_MAX if error.barred else RETRY_SECONDS_MAX
@@ -477,9 +482,10 @@ class Sender:
 
 
 class Senders:
-    """All platforms' senders.
+    """Senders of all platforms.
 
-    A feature sets `speaks`, whether the answer to a message is also spoken, and `speak`, which makes the recording.
+    A feature sets `speaks`, which decides whether the answer to a message is also spoken, and `speak`, which makes the
+    recording.
     """
 
     def __init__(
@@ -507,16 +513,16 @@ class Senders:
         self._senders.pop(platform, None)
 
     async def post(self, post: NewPost) -> None:
-        """Put a message or file into the outbox. Raises StoreError."""
+        """Add a message or file to the outbox. Raises StoreError."""
         await self._outbox.put(post)
         self.poke(post.thread)
 
     def poke(self, thread: ThreadId) -> None:
-        """Signal new posts for a thread."""
+        """Wake the sender of a thread's platform."""
         self.poke_platform(thread_address(thread).platform)
 
     def poke_platform(self, platform: str) -> None:
-        """Signal new posts for a platform, or with an empty name for any platform."""
+        """Wake the sender of a platform, or all senders if the name is empty."""
         for name, sender in self._senders.items():
             if platform in (name, ""):
                 sender.poke()
@@ -524,10 +530,10 @@ class Senders:
     async def enqueue(
         self, thread: ThreadId, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]
     ) -> Committed:
-        """Run the transaction that enqueues a thread's posts; see `Sender.enqueue`."""
+        """Run the transaction that enqueues a thread's posts. See `Sender.enqueue`."""
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
     async def run(self, platform: str, opened: Opened, gave_up: GaveUp, barred: BarredChats) -> None:
-        """Deliver the posts of one platform until cancelled; see `Sender.run`."""
+        """Deliver the posts of one platform until cancelled. See `Sender.run`."""
         await self._senders[platform].run(opened, gave_up, self.speak, barred)

@@ -1,1 +1,1 @@
-"""Decide which process runs each thread: one process, or many machines."""
+"""Engines, which decide which process runs each thread: one for a single process, and one for many machines."""

@@ -7,21 +7,20 @@ that reads the rows after a reconnection.
 Exclusive names: one process at a time uses a bot's token, and another takes over when it dies. Every process requests
 every name as an advisory lock of PostgreSQL on its own connection. The server releases a lock when the connection ends.
 For frozen processes and lost machines, the server ends a connection that is silent for `stalled_seconds`; a request
-every `beat_seconds` keeps healthy ones open. Until a resumed process notices (one beat), two may serve. Messages
-received twice are stored once.
+every `beat_seconds` keeps healthy ones open. Two processes may serve until a resumed one notices (one
+beat). Messages received twice are stored once.
 
 The bridge shows live events in every process: workers send journal events and live text by NOTIFY.
 
     what                 crosses as                         arrives as
     ------------------   --------------------------------   ---------------------------------------------------------
-    journal events       thread and numbers                 read from the journal, where somebody watches the thread
-    text being written   the text, joined over BATCH        the same live events, a little coarser
+    journal events       thread and numbers                 read from the journal, if someone watches the thread
+    text being written   the text, joined over BATCH        the same live events, in larger pieces
     a status, a running  the same                           the same
       call's output
-    nothing, for a       -                                  watchers are told to read the journal again
-      lost connection
+    (lost connection)    -                                  subscribers are told to read the journal again
 
-Live text is only a preview: what does not fit into the bounds is dropped, the journal brings the whole.
+Live text is only a preview. Text beyond the bounds is dropped, and the journal contains all of it.
 """
 
 import logging
@@ -48,7 +47,7 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 RECONNECT_SECONDS = 1.0
 CHECK_SECONDS = 10.0
-"""Interval of checks on a silent connection."""
+"""Interval of checks on a silent connection, in seconds."""
 
 
 def why(error: Exception) -> str:
@@ -57,7 +56,7 @@ def why(error: Exception) -> str:
 
 
 class Listener:
-    """Dispatches notifications. The app runs it while the process serves."""
+    """Dispatches the database's notifications. The app runs it while the process serves."""
 
     def __init__(self, address: str, *, reconnect_seconds: float = RECONNECT_SECONDS) -> None:
         self._address = address
@@ -66,9 +65,9 @@ class Listener:
         self.is_connected = False
 
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
-        """Call `heard` with each payload, and `connected` each time listening starts again. Neither may wait.
+        """Call `heard` with each payload, and `connected` each time listening starts again. Call this before `run`.
 
-        Call it before `run`.
+        Neither function may wait.
         """
         self._subscribers.append((channel, heard, connected))
 
@@ -106,7 +105,7 @@ _ASK = b"select pg_try_advisory_lock(hashtextextended(%s, 1936224353))"
 
 
 class Holder:
-    """Serves the given names that no other process serves."""
+    """Serves the requested names that no other process serves."""
 
     def __init__(self, address: str, *, beat_seconds: float = 2.0, stalled_seconds: float = 10.0) -> None:
         self._address = address
@@ -121,14 +120,14 @@ class Holder:
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Run `serve` while this process holds the name. It is cancelled when the name is lost, and may run again.
+        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may run again.
 
-        Call it before `run`.
+        Call this before `run`.
         """
         self._wanted[name] = serve
 
     async def run(self) -> None:
-        """Hold all available names until cancelled. An exception from `serve` ends it."""
+        """Hold all available names until cancelled. Raises an exception from `serve`."""
         while self._wanted:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -147,7 +146,7 @@ class Holder:
             await anyio.sleep(self._beat_seconds)
 
     async def _ask(self, connection: AsyncConnection, serving: TaskGroup) -> bool:
-        """Request the names that are not held. Returns False if the connection, and so every name, is lost."""
+        """Request the names that are not held. Return False if the connection, and with it every name, is lost."""
         try:
             await connection.execute(b"select 1")
             for name in self._wanted.keys() - self._held:
@@ -164,7 +163,7 @@ class Holder:
         log.info("this process serves", extra={"held": name})
         try:
             await self._wanted[name]()
-            await anyio.sleep_forever()  # it ended by itself, so no other process restarts it
+            await anyio.sleep_forever()  # `serve` ended by itself, so no other process restarts it
         finally:
             self._held.discard(name)
 
@@ -174,16 +173,16 @@ class Holder:
 LIVE_CHANNEL = "shoal_live"
 BATCH_SECONDS = 0.05
 PAYLOAD_BYTES_MAX = 7900
-"""Longest payload; PostgreSQL's limit is below 8,000 bytes."""
+"""Maximum size of a payload, in bytes. PostgreSQL's limit is just below 8,000."""
 TEXT_BYTES_MAX = 6000
-"""Longest text of one item as JSON. Longer texts are split."""
+"""Maximum size of an item's text as JSON, in bytes. Longer texts are split."""
 OUTGOING_MAX = 2000
 INCOMING_MAX = 2000
 EVENTS_READ_MAX = 1000
 
 
 class Watched(LiveHub, Protocol):
-    """What the bridge needs from this process's hub."""
+    """The interface that the bridge needs from this process's hub."""
 
     def lose(self) -> None: ...
 
@@ -233,10 +232,7 @@ _decoder = msgspec.json.Decoder(_Batch)
 
 
 class LiveBridge:
-    """Implements `LiveHub` for the hubs of all processes.
-
-    `origin` is unique among processes.
-    """
+    """Implementation of `LiveHub` for the hubs of all processes. `origin` is unique among processes."""
 
     def __init__(self, hub: Watched, journal: Journal, pool: Pool, listener: Listener, origin: str) -> None:
         self._hub = hub
@@ -279,7 +275,7 @@ class LiveBridge:
                 self._put(_Output(thread, turn, call_id[:200], text, seconds))
 
     def watched(self, thread: ThreadId) -> bool:
-        """Always true, because another process may have watchers."""
+        """Return True, because another process may have subscribers."""
         return True
 
     async def run(self) -> None:
@@ -304,7 +300,7 @@ class LiveBridge:
                             try:
                                 events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
                                 self._hub.publish(events)
-                            except StoreError:  # watchers read the journal once the database is back
+                            except StoreError:  # subscribers read the journal once the database is back
                                 self._hub.lose()
                 await self._stir.wait()
 
@@ -323,11 +319,11 @@ class LiveBridge:
                 try:
                     async with self._pool.connection() as connection:
                         await connection.execute(b"select pg_notify(%s, %s)", [LIVE_CHANNEL, payload])
-                except psycopg.Error as error:  # others read the journal again once they are back
+                except psycopg.Error as error:  # other processes read the journal again once they are back
                     log.debug("live events were not sent", extra={"why": str(error)})
 
     def next_payload(self) -> str:
-        """Take as many waiting items as one notification holds, encoded; empty when nothing waits."""
+        """Return as many waiting items as one notification can carry, encoded. Empty if none wait."""
         if not self._outgoing:
             return ""
         batch = _Batch(self._origin, [])
@@ -356,7 +352,7 @@ class LiveBridge:
     # ---- in ----
 
     def hear(self, payload: str) -> None:
-        """Take in a notification of another process."""
+        """Handle a notification of another process."""
         batch = _decoder.decode(payload)
         if batch.origin == self._origin:
             return

@@ -1,8 +1,8 @@
-"""The engine of one process: one task per thread with work.
+"""The engine for a single process: one task per thread with work.
 
     wake(thread)                       not running -> start a task; running -> one more round after this one
-    advance returns                    another round was asked for -> run it; else forget the thread
-    drain                              no new tasks; running ones get their time, then are cancelled
+    advance returns                    another round was requested -> run it; otherwise forget the thread
+    drain                              no new tasks; running ones get time to finish and are then cancelled
 
 At the next start, threads with unfinished work are woken from the store's rows.
 """
@@ -14,7 +14,7 @@ from shoal.kernel.ports import SignalKind, ThreadHandler
 
 
 class LocalEngine:
-    """Implements `Engine` on one event loop. At most `concurrency_max` threads advance at once."""
+    """Implementation of `Engine` on one event loop. At most `concurrency_max` threads advance at the same time."""
 
     def __init__(self, concurrency_max: int = 10_000) -> None:
         self._slots = asyncio.Semaphore(concurrency_max)
@@ -38,7 +38,7 @@ class LocalEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return immediately: no other process exists."""
+        """Return immediately, because no other process exists."""
 
     async def wake(self, thread: ThreadId) -> None:
         if self._draining.is_set():
@@ -53,7 +53,7 @@ class LocalEngine:
     woken = wake  # the store's transaction cannot wake this engine
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Notify the running turn. Other threads read the rows when woken."""
+        """Notify the running turn. Other threads read the rows when they are woken."""
         if self._handler is not None:
             self._handler.signal(thread, kind, turn)
 

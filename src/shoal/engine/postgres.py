@@ -1,24 +1,24 @@
-"""The engine of many machines: one procrastinate job per thread, in PostgreSQL.
+"""The engine for many machines: one procrastinate job per thread, in PostgreSQL.
 
 what happens                            what this worker does
 -------------------------------------   -----------------------------------------------------------------------
-a job is todo (NOTIFY, or a check       fetches it when a slot is free, and advances the thread; meanwhile the
-  every POLL_SECONDS)                   job's lock excludes every other worker
+a job is todo (NOTIFY, or a check       fetches it when a slot is free, and advances the thread while the job's
+  every POLL_SECONDS)                   lock excludes every other worker
 work arrives while the thread runs      nothing: the store's transaction created the next job, fetched afterwards
 a turn waits for a person               `advance` returns, the job ends, and the decision creates a new one
 a signal (NOTIFY)                       calls the handler; missed signals are read from the rows on reconnect
 a worker is silent too long             returns its jobs (every worker watches the others)
 this one was declared dead              drops its threads (the journal refuses their writes), restarts as a new worker
-it was suspended for as long            drops its threads before anything else
-it may have been: its last heartbeat    checks the job before it calls a model (`confirm`); before that time no other
-  is older than stalled_seconds           worker can have the thread, so nothing is checked
+it was suspended for that long          drops its threads before anything else
+its last heartbeat is older than        checks the job before it calls a model (`confirm`); until then, no other
+  stalled_seconds                       worker can have the thread, so nothing is checked
 the database is down                    running turns continue until they must write, then retry
 drain                                   stops fetching, waits, cancels the rest and returns those jobs
 
    a job                                                    by
    ------------------------------------------------------   ---------------------------------------------------------
-   todo      at most one a thread (queueing_lock)            shoal_wake, in the store's transactions, or `wake` here
-   doing     at most one a thread (lock), has a worker       procrastinate's fetch
+   todo      at most one per thread (queueing_lock)          shoal_wake, in the store's transactions, or `wake` here
+   doing     at most one per thread (lock), with a worker     procrastinate's fetch
    gone      its thread was advanced                         _FINISH or _HAND_OVER, only by the worker that has it
    gone, and a new one todo                                  _RETURN, by a worker that stops
    gone, and a new one todo                                  _REVIVE, when its worker sent no heartbeat for too long
@@ -58,38 +58,37 @@ SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 SWEEP_SECONDS = 30.0
-"""Interval of checks for threads with work but no job, for example after a restore."""
+"""Interval of checks for threads that have work but no job, in seconds. This happens for example after a restore."""
 GIVE_BACK_SECONDS = 3.0
-"""Seconds that a stopping worker tries to return a job. After that, other workers detect its silence."""
+"""Time for a stopping worker to return a job, in seconds. After that, other workers detect its silence."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that continues while the process is frozen or the machine sleeps."""
 
 _AWAY = (psycopg.Error, ConnectorException)
 
 
-# procrastinate's `JobManager` registers workers and fetches jobs. These statements on its tables do what it cannot.
-# tests/contracts/test_engine_postgres_jobs.py fails if its schema is not the one they were written for.
+# procrastinate's `JobManager` registers workers and fetches jobs. The statements below on its tables do what it cannot.
+# tests/contracts/test_engine_postgres_jobs.py fails if the schema is not the one they were written for.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-"""Finish a job; this worker then fetches the next. Procrastinate's `finish_job` ignores who owns a job, and fails for a
-missing one."""
+"""Finish a job if this worker has it. Procrastinate's `finish_job` ignores the owner, and fails for a missing job."""
 _RETURN = b"with done as (%b) select shoal_wake(lock) from done" % _FINISH
-"""Return a job for any worker. Procrastinate's `retry_job` fails if the thread's next job exists already."""
+"""Return a job for any worker. Procrastinate's `retry_job` fails if the thread's next job already exists."""
 _HAND_OVER = b"""
 with done as (%b) select pg_notify('%b', '') from done
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
 """ % (_FINISH, CHANNEL.encode())
-"""Finish a job and announce the next one of its thread, which procrastinate does not do."""
+"""Finish a job and announce the next one of its thread. Procrastinate does not announce it."""
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
-"""Return jobs that were fetched although the answer was lost. Procrastinate cannot list a worker's jobs."""
+"""Return jobs that were fetched in a response that was lost. Procrastinate cannot list a worker's jobs."""
 _HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
-"""Find a job's owner, which `get_job_status` does not return."""
+"""Find a job's owner. `get_job_status` does not return it."""
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
-"""Send a heartbeat. `update_heartbeat` does not report whether the worker is still registered."""
+"""Send a heartbeat and return whether the worker is still registered. `update_heartbeat` does not."""
 _REVIVE = b"""
 with dead as (
     delete from procrastinate_workers
@@ -102,8 +101,11 @@ stalled as (
     returning lock)
 select lock, shoal_wake(lock) from stalled
 """
-"""Return the jobs of workers that were silent for too long. A worker may come back between `get_stalled_jobs` and
-`prune_stalled_workers`, and neither waits for workers to reconnect after a restart of the server."""
+"""Return the jobs of workers that were silent for too long.
+
+With procrastinate's `get_stalled_jobs` and `prune_stalled_workers`, a worker may come back between the two, and neither
+waits for workers to reconnect after a restart of the server.
+"""
 _SWEEP = b"""
 select shoal_wake(waiting.thread) from (
     select thread from threads where open_turn <> '' and not exists (select 1 from approvals
@@ -119,7 +121,7 @@ select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
     where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
 from threads where thread = any(%s) and open_turn <> ''
 """
-"""For threads with an open turn: the turn, whether it must be aborted, and whether messages wait for it."""
+"""For threads with an open turn, return the turn, whether it must be aborted, and whether messages wait for it."""
 
 
 class _Signal(msgspec.Struct, array_like=True):
@@ -132,8 +134,8 @@ _signal = msgspec.json.Decoder(_Signal)
 
 
 class _Advance(NamedTuple):
-    """A running advance: its job, this worker's id at the time, its cancel scope, and an event set when it has
-    returned."""
+    """A running advance: its job, this worker's id at the time, its cancel scope, and an event that is set at its
+    end."""
 
     job: int
     worker: int
@@ -142,7 +144,7 @@ class _Advance(NamedTuple):
 
 
 class PostgresEngine:
-    """Implements `Engine`. The app runs the listener.
+    """Implementation of `Engine`. The app runs the listener.
 
     With a `concurrency` of 0, the process only wakes and signals.
     """
@@ -170,7 +172,7 @@ class PostgresEngine:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is registered with a recent heartbeat, or without slots, whether it runs."""
+        """Return whether the worker is registered with a recent heartbeat. Without slots, return whether it runs."""
         is_alive = not self._settings.concurrency or self._is_alive()
         return self._serving.is_set() and not self._draining and is_alive
 
@@ -178,7 +180,7 @@ class PostgresEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return if no other worker can have the thread: immediately, or after checking its job.
+        """Return if no other worker can have the thread, either immediately or after checking its job.
 
         Raises StaleEpoch if another worker has it, and StoreUnavailable if that is unknown.
         """
@@ -190,12 +192,12 @@ class PostgresEngine:
                 raise StaleEpoch(f"Thread {thread}: this worker stopped responding, so another one took over.")
 
     async def wake(self, thread: ThreadId) -> None:
-        """Have a worker advance the thread soon. Raises StoreError if the database is down."""
+        """Make a worker advance the thread soon. Raises StoreError if the database is down."""
         with _translated():
             await self._execute(b"select shoal_wake(%s)", [thread])
 
     async def woken(self, thread: ThreadId) -> None:
-        """Nothing to do: the store's transaction created the job."""
+        """Do nothing, because the store's transaction created the job."""
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Notify the worker that advances the thread. Raises StoreError if the database is down."""
@@ -228,9 +230,9 @@ class PostgresEngine:
             if self._settings.concurrency:
                 with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
                     try:
-                        await self._workers.unregister_worker(self._worker)  # frees its remaining jobs
+                        await self._workers.unregister_worker(self._worker)  # this frees its remaining jobs
                     except _AWAY as error:
-                        log.warning("could not unregister this worker", extra={"why": why(error)})
+                        log.warning("this worker was not unregistered", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
         """Stop fetching, wait for running jobs, then cancel the rest. Other workers continue them immediately."""
@@ -264,7 +266,7 @@ class PostgresEngine:
                         job = await self._workers.fetch_job([QUEUE], self._worker)
             except _AWAY as error:
                 if not self._unsure:
-                    log.warning("cannot fetch work while the database is down", extra={"why": why(error)})
+                    log.warning("fetching no work while the database is down", extra={"why": why(error)})
                 self._unsure = self.missed_signals = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
@@ -281,7 +283,7 @@ class PostgresEngine:
         again = False
         try:
             with mine.scope:
-                while (before := self._running.get(thread)) is not None:  # a cancelled one that is still unwinding
+                while (before := self._running.get(thread)) is not None:  # a cancelled one may still be unwinding
                     await before.over.wait()
                 self._running[thread] = mine
                 await handler.advance(thread)
@@ -311,7 +313,7 @@ class PostgresEngine:
                     await self._execute(statement, [job, self._worker])
                     return
             except (*_AWAY, TimeoutError) as error:
-                log.warning("a finished job cannot be recorded", extra={"job": job, "why": why(error)})
+                log.warning("finished job not recorded", extra={"job": job, "why": why(error)})
                 if self._draining:
                     return
                 await anyio.sleep(RETRY_SECONDS)
@@ -333,7 +335,7 @@ class PostgresEngine:
         self._alive_until = began + self._settings.stalled_seconds
 
     def _is_alive(self) -> bool:
-        """Whether no other worker can consider this one dead."""
+        """Return whether no other worker can consider this one dead."""
         return time.clock_gettime(_CLOCK) < self._alive_until
 
     async def _live(self) -> None:
@@ -358,14 +360,15 @@ class PostgresEngine:
                     log.warning("a worker is silent; taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
-                level = logging.DEBUG if self._is_alive() else logging.WARNING  # once others may consider it dead
+                # a warning once other workers may consider it dead
+                level = logging.DEBUG if self._is_alive() else logging.WARNING
                 log.log(level, "the heartbeat failed", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _notice_standstill(self) -> None:
-        """After a suspension of this process, immediately drop its threads, because other workers continue them.
+        """Drop this process's threads immediately after a suspension, because other workers continue them.
 
-        This also cancels work that passed `confirm` before and was about to call a model.
+        This also cancels work that passed `confirm` earlier and was about to call a model.
         """
         while True:
             began = time.clock_gettime(_CLOCK)
@@ -401,4 +404,6 @@ def _translated() -> Generator[None]:
     try:
         yield
     except _AWAY as error:
-        raise StoreUnavailable(f"The database cannot be reached: {network_reason(error)}. Is the server up?") from error
+        raise StoreUnavailable(
+            f"Connecting to the database failed: {network_reason(error)}. Is the server running?"
+        ) from error

@@ -1,1 +1,1 @@
-"""Files and folders of any kind: walking, mounts, and image headers; imports the kernel only."""
+"""Files and folders of any kind: walking, mounts, and image headers. Imports only the kernel."""

@@ -1,7 +1,7 @@
-"""Walk and remove folders of any depth without recursion.
+"""Functions that walk and remove folders of any depth without recursion.
 
 `os.walk` and `shutil.rmtree` recurse once per level, so one command of an agent (`mkdir -p` a thousand times) breaks
-them. Paths have a maximum length as well.
+them. They also fail for paths longer than the system allows.
 """
 
 import itertools
@@ -17,8 +17,8 @@ def walk(
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder with the names of its folders and of its other entries, parents first.
 
-    Names removed from the first list are not entered; links never are. A folder that is unreadable, or whose path is
-    too long for the system, is skipped, and `unread` gets the error.
+    Names removed from the first list are not entered, and links never are. A folder that is unreadable, or whose path
+    is too long for the system, is skipped, and `unread` receives the error.
     """
     left = [top]
     while left:
@@ -40,10 +40,10 @@ def walk(
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder of any depth with its contents, including folders without permissions. Blocking.
+    """Remove a folder of any depth with its contents, including folders without permissions. Blocks.
 
-    Each inner folder is moved up before it is read, which keeps paths short. The next run removes what an interrupted
-    run leaves. Raises OSError if something cannot be removed. Does nothing if `top` does not exist.
+    Each inner folder is moved up before it is read, which keeps paths short. The next call removes anything that an
+    interrupted call leaves. Raises OSError if an entry cannot be removed. Does nothing if `top` does not exist.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(top.lstat().st_mode):

@@ -1,4 +1,4 @@
-"""Read an image's format and size from its bytes, and whether it is complete, without decoding it."""
+"""Reads an image's format, size and completeness from its bytes, without decoding it."""
 
 import zlib
 from typing import NamedTuple
@@ -33,9 +33,9 @@ def image_head(content: bytes) -> ImageHead | None:
 
 
 def without_damaged_extras(content: bytes) -> bytes:
-    """Drop optional chunks of a PNG with a wrong checksum, such as a colour profile or a text.
+    """Drop optional PNG chunks with a wrong checksum, such as a color profile or a text.
 
-    Viewers ignore them, but decoders refuse the image. Anything else is returned unchanged.
+    Viewers ignore these chunks, but decoders refuse the image. Other content is returned unchanged.
     """
     if not content.startswith(_PNG_START):
         return content

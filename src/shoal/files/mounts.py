@@ -1,4 +1,4 @@
-"""Map paths into mounts, from the names that commands use or from the host's."""
+"""Maps paths into mounts, from the names that commands use or from the host's."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from shoal.kernel import lazy_re
 from shoal.kernel.ports import Mount
 
 LINKS_MAX = 40
-"""Links followed for one path, the same as the kernel's limit."""
+"""Maximum number of links followed for one path, the same as the kernel's limit."""
 _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 
@@ -50,13 +50,19 @@ def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
 
 
 def _holds(folder: str, path: str) -> bool:
-    """Like `is_relative_to`, but fast for absolute paths: each turn calls it dozens of times."""
+    """Return whether a folder contains a path.
+
+    Like `is_relative_to`, but fast for absolute paths, because each turn calls it dozens of times.
+    """
     return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")
 
 
 def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
-    """Resolve the links of an absolute path; missing parts are kept. `to_host` maps a path to the host, or to None if
-    it is not a link. Returns None for a circle of links and for an invalid path."""
+    """Resolve the links of an absolute path, including its existing parts only. Missing parts are unchanged.
+
+    `to_host` maps a path to the host, or to None if it is not a link. Returns None for a circle of links and for an
+    invalid path.
+    """
     left, done, links = list(reversed(path.split("/"))), "", 0
     while left:
         part = left.pop()
@@ -81,6 +87,6 @@ def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
 
 
 def alike_everywhere(path: str) -> str | None:
-    """Return a host path for `follow_links`, or None for paths below `/proc` and for descriptors, which differ for each
-    process."""
+    """Return a host path for `follow_links`. Return None for paths below `/proc` and for descriptors, which differ for
+    each process."""
     return None if _OF_A_PROCESS.fullmatch(path) else path

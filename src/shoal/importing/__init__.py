@@ -1,7 +1,7 @@
-"""Bring things of another product into a home of Shoal: for packages that read such a product.
+"""Import of other products' data into a Shoal home, for packages that read such a product.
 
-A reader fills a `Found`: agents with their files and memory, conversations, schedules, accounts, providers, and what it
-leaves behind with the reason. `bring_into` puts that into a home, once. Nothing of it acts by itself there.
+A reader creates a `Found`: agents with their files and memory, conversations, schedules, accounts, providers, and
+skipped items with the reason. `bring_into` imports it once. Imported items are inactive.
 """
 
 from shoal.files.deep_folders import walk as walk

@@ -2,7 +2,7 @@
 
 Imported items are inactive: schedules are paused, skills are in a folder that is not searched, accounts are disabled,
 and no agent answers until a person enables it. Agents' files and conversations are untrusted (decisions 010 and 015)
-until a person has read them: files are marked and conversations tainted.
+until a person has read them: files are marked and conversations are tainted.
 """
 
 import hashlib
@@ -58,14 +58,15 @@ from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 
 BRING_SECONDS_MAX = 3600.0
 OFF = "skills-off"
-"""The folder of an agent for skills that it does not have yet."""
+"""Name of an agent's folder for skills that are not enabled."""
 OWNER = "owner"
 
 Became: TypeAlias = Literal["came", "off", "there", "left"]
 
 
 class ImportLine(msgspec.Struct, frozen=True):
-    """The outcome for one item: imported, imported but disabled, already present, or skipped; and where or why."""
+    """The outcome for one item: imported, imported but disabled, already present, or skipped, with its location or the
+    reason."""
 
     became: Became
     what: str
@@ -75,11 +76,10 @@ class ImportLine(msgspec.Struct, frozen=True):
 def bring_into(
     context: CommandContext, found: Found, *, dry: bool = False, keys: bool = False, trust: bool = False
 ) -> list[ImportLine]:
-    """Import a reader's result into the home of a command, which is created if it does not exist.
+    """Import a reader's result into a command's home, which is created if it does not exist.
 
-    `dry` writes nothing, `keys` also imports secrets, `trust` means that a person has read everything. Raises
-    HomeLocked,
-    ConfigError, StoreError, OSError.
+    `dry` writes nothing, `keys` also imports secrets, and `trust` means that a person has read everything. Raises
+    HomeLocked, ConfigError, StoreError, OSError.
     """
 
     async def bring(store: Store) -> list[ImportLine]:
@@ -95,7 +95,8 @@ def bring_into(
 
 
 class Bringing:
-    """One import. `dry` writes nothing, `keys` also imports secrets, `trust` means that a person has read it all."""
+    """A single import. `dry` writes nothing, `keys` also imports secrets, and `trust` means that a person has read
+    everything."""
 
     def __init__(
         self, found: Found, home: Home, store: Store, config: Config, *, dry: bool, keys: bool, trust: bool
@@ -198,7 +199,7 @@ class Bringing:
             self._tell("off", what, f"read it, then: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, marks: MarkedFiles) -> None:
-        """Import an agent's memory as private to the owner, who was its only user there."""
+        """Import an agent's memory as private to the owner, who was its only user in the other product."""
         if "memory" not in FEATURES:
             if agent.memory or agent.notes:
                 self._tell("left", f"{agent.name}: memory", "this Shoal has no memory")
@@ -248,7 +249,7 @@ class Bringing:
                 self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if provider.key else ''}")
 
     def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
-        """Collect the keys of accounts on platforms without one. The accounts are disabled."""
+        """Collect the keys of accounts on platforms without an account. The new accounts are disabled."""
         for account in accounts:
             table, what = f"platforms.{account.platform}", f"channel {account.platform}"
             if self._config.platforms.of(account.platform):
@@ -260,14 +261,14 @@ class Bringing:
                 values[f"{table}.allow"] = account.allow
             secrets = {f"{table}.{key}": value for key, value in account.secrets.items()} if self._keys else {}
             if self._adds(what, values, secrets):
-                token = "its token in secrets/" if secrets else "without its token (--keys brings it)"
+                token = "its token in secrets/" if secrets else "without its token (--keys imports it)"
                 token = token if account.secrets else "without a token, since none was found"
-                people = f"{counted(len(account.allow), 'person', 'people')} may speak"
+                people = f"{counted(len(account.allow), 'person', 'people')} may write"
                 todo = f"stop {self._product}, then run `shoal setup chat`, which also identifies you"
                 self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
-        """Collect keys to set. Invalid keys and existing ones are reported and skipped."""
+        """Collect keys to set and return whether all can be set. Invalid and existing keys are reported and skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
             self._tell("left", what, "another one has the same name")
             return False
@@ -281,11 +282,11 @@ class Bringing:
         return True
 
     def _models(self) -> None:
-        """Set the default model and each agent's model if their providers are configured here."""
+        """Set the default model and each agent's model, if their providers are configured here."""
         wanted, have = self._found.model, {*self._config.providers}
         have |= {
             key.split(".")[1] for key in (*self._settings, *self._secrets) if key.startswith("providers.")
-        }  # also where it is a trial
+        }  # also for a dry run
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
             self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
@@ -378,7 +379,7 @@ class Bringing:
 
 
 def _titled(item: FoundAgent | FoundSkill) -> str:
-    """Return its name, with its original title if that differs."""
+    """Return an item's name, with its original title if that differs."""
     return item.name if item.title.isascii() else f"{item.name} ({item.title})"
 
 
@@ -390,8 +391,8 @@ def _pieces(entry: str) -> list[str]:
 
 
 def _events(thread_found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
-    """Yield the conversation as turns. Each begins with a person's message and ends with the last answer before the
-    next."""
+    """Yield the conversation as turns. Each turn begins with a person's message and ends with the last answer before
+    the next."""
     events: list[Event] = []
     turn, answer, steps = TurnId(""), "", 0
     person = Author(OWNER, "imported", trusted=not source)

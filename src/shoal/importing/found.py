@@ -1,4 +1,4 @@
-"""The contents of another product's home, and lenient parsing of its values, which never raises.
+"""Records of another product's data, and lenient parsing of its values, which never raises.
 
 Everything that a reader skips is listed with a reason.
 """
@@ -16,11 +16,11 @@ import msgspec
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 Entry: TypeAlias = tuple[object, object, object]
-"""What is stored of a message: its role, its content, its time."""
+"""A stored message: its role, content and time."""
 
 DAY = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""What is outside is no time of a message or schedule."""
+"""Earliest and latest time that counts as the time of a message or schedule."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class ImportedMessage(msgspec.Struct, frozen=True):
 
 
 class FoundThread(msgspec.Struct, frozen=True):
-    """A conversation. `key` is its id in the product."""
+    """A conversation. `key` is its id in the other product."""
 
     key: str
     agent: str
@@ -42,7 +42,7 @@ class FoundThread(msgspec.Struct, frozen=True):
 
 
 class FoundSkill(msgspec.Struct, frozen=True):
-    """A skill: its files by their paths in its folder. `title` is its original name."""
+    """A skill, with its files by their paths in its folder. `title` is its original name."""
 
     name: str
     files: dict[str, bytes]
@@ -50,9 +50,9 @@ class FoundSkill(msgspec.Struct, frozen=True):
 
 
 class FoundAgent(msgspec.Struct):
-    """An agent: its instruction files, memory and skills.
+    """An agent with its instruction files, memory and skills.
 
-    `model` is PROVIDER/MODEL, `title` its original name.
+    `model` is PROVIDER/MODEL. `title` is its original name.
     """
 
     name: str
@@ -72,7 +72,7 @@ class FoundAgent(msgspec.Struct):
 
 
 class FoundSchedule(msgspec.Struct, frozen=True):
-    """Something that started turns. `schedule` is a cron line, or an ISO time for `one-shot`."""
+    """A schedule that started turns. `schedule` is a cron line, or an ISO time for `one-shot`."""
 
     name: str
     kind: Literal["one-shot", "periodic"]
@@ -84,7 +84,7 @@ class FoundSchedule(msgspec.Struct, frozen=True):
 
 
 class FoundAccount(msgspec.Struct, frozen=True):
-    """An account on a platform of Shoal: its allow-list, other keys of its section, and its secrets."""
+    """An account on a platform that Shoal supports: its allow-list, other keys of its section, and its secrets."""
 
     platform: str
     allow: tuple[str, ...] = ()
@@ -109,7 +109,8 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """The contents of a home. The first agent was the default one. `title` is the product's display name."""
+    """The contents of another product's home. The first agent was its default. `title` is the product's display
+    name."""
 
     product: str
     root: Path
@@ -142,7 +143,7 @@ class Found(msgspec.Struct):
         self.accounts.append(FoundAccount(platform, allow, *filled))
 
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
-        """Add a conversation that began at `since`. Returns its number of tool results.
+        """Add a conversation that began at `since`. Return its number of tool results.
 
         A message without a time gets the time of the previous one.
         """
@@ -160,7 +161,7 @@ class Found(msgspec.Struct):
         return results
 
     def leave_results(self, agent: str, results: int) -> None:
-        """Record that tool results are skipped, if there were any."""
+        """Record that an agent's tool results are skipped, if there are any."""
         if results:
             what = counted(results, "tool result", "tool results")
             self.leave(f"{agent}: {what}", "messages are imported, tool results are not")
@@ -168,7 +169,7 @@ class Found(msgspec.Struct):
     def add_schedule(
         self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, told: str = ""
     ) -> None:
-        """Add a one-time or cron schedule in a time zone. Anything else is skipped."""
+        """Add a one-time or cron schedule in a time zone. Skip a schedule of any other kind."""
         if not text:
             self.leave(f"schedule {name}", "it has no text for an agent")
         elif at is not None:
@@ -183,9 +184,9 @@ class Found(msgspec.Struct):
 
 
 def slug(name: str) -> str:
-    """Return a valid name for agents and skills: lowercase letters, digits and single hyphens.
+    """Convert a name to a valid name for agents and skills: lowercase letters, digits and single hyphens.
 
-    If characters are lost, it ends in a digest of the original name, so that different names remain different.
+    If characters are lost, the result ends with a digest of the original name, which keeps different names different.
     """
     safe = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     is_whole = safe and len(safe) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
@@ -209,7 +210,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def parsed(text: object) -> Json:
-    """Parse JSON text and clean it. Returns an empty table if it is damaged."""
+    """Parse JSON text and clean it. Return an empty table if it is damaged."""
     try:
         value = cast("Json", json.loads(text)) if isinstance(text, str) else {}
         return clean(value) if isinstance(text, str) and "\\u" in text else value
@@ -237,12 +238,12 @@ def as_list(value: object) -> "list[Json]":
 
 
 def text_of(value: object) -> str:
-    """Return a text, or a number as text; empty for anything else."""
+    """Return a text, or a number as text. Return an empty string for any other value."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def number_of(value: object) -> float:
-    """Return a number, also from text; 0 for anything else and for non-finite values."""
+    """Return a number, also from text. Return 0 for any other value and for non-finite numbers."""
     try:
         number = float(text_of(value) or 0)
     except ValueError:
@@ -260,10 +261,10 @@ def day_of(name: str) -> date | None:
 
 
 def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
-    """Parse a time in seconds, milliseconds or nanoseconds since 1970, or in ISO 8601. Without an offset, the zone
-    applies, or this machine's.
+    """Parse a time in seconds, milliseconds or nanoseconds since 1970, or in ISO 8601.
 
-    None for anything else, including implausible times.
+    A time without an offset is in `zone`, or in this machine's zone. Returns None for any other value, including
+    implausible times.
     """
     try:
         if number := number_of(value):
@@ -281,7 +282,7 @@ def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
 def said(content: object) -> str:
     """Return the text of a message: a text, or the text blocks of a list, without calls, results and pictures."""
     if isinstance(content, str):
-        plain = content.removeprefix("\0json:")  # how Hermes Agent marks blocks
+        plain = content.removeprefix("\0json:")  # Hermes Agent marks blocks with this prefix
         return (said(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
     blocks = [as_dict(item) for item in as_list(content)]
     texts = [
@@ -293,7 +294,7 @@ def said(content: object) -> str:
 
 
 def cron_of(seconds: float) -> str:
-    """Return the cron line with the same interval, or empty if there is none."""
+    """Return the cron line with the same interval, or an empty string if there is none."""
     minutes, rest = divmod(round(seconds), 60)
     if rest == 0 and minutes and minutes < 60 and 60 % minutes == 0:
         return f"*/{minutes} * * * *"

@@ -59,7 +59,7 @@ class Secret:
                 value = self._environ.get(self.name, "")
                 if not value:
                     raise ConfigError(
-                        [f"The environment variable {self.name} is not set. Set it, or name another place."]
+                        [f"The environment variable {self.name} is not set. Set it, or use another source."]
                     )
             case "file":
                 value = _from_file(Path(self.name))
@@ -150,10 +150,10 @@ def _from_command(name: str, command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise ConfigError([f"`{name}` printed no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
     except subprocess.CalledProcessError as error:
-        raise ConfigError([f"`{name}` gave no secret: it ended with {error.returncode}."]) from error
+        raise ConfigError([f"`{name}` returned no secret: it exited with status {error.returncode}."]) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"`{name}` gave no secret: it could not be run or read."]) from error
+        raise ConfigError([f"`{name}` returned no secret: it could not be run or read."]) from error
     value = done.stdout.strip()
     if not value:
-        raise ConfigError([f"`{name}` gave no secret: it printed nothing."])
+        raise ConfigError([f"`{name}` returned no secret: it printed nothing."])
     return value

@@ -1,1 +1,1 @@
-"""HTTP to other hosts: the client, the guarded fetcher, allowed addresses and TLS; imports the kernel only."""
+"""HTTP to other hosts: the client, the guarded fetcher, allowed addresses and TLS. Imports only the kernel."""

@@ -1,5 +1,6 @@
-"""Check the addresses that a model or a stranger chose, and define the port `Fetcher` that opens them. Pure checks of
-URLs and IP addresses; doubtful ones are refused.
+"""Checks of addresses that a model or an untrusted person chose, and the port `Fetcher` that opens them.
+
+The checks of URLs and IP addresses do no input or output, and refuse doubtful addresses.
 
 Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
 (Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for numeric hosts.
@@ -50,13 +51,13 @@ class WebAddress(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The Host header."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """The origin, to which credentials are bound."""
+        """The origin. Credentials are sent only to their own origin."""
         return self.scheme, self.host, self.port
 
     @property
@@ -65,7 +66,8 @@ class WebAddress(NamedTuple):
 
 
 def canonical_address(text: str) -> str:
-    """Return an address as it is requested, without its fragment, or an empty string if it cannot be requested."""
+    """Return an address in the form in which it is requested, without its fragment. Return an empty string if it is
+    invalid."""
     try:
         return parse_target(text.partition("#")[0]).url
     except FetchError:
@@ -82,8 +84,11 @@ def site_of(url: str) -> str:
 
 
 def parse_target(url: str) -> WebAddress:
-    """Parse an http or https URL. Raises FetchError for other schemes and for every deceptive form: userinfo, hosts as
-    single, octal or hex numbers, trailing dots, zones, control characters, backslashes."""
+    """Parse an http or https URL.
+
+    Raises FetchError for other schemes and for every deceptive form: userinfo, hosts as single, octal or hex numbers,
+    trailing dots, zones, control characters, backslashes.
+    """
     if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
         raise FetchError("The address is too long or contains spaces, backslashes or control characters.")
     try:
@@ -134,7 +139,7 @@ def literal(host: str) -> Address | None:
 
 
 def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
-    """Return why this IP address may not be opened, or an empty string if it is public or within `allowed`.
+    """Return the reason why this IP address may not be opened. Empty if the address is public or within `allowed`.
 
     IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always refused.
     """
@@ -157,8 +162,11 @@ REDIRECTS_MAX = 5
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """One request. Headers are sent only to the first origin, never after a redirect to another. With `tls_only`, every
-    address must begin with https://. With `same_site`, a redirect to another site is returned as the answer."""
+    """A request. Headers are sent only to the first origin, and not after a redirect to another one.
+
+    With `tls_only`, every address must begin with https://. With `same_site`, a redirect to another site is returned as
+    the answer.
+    """
 
     url: str
     method: str = "GET"
@@ -172,7 +180,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """An answer and its final address. `cut`: the body was longer than `bytes_max`."""
+    """A response and its final address. `cut` means that the body was longer than `bytes_max`."""
 
     url: str
     status: int
@@ -186,10 +194,10 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class Fetcher(Protocol):
-    """Opens only addresses of the public web."""
+    """Client that opens only addresses of the public web."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Send the request and read the answer with any status. Cancelling closes the connection.
+        """Send the request and read the response, whatever its status. Cancelling closes the connection.
 
         Raises FetchError if the address may not be opened or does not answer within the limits.
         """

@@ -1,4 +1,4 @@
-"""The guarded HTTP client, the only way to an address that a model or a stranger chose.
+"""The guarded HTTP client, the only way to an address that a model or an untrusted person chose.
 
     url ─► parse_target ─► resolve once ─► every address checked ─► connect to exactly that address ─► answer
               ▲                                                                                         │ redirect
@@ -35,9 +35,9 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
-"""Addresses of one name that are tried."""
+"""Maximum number of addresses of a name that are tried."""
 LED_TO = "the host that the address redirects to"
-"""Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints."""
+"""Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints a turn."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -51,7 +51,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 class GuardedFetcher:
-    """Implements `Fetcher`. `allowed` are networks that may be opened although they are not public."""
+    """Implementation of `Fetcher`. `allowed` are networks that may be opened although they are not public."""
 
     def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
         self._resolve = resolve
@@ -86,10 +86,8 @@ class GuardedFetcher:
             raise FetchError(f"No answer arrived within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
-        """Return the addresses to connect to.
-
-        Raises FetchError, with `name`, unless all of the host's addresses are allowed.
-        """
+        """Return the addresses to connect to. Raises FetchError, with `name`, unless all of the host's addresses are
+        allowed."""
         name = name or target.host
         if literal(target.host) is not None:
             addresses: Sequence[str] = (target.host,)
@@ -136,7 +134,7 @@ class GuardedFetcher:
                 await response.close()
         except DamagedBody as error:
             raise FetchError("The answer is damaged and cannot be decompressed.") from error
-        except HttpFailed as error:  # its message names the host, which a server may have chosen
+        except HttpFailed as error:  # the error's message names the host, which a server may have chosen
             if error.kind == "timeout":
                 raise TimeoutError from error
             why = network_reason(error.__cause__ or error).replace(target.host, name)

@@ -1,8 +1,8 @@
 """HTTP/1.1 client: connections are reused, requests are bytes, and bodies are passed on as they arrive.
 
 A model's answer arrives in hundreds of tiny pieces, so the cost per piece matters. A piece goes from the socket into
-one buffer, and everything in it is passed on at once. For a streamed answer this costs a fifth of a general client.
-Requests through a proxy of the environment use httpx2, which is loaded only then.
+one buffer, and everything in the buffer is passed on together. A streamed answer costs a fifth of what it costs with a
+general-purpose client. Requests through a proxy of the environment use httpx2, which is loaded only then.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ from shoal.kernel.messages import FailureKind
 from shoal.net.connections import default_tls, network_reason
 
 HEAD_BYTES_MAX = 65_536
-"""Longest status line and headers of a response."""
+"""Maximum size of a response's status line and headers, in bytes."""
 LENGTH_DIGITS_MAX = 15
 COPY_BYTES_MAX = 65_536
-"""Largest body that is sent in one piece with its head. Longer ones are not copied."""
+"""Maximum size of a body that is sent in one piece with its head, in bytes. Longer bodies are not copied."""
 BUFFER_BYTES_MAX = 1_048_576
-"""Read-ahead limit. Beyond it, the server must wait until the body is consumed."""
+"""Read-ahead limit, in bytes. Beyond it, the server must wait until the body is consumed."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Longest whole (not streamed) response that is read; the rest is dropped."""
+"""Maximum size of a whole (not streamed) response, in bytes. The rest is dropped."""
 CONNECTIONS_MAX = 1000
-"""Concurrent calls to one provider. More calls wait for a connection."""
+"""Maximum number of concurrent calls to one provider. Further calls wait for a connection."""
 UNPACKED_BYTES_MAX = 65_536
-"""Longest piece that one decompression step returns."""
+"""Maximum number of bytes that one decompression step returns."""
 BODY_SECONDS_MAX = 60.0
-"""Longest time to read a whole response. Later data is dropped."""
+"""Longest time to read a whole response, in seconds. Later data is dropped."""
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""A reused connection that breaks this soon after a request was already closed by the server."""
+"""Time after a request in which a reused connection that breaks counts as already closed by the server, in seconds."""
 ASKED_SECONDS = 1.0
-"""Maximum age of a lease check. A request that could not be sent by then must be made again."""
+"""Maximum age of a lease check, in seconds. A request that was not sent by then must be made again."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
@@ -48,7 +48,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HttpFailed(ShoalError):
-    """The exchange broke below HTTP. `kind` is unreachable, timeout or dropped."""
+    """The exchange failed below HTTP. `kind` is unreachable, timeout or dropped."""
 
     def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class DamagedBody(HttpFailed):
 
 
 class HttpResponse(Protocol):
-    """A response whose body has not been read. Always close it. Closing early cuts the connection."""
+    """A response whose body has not been read. Always close it. Closing it early cuts the connection."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,12 +77,12 @@ class HttpResponse(Protocol):
 
 
 class HttpClient(Protocol):
-    """Sends requests below one base URL. Opens nothing before the first call."""
+    """A client that sends requests below one base URL. It opens no connection before the first call."""
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send a request, and return once the response's headers have arrived. Raises HttpFailed.
+        """Send a request, and return when the response's headers have arrived. Raises HttpFailed.
 
         Nothing is sent later than ASKED_SECONDS after `asked_at` (the event loop's clock), because the process may have
         been frozen and another one may have taken over the work.
@@ -103,7 +103,7 @@ def _encoding(response: HttpResponse) -> str:
 
 
 def readable(response: HttpResponse) -> bool:
-    """Whether the body is plain or has a supported compression."""
+    """Return whether the body is plain or has a supported compression."""
     return _encoding(response) in (*_PLAIN, *_PACKED)
 
 
@@ -149,8 +149,10 @@ async def read_whole(response: HttpResponse) -> bytes:
 
 
 def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
-    """Create the client for an address, direct or through the environment's proxy. `idle_seconds` is the longest wait
-    for the first or the next bytes of an answer."""
+    """Create the client for an address, direct or through the environment's proxy.
+
+    `idle_seconds` is the longest wait for the first or the next bytes of an answer.
+    """
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
@@ -178,7 +180,8 @@ class BaseUrl:
 
 
 class ConnectionBroken(ShoalError):
-    """The connection ended, or the server does not speak HTTP. `reused_and_silent`: a reused one was stale."""
+    """The connection ended, or the server does not speak HTTP. `reused_and_silent` means that a reused connection was
+    stale."""
 
     def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
         super().__init__(message)
@@ -190,7 +193,8 @@ class ConnectionSilent(ShoalError):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is the time it became free."""
+    """An HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is the time at which it became
+    free."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
@@ -225,12 +229,12 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The server has finished; the connection is closed."""
+        """Record that the server has finished. The connection is then closed."""
         self._ended = True
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed. Wakes its reader."""
+        """Wake the reader after the connection was closed."""
         self._ended = True
         self._transport = None
         self._wake()
@@ -244,12 +248,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can be reused: it is open, and no unexpected data has arrived."""
+        """Return whether the connection can be used: it is open, and no unexpected data has arrived."""
         return not self._ended and not self._buffer and self._transport is not None
 
     @property
     def reusable(self) -> bool:
-        """Whether the response was read to its end and both sides keep the connection."""
+        """Return whether the response was read to its end and both sides keep the connection open."""
         return self._keep and self._body == "none" and self.usable
 
     def close(self) -> None:
@@ -258,7 +262,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def rest(self) -> None:
-        """Wait for the next request."""
+        """Prepare the connection to wait for its next request."""
         self._stop_timer()
         self.idle_since = self._loop.time()
 
@@ -268,7 +272,8 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
     async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
-        """Send a request and read the response's head in this time. Raises ConnectionBroken and ConnectionSilent."""
+        """Send a request and read the response's head within `idle_seconds`. Raises ConnectionBroken and
+        ConnectionSilent."""
         if self._transport is None:
             raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
@@ -286,7 +291,9 @@ class HttpConnection(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, empty only at its end. Raises ConnectionBroken and ConnectionSilent.
-        Framing without content counts as silence."""
+
+        Framing without content counts as silence.
+        """
         self._waiting_since = self._loop.time()
         while not self._is_read():
             if data := self._take_body():
@@ -317,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter = None
 
     def _watch(self) -> None:
-        """One timer for a whole response, restarted while data arrives, instead of one for every piece."""
+        """Run one timer for a whole response, restarted while data arrives, instead of one for each piece."""
         silent_for = self._loop.time() - self._waiting_since
         if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
             rest = max(self._idle_seconds - silent_for, 0.001)
@@ -371,8 +378,11 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _take_body(self) -> bytes:
-        """Return the bytes of the body that have arrived. With chunks, `_left` is the number of bytes missing from the
-        current one and its line end, or -1 before its size."""
+        """Return the bytes of the body that have arrived.
+
+        In a chunked body, `_left` is the number of bytes missing from the current chunk and its line end, or -1 before
+        its size.
+        """
         if self._body == "sized":
             data = bytes(self._buffer[: self._left])
             del self._buffer[: self._left]
@@ -418,10 +428,10 @@ class HttpConnection(asyncio.Protocol):
 
 
 class DirectClient:
-    """An `HttpClient` with direct connections.
+    """Implementation of `HttpClient` with direct connections.
 
     With `addresses`, it connects to these in order without a lookup. The Host header and the TLS name are those of
-    `base_url`. Compressed responses are accepted only if `packed`; small pieces arrive sooner uncompressed.
+    `base_url`. Compressed responses are accepted only if `packed`, because small pieces arrive sooner uncompressed.
     """
 
     def __init__(
@@ -437,7 +447,7 @@ class DirectClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Wait for one of CONNECTIONS_MAX slots, send the request, and return once the response's headers have arrived.
+        """Wait for one of CONNECTIONS_MAX slots, send the request, and return when the response's headers have arrived.
 
         A stale connection is replaced immediately. A later failure is raised, because the request was sent and the
         caller must check whether another process has taken over.
@@ -456,7 +466,7 @@ class DirectClient:
             while True:
                 connection = None
                 while self._idle and connection is None:
-                    connection = self._idle.pop()  # the most recently used
+                    connection = self._idle.pop()  # take the most recently used one
                     if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
                         connection.close()
                         connection = None
@@ -533,7 +543,7 @@ class DirectClient:
 
 
 class DirectResponse:
-    """An `HttpResponse` on an `HttpConnection`."""
+    """A response on an `HttpConnection`."""
 
     __slots__ = ("_client", "_connection", "headers", "status")
 
@@ -563,7 +573,8 @@ class DirectResponse:
 
 
 def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy for this address by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case."""
+    """Return the proxy for this address from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower
+    case."""
     lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
     if not lower:
         return None

@@ -21,7 +21,7 @@ from shoal.net.http import (
 
 
 class ProxiedClient:
-    """An `HttpClient` over httpx2's transport."""
+    """Implementation of `HttpClient` over httpx2's transport."""
 
     def __init__(self, base_url: str, provider: str, idle_seconds: float, proxy: str) -> None:
         self._base_url = base_url.rstrip("/")
@@ -33,8 +33,10 @@ class ProxiedClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send a request, and return once the response's headers have arrived. `asked_at` is ignored, because httpx2
-        does not report when it sends."""
+        """Send a request, and return when the response's headers have arrived.
+
+        `asked_at` is ignored, because httpx2 does not report when it sends.
+        """
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
         label = f"{self._base.label}, through the proxy of the environment,"
@@ -48,7 +50,7 @@ class ProxiedClient:
                 verify = default_tls() if self._base.secure else False
                 try:
                     self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
-                except (ImportError, ValueError) as error:  # such as SOCKS, which needs another package
+                except (ImportError, ValueError) as error:  # for example SOCKS, which needs another package
                     message = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
                     raise HttpFailed("unreachable", message) from error
             url = httpx2.URL(self._base_url + path)
@@ -67,7 +69,7 @@ class ProxiedClient:
 
 
 class ProxiedResponse:
-    """An `HttpResponse` of httpx2."""
+    """A response of httpx2."""
 
     def __init__(self, response: httpx2.Response, label: str) -> None:
         self.status = response.status_code

@@ -1,1 +1,1 @@
-"""Pure functions for text formats and encodings; imports the kernel only."""
+"""Pure functions for text formats and encodings. Imports only the kernel."""

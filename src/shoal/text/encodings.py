@@ -1,10 +1,10 @@
-"""Detect a text file's encoding from its bytes, deterministically, and keep it when the file is edited.
+"""Detects a text file's encoding from its bytes, deterministically, so an edit can preserve it.
 
-A byte order mark decides. Otherwise the order is UTF-8, then UTF-16 without a mark by the position of its zero bytes.
-The rest is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate is tried on a
-sample and judged by the resulting text: frequent letters of its languages, no change of case or script within a word,
-no control characters. charset-normalizer is wrong on a third of the short texts that agents read (names, tables,
-comments).
+A byte order mark decides. Without one, UTF-8 is tried first, and then UTF-16, recognized by the position of its zero
+bytes. Anything else is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate is
+tried on a sample and judged by the resulting text: frequent letters of its languages, no change of case or script
+within a word, no control characters. charset-normalizer is wrong on a third of the short texts that agents read (names,
+tables, comments).
 """
 
 import codecs
@@ -14,15 +14,15 @@ from functools import cache
 from typing import NamedTuple
 
 SAMPLE_BYTES = 65_536
-"""Bytes at the beginning that are examined."""
+"""Number of bytes at the beginning that are examined."""
 JUDGED_BYTES = 2048
-"""Bytes tried in older encodings, from the line of the first non-ASCII byte."""
+"""Number of bytes tried in older encodings, from the line of the first non-ASCII byte."""
 SCORE_MIN = 0.4
 """Minimum mean plausibility of the non-ASCII bytes, on a scale from about -2 to 1."""
 MOSTLY_ASCII = 0.85
-"""Share of ASCII from which a file without control characters counts as UTF-8 with wrong bytes."""
+"""Minimum share of ASCII for which a file without control characters counts as UTF-8 with wrong bytes."""
 UNITS_MIN = 8
-"""Minimum length of UTF-16 text without a mark and with few ASCII characters."""
+"""Minimum length of UTF-16 text without a mark and with few ASCII characters, in 16-bit units."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -51,7 +51,7 @@ class TextEncoding(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The encoding's common name."""
+        """Common name of the encoding."""
         return _LABELS[self.codec] + (" with a byte order mark" if self.mark else "")
 
     def decode(self, data: bytes) -> str:
@@ -64,7 +64,7 @@ class TextEncoding(NamedTuple):
 
 
 def find_encoding(data: bytes) -> TextEncoding | None:
-    """Detect a text's encoding from a sample of its beginning, or return None for anything else."""
+    """Detect a text's encoding from a sample of its beginning. Return None if the data is not text."""
     sample = data[:SAMPLE_BYTES]
     for mark, codec in _MARKS:
         if sample.startswith(mark) and (is_utf(data, codec, len(mark)) or codec == "utf-8"):
@@ -86,13 +86,13 @@ def find_encoding(data: bytes) -> TextEncoding | None:
 
 
 def read_text(data: bytes) -> str | None:
-    """Read a file's text without a byte order mark, or return None for anything else."""
+    """Read a file's text without a byte order mark. Return None if the data is not text."""
     encoding = find_encoding(data)
     return None if encoding is None else readable(encoding.decode(data))
 
 
 def readable(text: str) -> str:
-    """Replace wrong bytes in a decoded text with replacement characters."""
+    """Replace lone surrogates in a decoded text, which stand for wrong bytes, with replacement characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if not is_whole(text) else text
 
 
@@ -100,12 +100,12 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟‐‑‒–—−", "''''
 
 
 def plain_text(text: str) -> str:
-    """Simplify letters, spaces, quotes and dashes to their typed forms, for comparison."""
+    """Convert letters, spaces, quotes and dashes to the forms that keyboards type, for comparison."""
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHIC).rstrip()
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text had no wrong bytes."""
+    """Return whether the text had no wrong bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -114,7 +114,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_utf(data: bytes, codec: str, start: int = 0) -> bool:
-    """Whether all of the data is valid in a Unicode encoding."""
+    """Return whether all of the data is valid in a Unicode encoding."""
     try:
         text = data[start:].decode(codec)
     except UnicodeDecodeError:
@@ -135,7 +135,7 @@ def _decoded(sample: bytes, codec: str) -> str | None:
 
 
 def _without_mark(sample: bytes) -> TextEncoding | None:
-    """Detect UTF-16 without a byte order mark: one byte of each ASCII character is always zero."""
+    """Detect UTF-16 without a byte order mark, in which one byte of each ASCII character is always zero."""
     even, odd = sample[::2], sample[1::2]
     if even.count(0) and odd.count(0):
         return None
@@ -158,7 +158,7 @@ def _is_odd(char: str) -> bool:
 
 
 class _Script(NamedTuple):
-    """A single-byte encoding: the frequent letters of its languages, and whether words mix them with ASCII."""
+    """A single-byte encoding: the frequent letters of its languages, and whether its words contain ASCII letters."""
 
     codec: str
     frequent: str
@@ -183,7 +183,8 @@ _SCRIPTS = (
 
 
 class _Syllabary(NamedTuple):
-    """An encoding with two bytes per character. `usual` is a codec, `leads` the lead bytes of its common characters."""
+    """An encoding with two bytes per character. `usual` is a codec, and `leads` are the lead bytes of its common
+    characters."""
 
     codec: str
     frequent: frozenset[str]
@@ -251,7 +252,7 @@ def _judges() -> tuple[tuple[str, _Rate], ...]:
 
 
 def _mean(text: str, codec: str, rate: _Rate) -> float:
-    """Rate a text's plausibility from about -2 to 1, with equal weight for each non-ASCII byte."""
+    """Rate a text's plausibility from about -2 to 1. Each non-ASCII byte has equal weight."""
     wide = 1 if codec in _SINGLE else 2
     total = weight = 0.0
     padded = f" {text} "

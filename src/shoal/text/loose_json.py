@@ -1,8 +1,8 @@
-"""Read JSON as models write it, if only one reading makes sense and no part is missing.
+"""Reads JSON as models write it, if it has only one sensible reading and no part is missing.
 
 Accepts trailing commas, raw line ends in strings, single quotes, bare keys, Python's True, False and None, an
-unnecessary backslash before a character, comments between values, and a code fence around all of it. Unclosed values
-and values followed by anything else are refused, because half a command is a different command.
+unnecessary backslash before a character, comments between values, and a code fence around all of it. Rejects unclosed
+values and values followed by anything else, because half a command is a different command.
 """
 
 import ast
@@ -21,7 +21,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _HEX = lazy_re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _AFTER = lazy_re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
-"""Text that may follow the end: a closing marker of the model's own format, or an extra bracket."""
+"""Text that may follow the end: a closing mark of the model's own format, or an extra bracket."""
 
 
 def loose_value(text: str) -> object:
@@ -36,7 +36,7 @@ def loose_value(text: str) -> object:
     value = reader.value(0)
     if _AFTER.fullmatch(text, reader.at) is not None:
         return value
-    if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send everything twice
+    if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send the value twice
         raise ValueError("something follows the end")
     return value
 
@@ -144,7 +144,7 @@ CALLS_CHARS_MAX = 65_536
 
 
 def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
-    """Parse calls written as Python, `name(key="value")`, one or a list of them. Raises ValueError."""
+    """Parse a call written as Python, `name(key="value")`, or a list of calls. Raises ValueError."""
     if len(text) > CALLS_CHARS_MAX:
         raise ValueError("too long")
     try:

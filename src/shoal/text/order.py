@@ -1,4 +1,4 @@
-"""Sort names as people expect: agent-2 before agent-10, capitals next to small letters."""
+"""Natural sort order of names: agent-2 before agent-10, and capitals next to small letters."""
 
 from itertools import groupby
 

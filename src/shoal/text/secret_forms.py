@@ -1,12 +1,13 @@
-"""Decide from a value alone whether it can be a secret. Redacting ordinary words would change what an agent reads.
+"""Decides from a value alone whether it can be a secret. Redacting ordinary words would change the text that agents
+read.
 
-value                                          `is_ordinary`   `is_plain`   `looks_like_key`
---------------------------------------------   -------------   ----------   ----------------
-production, true, 8080, not-needed, sk-xxxx    yes             yes          no
-github.com, /var/lib, application/json, a URL  yes             yes          no
-us-east-1, gpt-4o-mini, release-2026-06        no              yes          no
-hunter22, correct-horse-battery                no              no, yes      no
-9f86d081884c7d659a2feaa0c55ad015, AKIAEVTD…    no              no           yes
+    value                                          `is_ordinary`   `is_plain`   `looks_like_key`
+    --------------------------------------------   -------------   ----------   ----------------
+    production, true, 8080, not-needed, sk-xxxx    yes             yes          no
+    github.com, /var/lib, application/json, a URL  yes             yes          no
+    us-east-1, gpt-4o-mini, release-2026-06        no              yes          no
+    hunter22, correct-horse-battery                no              no, yes      no
+    9f86d081884c7d659a2feaa0c55ad015, AKIAEVTD…    no              no           yes
 """
 
 import re
@@ -19,7 +20,7 @@ from shoal.kernel import lazy_re
 PLACEHOLDER = lazy_re.compile(r"\[redacted:[a-z-]{3,20}\]")
 """Replacement for a secret in a text."""
 CHARS_MIN = 6
-"""Shorter values would match inside ordinary words."""
+"""Minimum length of a secret. Shorter values would match inside ordinary words."""
 KEY_CHARS_MIN = 16
 _URL_CHARS_MAX = 4096
 _NUMBER_DIGITS_MAX = 9
@@ -53,7 +54,8 @@ _SCHEME = lazy_re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
 
 
 def is_ordinary(value: str) -> bool:
-    """Whether a value cannot be a secret under any setting name: a word, a number, a host or path, or a placeholder."""
+    """Return whether a value is never a secret, whatever its setting's name: a word, number, host, path, or
+    placeholder."""
     value = value.strip()
     if len(value) < CHARS_MIN or len(set(value)) < 3:
         return True
@@ -70,7 +72,7 @@ def is_ordinary(value: str) -> bool:
 
 
 def is_plain(value: str) -> bool:
-    """Whether a value consists of words and numbers, like the names of regions, models and versions."""
+    """Return whether a value consists of words and numbers, like the names of regions, models and versions."""
     return is_ordinary(value) or all(
         _PLAIN.fullmatch(part) and not _is_aws_id(part) and (not part.isalpha() or _is_word(part))
         for part in _SPLIT.split(value.strip())
@@ -79,7 +81,7 @@ def is_plain(value: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a value alone is long and random enough to be a key."""
+    """Return whether a value alone is long and random enough to be a key."""
     value = value.strip()
     if len(value) < KEY_CHARS_MIN or len(value.split()) != 1 or not value.isascii() or _UUID.fullmatch(value):
         return False
@@ -121,7 +123,8 @@ def _parts_of_url(value: str) -> Iterator[str]:
 
 
 def _is_word(text: str) -> bool:
-    """Whether letters are cased like words and names, including `camelCase`. Random letters change case more often."""
+    """Return whether letters are cased like words and names, including `camelCase`. Random letters change case more
+    often."""
     if not _WORD.fullmatch(text) or len(text) > 40 or _is_aws_id(text):
         return False
     return len(_CASED.findall(text)) <= max(1, len(text) // 5 + 1)
@@ -137,7 +140,7 @@ def _is_placeholder(part: str) -> bool:
 
 
 def _is_filled_in(value: str) -> bool:
-    """Whether a value is a placeholder to fill in: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
+    """Return whether a value is a placeholder to fill in: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
     return (value[0], value[-1]) in {("<", ">"), ("{", "}"), ("[", "]"), ("%", "%")} or value.startswith(("$", "{{"))
 
 
@@ -148,7 +151,8 @@ def _is_number(value: str) -> bool:
 
 
 def _is_place(value: str, parts: list[str]) -> bool:
-    """Whether a value is a host, address, path or media type: words and small numbers with the usual separators."""
+    """Return whether a value is a host, address, path or media type: words and small numbers with the usual
+    separators."""
     if any(_is_random(part) for part in parts) or not value.isascii() or len(value.split()) != 1 or '"' in value:
         return _MEDIA_TYPE.fullmatch(value) is not None
     if _HOST.fullmatch(value) or _ADDRESS.fullmatch(value) or _MAIL.fullmatch(value):

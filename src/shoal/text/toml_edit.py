@@ -1,6 +1,6 @@
-"""Set and remove keys in the text of a TOML file. Comments and everything else stay unchanged.
+"""Sets and removes keys in the text of a TOML file. Comments and everything else stay unchanged.
 
-Each result is parsed and must have exactly the requested content. Otherwise the file stays unchanged.
+Each result is parsed and must have exactly the requested content. Otherwise, the file is not changed.
 docs/decisions/001 explains why `tomlkit` alone is not enough.
 """
 
@@ -16,7 +16,7 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Va
 
 Table: TypeAlias = "MutableMapping[str, object]"
 New: TypeAlias = "Callable[[Value], object]"
-"""Convert a value to the form that a decoder returns, or to an item of a syntax tree."""
+"""Converts a value to the form that a decoder returns, or to an item of a syntax tree."""
 
 _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
@@ -26,7 +26,7 @@ class CannotPlace(Exception):
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Return the text with this key set: its last part is the key, the others are its table.
+    """Return the text with a key set. The last part of `path` is the key, and the others are its table.
 
     A missing table is added at the end. Raises CannotPlace.
     """
@@ -40,7 +40,7 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
 def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
     """Return the text with element `at` of the array of tables at `path` replaced, or removed if `value` is None.
 
-    If `at` is the number of elements, one is added at the end. Raises CannotPlace.
+    If `at` is the number of elements, an element is added at the end. Raises CannotPlace.
     """
 
     def change(content: Table, new: New) -> None:
@@ -59,7 +59,7 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
 
 
 def without_key(text: str, path: tuple[str, ...]) -> str:
-    """Return the text without this key, or table and those below it. Raises CannotPlace, also if it is missing."""
+    """Return the text without a key, or a table and the tables below it. Raises CannotPlace, also if it is missing."""
 
     def change(content: Table, new: New) -> None:
         table = content
@@ -71,8 +71,10 @@ def without_key(text: str, path: tuple[str, ...]) -> str:
 
 
 def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
-    """Return `by_lines` if it has the wanted content, otherwise the text with its syntax tree changed. Raises
-    CannotPlace."""
+    """Return `by_lines` if it has the wanted content. Otherwise, return the text with its syntax tree changed.
+
+    Raises CannotPlace.
+    """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -95,7 +97,7 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
 
 
 def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Add a key after those of its table, or after the comment that shows it."""
+    """Add a key after the other keys of its table, or after the comment that shows it."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"
@@ -140,7 +142,7 @@ def _without_block(text: str, path: tuple[str, ...]) -> str:
 
 
 def _remarks(lines: list[str]) -> list[str]:
-    """Return the comments at the end of a table, which are about the next one."""
+    """Return the comments at the end of a table. They belong to the next table."""
     begins = len(lines)
     while begins and lines[begins - 1].lstrip().startswith("#"):
         begins -= 1
@@ -157,7 +159,7 @@ def _item(value: Value) -> object:
 
 
 def _says(text: str, wanted: Table) -> bool:
-    """Whether the text is TOML with this content, apart from empty tables and arrays."""
+    """Return whether the text is TOML with this content, apart from empty tables and arrays."""
     try:
         return _without_empty(decode_toml(text)) == _without_empty(wanted)
     except BAD_TOML:
@@ -165,7 +167,8 @@ def _says(text: str, wanted: Table) -> bool:
 
 
 def _table_at(content: Table, path: tuple[str, ...]) -> Table:
-    """Return the table at a path, added if it is missing. Raises LookupError if there are several, or another value."""
+    """Return the table at a path, and add it if it is missing. Raises LookupError if there are several, or another
+    value."""
     table = content
     for name in path:
         inner: object = table.setdefault(name, {})

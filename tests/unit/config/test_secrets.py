@@ -85,9 +85,12 @@ def test_a_secret_is_asked_for_anew_each_time(tmp_path: Path) -> None:
         (Secret("env", "NOT_THERE", environ={}), "The environment variable NOT_THERE is not set."),
         (Secret("file", "missing"), "missing cannot be read: No such file or directory."),
         (Secret("file", "empty"), "is empty."),
-        (Secret("command", ("false",)), "`false` gave no secret: it ended with 1."),
-        (Secret("command", ("true",)), "`true` gave no secret: it printed nothing."),
-        (Secret("command", ("no-such-program-here",)), "`no-such-program-here` gave no secret: it could not be run"),
+        (Secret("command", ("false",)), "`false` returned no secret: it exited with status 1."),
+        (Secret("command", ("true",)), "`true` returned no secret: it printed nothing."),
+        (
+            Secret("command", ("no-such-program-here",)),
+            "`no-such-program-here` returned no secret: it could not be run",
+        ),
     ],
 )
 def test_a_secret_that_cannot_be_had_says_why(

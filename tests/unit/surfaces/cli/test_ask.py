@@ -132,7 +132,7 @@ def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Pat
     (home / "agents" / "main" / "agent.toml").write_text("model = [\n")
     ran = shoal("ask", "hi")
     assert ran.code == 1
-    assert "Correct the file; it takes effect at once." in ran.err
+    assert "Correct the file; it takes effect immediately." in ran.err
     assert "Traceback" not in ran.err
 
 
