@@ -225,7 +225,7 @@ async def open_backend(
 
 @asynccontextmanager
 async def unwrapped() -> AsyncGenerator[None]:
-    """Raise a single error of the block without its exception group."""
+    """Unwrap an exception group that contains a single error."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""How this Shoal was installed, and the commands to add an extra or to run it."""
+"""Detects how Shoal was installed, and returns the commands that add an extra or run it."""
 
 import os
 import re
@@ -51,8 +51,7 @@ def install_command(extra: str) -> list[str]:
 
 
 def how_to_add_package(package: str) -> str:
-    """Return a sentence that tells how to add a missing package of Shoal. A checkout contains the package in
-    `packages/`."""
+    """Return instructions for adding a missing package of Shoal. A checkout contains the package in `packages/`."""
     where, is_checkout = source()
     command = install_command("")
     wanted = str(Path(where, "packages", package)) if is_checkout else package
@@ -60,7 +59,7 @@ def how_to_add_package(package: str) -> str:
 
 
 def how_to_add(extra: str) -> str:
-    """Return a sentence that tells how to add a missing extra."""
+    """Return instructions for adding a missing extra."""
     return f"Run: {shlex.join(install_command(extra))}"
 
 

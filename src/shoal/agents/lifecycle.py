@@ -165,7 +165,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return next(card for card in await self.cards(within) if card.name == name)
 
     async def doomed(self, name: str) -> DoomedAgent:
-        """Return everything that `destroy` would remove. Raises the errors of `destroy`."""
+        """Return everything that `destroy` would remove. Raises NotFound, StoreError."""
         await self._check_destroyable(name)
         folder = self.home.agent(name)
         files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
@@ -344,7 +344,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
                 )
         return notices
 
-    # ---- inside ----
+    # ---- internals ----
 
     @property
     def _bindings(self) -> ChannelBindings:

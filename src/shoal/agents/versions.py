@@ -38,7 +38,7 @@ _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", 
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Return the path of a file with a name in an agent's repository."""
+    """Return the path of a file, given its name in an agent's repository."""
     return folder.parents[1] / name if name == SYSTEM else folder / name
 
 

@@ -75,7 +75,7 @@ def open_people(services: Services, access: Mapping[str, AccessRules]) -> None:
     `access` contains rules that replace the configured ones.
     """
 
-    def sweep_soon() -> None:  # a person was removed
+    def sweep_soon() -> None:  # called when a person was removed
         services[Departures].sweep_soon()
 
     config, clock, store = services[LiveConfig].current, services[Clock], services[Store]

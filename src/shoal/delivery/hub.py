@@ -68,7 +68,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """Text of a running model call, for people who subscribe during the call."""
+    """Text of a running model call, for subscribers that join during the call."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after
@@ -87,8 +87,8 @@ class _StreamedCall:
 class Hub:
     """Implementation of `LiveHub`.
 
-    The text of a running model call is kept until its message is journaled, so late watchers miss nothing. At most
-    CALLS_MAX calls are kept.
+    The text of a running model call is stored until its message is journaled, so late subscribers miss nothing. At
+    most CALLS_MAX calls are stored.
     """
 
     def __init__(self) -> None:

@@ -127,7 +127,7 @@ class Holder:
         self._wanted[name] = serve
 
     async def run(self) -> None:
-        """Hold all available names until cancelled. Raises an exception from `serve`."""
+        """Hold all available names until cancelled. Re-raises exceptions of `serve`."""
         while self._wanted:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -304,7 +304,7 @@ class LiveBridge:
                                 self._hub.lose()
                 await self._stir.wait()
 
-    # ---- out ----
+    # ---- sending ----
 
     def _put(self, item: _Item) -> None:
         if len(self._outgoing) >= OUTGOING_MAX:
@@ -349,7 +349,7 @@ class LiveBridge:
             batch.items.append(self._outgoing.popleft())
         return _encoder.encode(batch).decode()
 
-    # ---- in ----
+    # ---- receiving ----
 
     def hear(self, payload: str) -> None:
         """Handle a notification of another process."""

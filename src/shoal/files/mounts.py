@@ -1,4 +1,4 @@
-"""Maps paths into mounts, from the names that commands use or from the host's."""
+"""Resolves paths in mounts, given in the form of commands or of the host."""
 
 import os
 import re

@@ -238,12 +238,12 @@ def as_list(value: object) -> "list[Json]":
 
 
 def text_of(value: object) -> str:
-    """Return a text, or a number as text. Return an empty string for any other value."""
+    """Convert a text or a number to text. Return an empty string for any other value."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def number_of(value: object) -> float:
-    """Return a number, also from text. Return 0 for any other value and for non-finite numbers."""
+    """Convert a number or a text to a number. Return 0 for any other value and for non-finite numbers."""
     try:
         number = float(text_of(value) or 0)
     except ValueError:

@@ -54,7 +54,7 @@ class AgentSpec(msgspec.Struct, frozen=True):
 GUESTS = "guests"
 """Folder in an agent's home for the workspaces of channels with untrusted readers."""
 NO_TOOLS = ("-",)
-"""Selection of no tools. An empty selection means all."""
+"""Value of `tools` that selects no tools. An empty value selects all."""
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
@@ -180,7 +180,7 @@ def describe_state(work: Work, now: datetime) -> str:
 
 
 def servers_scope(platform: str) -> str:
-    """Return the settings scope for the server of each channel of an account."""
+    """Return the settings scope that stores the server of each of an account's channels."""
     return f"server:{platform}"
 
 

@@ -1,6 +1,6 @@
 """Ports for data too large for rows: content by digest, and directories that follow the work between machines.
 
-Also runs file work in threads that never outlives a cancelled caller.
+Also runs file work in threads, and waits for it even if the caller is cancelled.
 """
 
 import asyncio

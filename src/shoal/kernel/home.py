@@ -20,7 +20,7 @@ class Home:
         database = root / "shoal.db"
         # Links are resolved because SQLite keeps its other files next to the real database file.
         self.database_file = Path(os.path.realpath(database)) if database.is_symlink() else database
-        self.lock_file = root / "shoal.lock"  # names the process that works here, which holds its lock
+        self.lock_file = root / "shoal.lock"  # held by the process that works here; contains its name
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # one file per secret from `shoal setup`, mode 0600
         self.models_file = root / "available_models.json"
@@ -70,6 +70,6 @@ class Home:
         return self.thread(thread) / "artifacts"
 
     def is_shown_artifact(self, path: Path) -> bool:
-        """Return whether a path is in a directory of stored results for commands."""
+        """Return whether a path is in a directory that `shown_artifacts` returns."""
         parts = path.parts[len(self.data.parts) :]
         return len(parts) > 4 and parts[3] == "artifacts" and path.is_relative_to(self.data)

@@ -25,7 +25,7 @@ UNOPENED = "-"
 WHOLE_CHANNEL = "0"
 """Thread part that stands for a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
-"""Platforms of the page, the API and this machine's terminal, for the owner and people with a token."""
+"""Platform names of the page, the API and this machine's terminal. They serve the owner and people with a token."""
 SUBAGENTS = "agent"
 """Platform of threads started by tool calls. No person reads them; messages for people go to the root's channel."""
 PERSONAL = "@"
@@ -81,7 +81,7 @@ def personal_channel(identity: str) -> str:
 
 
 def is_personal(thread: ThreadId) -> bool:
-    """Return whether a thread is in a personal channel. Such a thread shows nothing of other conversations."""
+    """Return whether a thread is in a personal channel, which shows nothing of other conversations."""
     platform, channel, _ = thread.split(":")
     return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
 

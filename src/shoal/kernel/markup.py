@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal[
 BOXES = ("☐ ", "☑ ")
 """Symbols of open and completed items in a task list."""
 CODE_LINE = "\x01"
-"""Start of a code line during rendering, which keeps lists and quotes from indenting it."""
+"""Marker of a code line during rendering. It keeps lists and quotes from indenting the line."""
 
 _RUNS = lazy_re.compile(r"`+")
 _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
@@ -119,11 +119,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     columns_max: int = 0
     """Maximum width of a monospace table, in columns. 0 means no limit."""
     edges: Literal["any", "apart", "spaced", "flanking"] = "any"
-    """Positions where emphasis marks work: `any`; `apart`, not next to other marks; `spaced`, not next to a letter
-    without a zero-width space; or `flanking`, as in CommonMark, where punctuation at an edge moves outside before a
-    letter.
+    """Positions where the platform accepts emphasis marks. Marks elsewhere are omitted, because people would see them.
 
-    Marks that would not work are omitted, because people would see them.
+        any        everywhere
+        apart      not next to other marks
+        spaced     next to a letter only with a zero-width space between
+        flanking   as in CommonMark; before a letter, punctuation at an edge moves outside the marks
     """
     nests: bool = False
     """Whether code and headings look the same inside lists and quotes. Otherwise code is not indented, because the

@@ -24,8 +24,8 @@ MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
 MEMORY_BYTES_MAX = 262_144
-"""Maximum length of the part of a memory file or daily note that one person sees, in characters. Entries cannot be
-added beyond it."""
+"""Maximum length of a memory file or daily note as one person sees it, in characters. Longer files accept no new
+entries."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
 """Maximum length of a memory file or daily note, including other people's private lines."""
 _ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")

@@ -457,8 +457,8 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
     """The result of one call.
 
-    `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in `text`. `wrapped` is the
-    call's.
+    `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in `text`. `wrapped` is copied
+    from the call.
     """
 
     call_id: CallId
@@ -600,20 +600,20 @@ class ModelInfo(msgspec.Struct, frozen=True):
     max_output_tokens: int = 0
 
 
-# ---- lines ----
+# ---- consecutive messages ----
 #
-# Consecutive chat messages: which waiting messages one turn answers together.
+# These functions decide which waiting chat messages one turn answers together.
 #
 # People often split a thought into several messages. All waiting messages of one person in a thread are answered by one
 # turn. They are never mixed with another person's, and they keep their order.
 #
-#     the next message of the same person       the turn that answers it
+#     the next message of the same person       is answered by
 #     ---------------------------------------   ---------------------------------------------------------------
-#     came from a chat, like those before       the one of their messages before it
-#     came by the API, or from no person        one of its own
-#     asks another agent or model, or they      one of its own, and those after it are not joined to those before
-#     have other roles now
-#     would be too much for one turn            the same
+#     came from a chat, like those before       the turn that answers the person's earlier messages
+#     came through the API, or from no person   a separate turn
+#     requests another agent or model, or the   a separate turn; later messages are not joined to earlier ones
+#     person's roles have changed
+#     would make the turn too large             a separate turn; later messages are not joined to earlier ones
 #
 # References are included with their messages.
 

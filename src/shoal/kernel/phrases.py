@@ -1,4 +1,4 @@
-"""Format counts, lists, durations and titles for people."""
+"""Formats counts, lists, durations and titles for people."""
 
 from collections.abc import Sequence
 

@@ -174,8 +174,7 @@ class Sandbox(Protocol):
 
 
 Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
-"""Runs a long-lived process in a sandbox. Yields the argument vector that runs the command inside, valid until the
-block ends.
+"""Prepares a sandbox for a long-lived process. Yields the argument vector that runs it, valid until the block ends.
 
 Raises SandboxError.
 """
@@ -382,7 +381,8 @@ class InboxPort(Protocol):
         """Accept a message durably, or return the reason for refusing it. Takes about a millisecond and never waits for
         a turn.
 
-        Runs a slash command instead. Refuses an unknown person, with a pairing code if enabled.
+        If the message is a slash command, the command is run instead. Unknown people are refused, with a pairing code
+        if enabled.
         """
         ...
 
@@ -519,7 +519,7 @@ class ChatAdapter(Protocol):
 
 
 ROLES_SECONDS = 60.0
-"""How long a person's roles are cached, in seconds."""
+"""Maximum age of a person's cached roles, in seconds."""
 
 
 @runtime_checkable

@@ -162,7 +162,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CopyOf(msgspec.Struct, frozen=True):
-    """A request to make the thread that a post opens a copy of `source` up to event `after`."""
+    """An instruction to copy `source`, up to event `after`, into the thread that a post opens."""
 
     source: ThreadId
     after: int

@@ -1,4 +1,4 @@
-"""Read files in the home that must be regular files or folders. Errors name the path."""
+"""Reads files in the home that must be regular files or folders. Errors name the path."""
 
 import errno
 import os

@@ -151,7 +151,7 @@ class ContextSettings(Section, frozen=True, kw_only=True):
     """The conversation and files that the model sees."""
 
     reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
-    """Tokens reserved for the answer and for compaction."""
+    """Space reserved for the answer and for compaction, in tokens."""
     keep_recent_tokens: Annotated[int, Meta(ge=0)] = 20_000
     """Newest part of the conversation that compaction keeps verbatim, in tokens."""
     window_hours: Annotated[float, Meta(ge=0)] = 24.0

@@ -47,8 +47,12 @@ Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
 """Files that a call may change: none, in the workspace, in the home outside of the workspace, or any."""
 
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
-"""Author of a tool's results: someone else, which wraps them and taints the turn; the owner and Shoal; or mixed, where
-each result names its untrusted content."""
+"""Author of a tool's results.
+
+    foreign   someone else; the results are wrapped and taint the turn
+    own       the owner or Shoal
+    mixed     each result names its untrusted content
+"""
 
 RANK_LAST = 100
 ANYTHING = "(?s:.*)"

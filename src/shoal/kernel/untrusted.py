@@ -79,7 +79,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
 
 
 def written_after(name: str, source: str) -> str:
-    """Return the name of a tainted file and of what was read before it was written. Without a source, only the name."""
+    """Return a tainted file's name together with the untrusted source that was read before it was written, if any."""
     return f"{name}, written after {short_source(source)}" if source else ""
 
 

@@ -117,7 +117,7 @@ def proof(secret: str, body: bytes, now: datetime) -> str:
 FOR_EVER = "deliveries"
 """Settings scope of calls without a time of their own. Calls with a time are stored under `ONCE` and expire."""
 REPEATED_SECONDS = 7 * 86_400.0
-"""Time in which an interrupted call may be repeated. The longest retry period of a platform is Pub/Sub's message
+"""Period in which an interrupted call may be repeated, in seconds. Pub/Sub has the longest retry period: its message
 retention."""
 
 

@@ -1,6 +1,6 @@
 """Checks of addresses that a model or an untrusted person chose, and the port `Fetcher` that opens them.
 
-The checks of URLs and IP addresses do no input or output, and refuse doubtful addresses.
+The checks of URLs and IP addresses are pure functions, and refuse doubtful addresses.
 
 Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
 (Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for numeric hosts.

@@ -35,7 +35,7 @@ BODY_SECONDS_MAX = 60.0
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""Time after a request in which a reused connection that breaks counts as already closed by the server, in seconds."""
+"""If a reused connection breaks within this many seconds after a request, the server had already closed it."""
 ASKED_SECONDS = 1.0
 """Maximum age of a lease check, in seconds. A request that was not sent by then must be made again."""
 KEEP_ALIVE_SECONDS = 60.0

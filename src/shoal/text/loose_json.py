@@ -12,7 +12,7 @@ from typing import cast
 from shoal.kernel import lazy_re
 
 DEPTH_MAX = 100
-_SPACE = lazy_re.compile(r"(?:[\s\ufeff]|//[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")  # and comments
+_SPACE = lazy_re.compile(r"(?:[\s\ufeff]|//[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")  # white space and comments
 _PLAIN = {'"': re.compile(r'[^"\\]*+'), "'": re.compile(r"[^'\\]*+")}
 _NUMBER = lazy_re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?(?![\w.])")
 _WORD = lazy_re.compile(r"[A-Za-z_$][\w$-]*+")
