@@ -95,9 +95,9 @@ class Notices(msgspec.Struct, eq=False):
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
             await self.tell_owner(
-                f"I was restored from a backup. {count} had something open then. I did not act on it, because it may "
-                "have been done after the backup. I asked there to send it again. Reminders that were due before the "
-                "restore are listed as missed."
+                f"I was restored from a backup. {count} had unfinished work at that time. I did not continue it, "
+                "because it may have been finished after the backup. I asked there to send the message again. "
+                "Reminders that were due before the restore are listed as missed."
             )
 
     def note(self, note: str) -> None:

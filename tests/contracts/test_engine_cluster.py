@@ -135,4 +135,4 @@ async def test_a_process_that_starts_while_the_database_is_away_says_so_once_and
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         assert not running.done()
         running.cancel()
-    assert [record.message for record in caplog.records] == ["names cannot be held while the database is down"]
+    assert [record.message for record in caplog.records] == ["no advisory locks are held while the database is down"]

@@ -98,7 +98,7 @@ async def test_a_skill_of_a_name_and_a_file_in_another_form_is_installed_and_del
         (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "The maximum is 500"),
         (archive({"a/SKILL.md": skill("a"), "a/zeros": b"\0" * 27_000_000}), "unpacks to more than 25 MiB"),
         (archive({"a/SKILL.md": skill("a"), "a/b/c/d/e/f/g/h/i": "x"}), "too deep"),
-        (archive({"a/SKILL.md": skill("other"), "b/SKILL.md": skill("Other")}), "two skills 'other'"),
+        (archive({"a/SKILL.md": skill("other"), "b/SKILL.md": skill("Other")}), "two skills named 'other'"),
         (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "below a path that is also a file"),
         (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),

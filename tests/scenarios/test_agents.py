@@ -195,7 +195,7 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "agents/keel").mkdir()
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         told = "\n".join(world.app[Notices].notes)
-        assert "The agent deck is known, but agents/deck/ is gone" in told
+        assert "The agent deck is known, but agents/deck/ is missing" in told
         assert "fake:deck is bound to the agent deck, which does not exist" in told
         assert "mast/agent.toml" in told
         assert "keel" in {row.name for row in await world.app[Store].registry.all()}
@@ -219,5 +219,5 @@ async def test_an_account_whose_agent_does_not_exist_is_told_at_the_start(tmp_pa
     async with scenario(tmp_path, FakeModel(), settings={"platforms": {"telegram": [account]}}) as world:
         (told,) = [note for note in world.app[Notices].notes if "nosuch" in note]
     assert told.startswith(
-        "The account telegram names the agent 'nosuch', which does not exist; the default one answers"
+        "The account telegram names the agent 'nosuch', which does not exist. The default agent answers"
     )

@@ -273,7 +273,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             until = self.clock.monotonic() + STOP_SECONDS_MAX
             while works := await self.store.registry.at_work(name):
                 if self.clock.monotonic() > until:
-                    raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
+                    raise Conflict(f"Turns of {name} are still running ({works[0].thread}). Try again in a moment.")
                 for work in works:
                     await self.send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
                 await self.clock.sleep(LOOK_SECONDS)
@@ -303,7 +303,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             if row is None or (row.state, row.digest) != ("active", digest):
                 await self.store.registry.put(name, digest)
         notices = [
-            f"The agent {name} is known, but agents/{name}/ is gone. Put it back, or `shoal agents destroy {name}`."
+            f"The agent {name} is known, but agents/{name}/ is missing. "
+            f"Restore it, or run `shoal agents destroy {name}`."
             for name, row in rows.items()
             if row.state == "active" and name not in present
         ]
@@ -315,7 +316,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             if not self.agents.exists(binding.agent)
         ]
         notices += [
-            f"The account {account} names the agent {name!r}, which does not exist; the default one answers there. "
+            f"The account {account} names the agent {name!r}, which does not exist. The default agent answers there. "
             f"Create it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
             for account, name in self._bindings.accounts.items()
             if not self.agents.exists(name)

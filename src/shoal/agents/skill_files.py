@@ -80,7 +80,7 @@ async def install_skills(
         if isinstance(parsed, SkillProblem):
             raise InvalidInput(parsed.text.replace("is skipped", "cannot be installed"))
         if parsed.name in texts:
-            raise InvalidInput(f"The archive has two skills {parsed.name!r}.")
+            raise InvalidInput(f"The archive contains two skills named {parsed.name!r}.")
         if (root.path / parsed.name).is_symlink() or _file_of(root, parsed.name).exists():
             raise Conflict(f"The skill {parsed.name} already exists. Remove it first.")
         texts[parsed.name], files_of[parsed.name] = text, files
@@ -116,7 +116,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
         taken.append(folder)
         below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
         if folder.name in skills:
-            raise InvalidInput(f"The archive has two skills {folder.name[:80]!r}.")
+            raise InvalidInput(f"The archive contains two skills named {folder.name[:80]!r}.")
         skills[folder.name] = {
             SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
@@ -147,9 +147,9 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InvalidInput(f"{shown} compressed in an unusual way. Make an ordinary zip archive.")
+            raise InvalidInput(f"{shown} compressed in an unusual way. Create an ordinary zip archive.")
         if entry.flag_bits & 1:
-            raise InvalidInput("The archive is encrypted. Make one without a password.")
+            raise InvalidInput("The archive is encrypted. Create one without a password.")
         if str(path).casefold() in seen:
             raise InvalidInput(f"{shown} twice.")
         seen.add(str(path).casefold())
@@ -166,7 +166,9 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
 
 def _check_size(text: bytes) -> None:
     if len(text) > SKILL_BYTES_MAX:
-        raise InvalidInput(f"A {SKILL_FILE} may have {SKILL_BYTES_MAX:,} bytes. Put the rest into files next to it.")
+        raise InvalidInput(
+            f"A {SKILL_FILE} may have at most {SKILL_BYTES_MAX:,} bytes. Move the rest to files next to it."
+        )
 
 
 def _file_of(root: SkillRoot, name: str) -> Path:

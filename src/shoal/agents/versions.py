@@ -152,7 +152,7 @@ class History:
     def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         git = shutil.which("git")
         if git is None:
-            raise ToolError("git is not installed. It is needed to undo changes of the agent.")
+            raise ToolError("git is not installed. Install it to undo changes of the agent.")
         # Inherited variables such as GIT_DIR must not redirect this to another repository.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}

@@ -47,7 +47,7 @@ def add_upkeep(services: Services, role: Role) -> None:
     backend.add_single("database check", upkeep.keep("database check", look_through))
     retention = partial(store.bookkeeping.run, bookkeeping_days(config, store.bookkeeping.repeat_seconds))
     backend.add_single("row retention", upkeep.keep("row retention", retention))
-    backend.add_service(upkeep.keep("messages that end Shoal", partial(watch_begun, services[Begun], clock)))
+    backend.add_service(upkeep.keep("messages that crash Shoal", partial(watch_begun, services[Begun], clock)))
     if services[HookRunner].runs_after_turns:
         backend.add_service(services[HookRunner].run)
     if role != "serve":

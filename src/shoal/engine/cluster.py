@@ -78,7 +78,7 @@ class Listener:
                     await self._listen(connection)
             except psycopg.OperationalError as error:
                 if self.is_connected:
-                    log.warning("the database's notifications stopped; reconnecting", extra={"why": why(error)})
+                    log.warning("database notifications stopped; reconnecting", extra={"why": why(error)})
             finally:
                 self.is_connected = False
             await anyio.sleep(self._reconnect_seconds)
@@ -141,7 +141,7 @@ class Holder:
                         serving.cancel_scope.cancel()  # the server has released all locks
             except psycopg.OperationalError as error:
                 if not self._is_away:
-                    log.warning("names cannot be held while the database is down", extra={"why": why(error)})
+                    log.warning("no advisory locks are held while the database is down", extra={"why": why(error)})
                 self._is_away = True
             await anyio.sleep(self._beat_seconds)
 

@@ -215,7 +215,7 @@ class PostgresEngine:
                     await self._register()
                     break
                 except _AWAY as error:
-                    log.warning("this worker cannot register; trying again", extra={"why": why(error)})
+                    log.warning("worker not registered; trying again", extra={"why": why(error)})
                     await anyio.sleep(RETRY_SECONDS)
             self._serving.set()
             async with anyio.create_task_group() as tasks:
@@ -232,7 +232,7 @@ class PostgresEngine:
                     try:
                         await self._workers.unregister_worker(self._worker)  # this frees its remaining jobs
                     except _AWAY as error:
-                        log.warning("this worker was not unregistered", extra={"why": why(error)})
+                        log.warning("worker not unregistered", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
         """Stop fetching, wait for running jobs, then cancel the rest. Other workers continue them immediately."""
@@ -266,7 +266,7 @@ class PostgresEngine:
                         job = await self._workers.fetch_job([QUEUE], self._worker)
             except _AWAY as error:
                 if not self._unsure:
-                    log.warning("fetching no work while the database is down", extra={"why": why(error)})
+                    log.warning("no work is fetched while the database is down", extra={"why": why(error)})
                 self._unsure = self.missed_signals = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue

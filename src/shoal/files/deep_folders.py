@@ -75,7 +75,7 @@ def _moved(path: Path, top: Path, numbers: Iterator[int]) -> Path:
         if not os.path.lexists(target):
             path.rename(target)
             return target
-    raise AssertionError("unreachable: numbers do not end")
+    raise AssertionError("unreachable: the loop has no end")
 
 
 def _open_to_owner(folder: Path) -> None:

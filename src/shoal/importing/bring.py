@@ -314,7 +314,7 @@ class Bringing:
                     set_key(folder, "model", agent.model)
                 self._tell("came", f"model {agent.model}", f"agents/{agent.name}/agent.toml")
             else:
-                todo = f"`shoal agents config {agent.name} model PROVIDER/MODEL` names one"
+                todo = f"`shoal agents config {agent.name} model PROVIDER/MODEL` sets one"
                 self._tell(
                     "left", f"model {agent.model} of {agent.name}", f"its provider is not configured here; {todo}"
                 )

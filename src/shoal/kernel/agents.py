@@ -114,7 +114,7 @@ LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "mentions",
-    "threads": "mentions and replies, and what follows in those threads,",
+    "threads": "mentions, replies and all later messages in those threads,",
 }
 """Descriptions of the choices for people."""
 UNBOUND: Listen = "threads"

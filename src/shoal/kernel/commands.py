@@ -107,7 +107,7 @@ def chat_command(
         name = getattr(answer, "__name__", "")
         if not _NAME.fullmatch(name):
             raise InvalidInput(
-                f"A command cannot be called {name!r}: use up to 32 of a-z, 0-9 and _, starting with a letter."
+                f"The command name {name!r} is not valid. Use up to 32 of a-z, 0-9 and _, starting with a letter."
             )
         return ChatCommand(CommandSpec(name, description, usage, number=number, needs=needs), answer)
 

@@ -63,7 +63,7 @@ CONTINUATIONS_MAX = 3
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 UNANSWERED = {
     "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
-    "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to go on.",
+    "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to continue.",
 }
 """Replies for turns that ended at a limit without text."""
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."

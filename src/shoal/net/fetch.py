@@ -70,7 +70,7 @@ class GuardedFetcher:
                     try:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
                     except (ValueError, FetchError) as error:
-                        raise FetchError("The address redirects to an invalid one.") from error
+                        raise FetchError("The address redirects to an invalid address.") from error
                     if request.same_site and site_of(following.url) != site_of(target.url):
                         return answer
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)

@@ -30,14 +30,14 @@ def loose_value(text: str) -> object:
     if text.startswith("```"):
         fence = _FENCE.match(text)
         if fence is None or not text.endswith("```", fence.end()):
-            raise ValueError("a fence that is not closed")
+            raise ValueError("the code fence is not closed")
         text = text[fence.end() : -3]
     reader = _LooseReader(text)
     value = reader.value(0)
     if _AFTER.fullmatch(text, reader.at) is not None:
         return value
     if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send the value twice
-        raise ValueError("something follows the end")
+        raise ValueError("text follows the end")
     return value
 
 
@@ -121,7 +121,7 @@ class _LooseReader:
                 self.at += 1
                 return _joined_halves("".join(parts))
             if not after:
-                raise ValueError("a text that is not closed")
+                raise ValueError("a string is not closed")
             self.at += 2
             if after == "u" and (digits := _HEX.match(self.text, self.at)) is not None:
                 self.at += 4
@@ -154,7 +154,7 @@ def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
     calls: list[tuple[str, dict[str, object]]] = []
     for node in tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]:
         if not isinstance(node, ast.Call) or node.args:
-            raise ValueError("no call by keywords")
+            raise ValueError("not a call with keyword arguments")
         arguments: dict[str, object] = {}
         for keyword in node.keywords:
             if keyword.arg is None:
@@ -162,7 +162,7 @@ def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
             try:
                 arguments[keyword.arg] = cast("object", ast.literal_eval(keyword.value))
             except (TypeError, RecursionError, MemoryError) as error:
-                raise ValueError("no plain value") from error
+                raise ValueError("not a literal value") from error
         calls.append((ast.unparse(node.func), arguments))
     if not calls:
         raise ValueError("no call")
