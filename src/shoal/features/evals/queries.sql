@@ -1,37 +1,37 @@
 -- name: comparison_put
--- Keep a comparison; one that is there gets the calls, the runs and the ceiling that are wanted now.
+-- Store a comparison. An existing one gets the new calls, number of runs and cost limit.
 insert into comparisons (id, created_at, wanted, usd_max, steps) values (:id, :now, :wanted, :usd_max, :steps)
 on conflict (id) do update set wanted = :wanted, usd_max = :usd_max, steps = :steps;
 
 -- name: comparison_one
--- A comparison.
+-- Return a comparison.
 select id, created_at, wanted, usd_max, steps from comparisons where id = :id;
 
 -- name: comparisons_newest
--- The newest comparisons; people make and remove them one by one.
+-- Return the newest comparisons. People create and delete them, so there are few.
 select id, created_at, wanted, usd_max, steps from comparisons order by created_at desc, id limit :limit;
 
 -- name: comparison_delete
--- Remove a comparison.
+-- Delete a comparison.
 delete from comparisons where id = :id returning id;
 
 -- name: comparison_spent_delete
--- Forget what a comparison has spent.
+-- Delete the spending of a comparison.
 delete from budget where scope = :scope and day = '';
 
 -- name: answer_put
--- Keep an answer; one that failed before is replaced.
+-- Store an answer. It replaces an earlier failure.
 insert into comparison_answers (key, thread, answer) values (:key, :thread, :answer)
 on conflict (key) do update set answer = :answer;
 
 -- name: answers_of
--- The answers of a comparison.
+-- Return the answers of a comparison.
 select key, answer from comparison_answers where key > :low and key < :high order by key limit :limit;
 
 -- name: answers_delete
--- Remove the answers of a comparison.
+-- Delete the answers of a comparison.
 delete from comparison_answers where key > :low and key < :high;
 
 -- name: answers_delete_thread
--- Remove what models answered to a thread that is deleted.
+-- Delete the models' answers to calls of a deleted thread.
 delete from comparison_answers where thread = :thread;

@@ -1,15 +1,15 @@
 -- name: snapshot_insert
--- Record a saved conversation.
+-- Store a saved conversation.
 insert into snapshots (id, thread, agent, description, messages, created_at)
 values (:id, :thread, :agent, :description, :messages, :created_at);
 
 -- name: snapshots_of
--- The saved conversations of an agent in a channel, newest first.
+-- Return an agent's saved conversations in a channel, newest first.
 select id, thread, agent, description, messages, created_at from snapshots
 where agent = :agent and thread >= :low and thread < :high order by id desc limit :limit;
 
 -- name: windows_of
--- An agent's threads with a non-empty window.
+-- Return an agent's threads with a non-empty window.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
 from threads where agent = :agent and last_seq > window_seq order by updated_at desc limit 10000;

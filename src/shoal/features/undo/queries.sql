@@ -1,5 +1,5 @@
 -- name: checkpoints_undoing
--- The undos that are running or were interrupted.
+-- Return the undos that are running or were interrupted.
 select id, thread, workspace, author, turn_seq, before, after, began_at, ended_at, undoes, undone_by from checkpoints
 where ended_at is null and undoes <> '' order by id limit :limit;
 
@@ -8,5 +8,5 @@ where ended_at is null and undoes <> '' order by id limit :limit;
 update checkpoints set undone_by = :undo where id = :id and undone_by = :before returning id;
 
 -- name: checkpoint_again
--- Restore what an undo had reverted, because that undo itself is undone.
+-- Restore the effect of a turn or an undo, because its undo is itself undone.
 update checkpoints set undone_by = '' where id = :id and undone_by = :undo;
