@@ -393,7 +393,7 @@ async def test_what_the_disk_refuses_of_an_undo_is_not_said_to_be_elsewhere(tmp_
         away = kept.rename(tmp_path / "away")
         kept.write_text("in the way")
         for asked in (undo.undo(thread, only, OWNER), undo.undo(thread, "last", OWNER), undo.show(thread, only)):
-            with pytest.raises(Conflict, match="disk refused it: Not a directory"):
+            with pytest.raises(Conflict, match="workspace failed: Not a directory"):
                 await asked
         kept.unlink()
         away.rename(kept)
@@ -601,7 +601,7 @@ async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
         await forks.fork(copy, second, "owner")
         for thread in (copy, second):
             for id in (first, "last", "back", "1"):
-                with pytest.raises(Conflict, match=rf"This is a copy; .* original conversation, `{world.ada.thread}`"):
+                with pytest.raises(Conflict, match=rf"This is a copy\. .* original conversation, `{world.ada.thread}`"):
                     await undo.undo(thread, id, OWNER)
                 with pytest.raises(Conflict, match="This is a copy"):
                     await undo.show(thread, id)
