@@ -289,7 +289,7 @@ async def test_a_copy_sends_whoever_wants_to_undo_to_its_original(page: Page, sh
     shoal.asks("web:lobby:original", "mooring, please")
     copy = shoal.cli("threads", "fork", "web:lobby:original").split()[-1]
     await go(page, f"t/{copy}")
-    await expect(page.locator(".row.end")).to_contain_text("Changed 2 files. This is a copy. Undo it in")
+    await expect(page.locator(".row.end")).to_contain_text("Changed 2 files. This is a copy; undo it in")
     await expect(page.get_by_role("button", name="Changed")).to_have_count(0)
     await page.get_by_role("link", name="the original conversation").click()
     await expect(page.get_by_role("button", name="Changed 2 files")).to_be_visible()
