@@ -1,4 +1,4 @@
-"""The contract of `domain.ports.ChatAdapter`. It runs against every platform adapter.
+"""The contract of `shoal.kernel.ports.ChatAdapter`. It runs against every platform adapter.
 
     class TestMyAdapter(ChatContract):
         @pytest.fixture
