@@ -63,7 +63,7 @@ async def test_what_was_allowed_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]
 
 
 class Watcher:
-    """Notes what it is told. Implements `domain.agents.Watch`."""
+    """Notes what it is told. Implements `shoal.kernel.agents.Watch`."""
 
     def __init__(self) -> None:
         self.seen: list[bytes | str] = []

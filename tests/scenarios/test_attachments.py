@@ -54,7 +54,7 @@ def profiled(side: int) -> bytes:
 
 
 class Shelf:
-    """A web with a few files. Implements `domain.web.Fetcher`."""
+    """A web with a few files. Implements `shoal.net.addresses.Fetcher`."""
 
     def __init__(self, **files: bytes) -> None:
         self.files = files

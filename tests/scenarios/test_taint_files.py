@@ -252,7 +252,7 @@ async def test_a_turn_that_nothing_steered_marks_nothing(tmp_path: Path) -> None
 
 
 class Letter:
-    """A web with one file. Implements `domain.web.Fetcher`."""
+    """A web with one file. Implements `shoal.net.addresses.Fetcher`."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Return the letter for every URL."""

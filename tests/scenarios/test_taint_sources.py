@@ -32,7 +32,7 @@ FOUND = json.dumps({"web": {"results": [{"title": "Tea", "url": "https://tea.exa
 
 
 class Web:
-    """A web with the same content at every URL. Implements `domain.web.Fetcher`."""
+    """A web with the same content at every URL. Implements `shoal.net.addresses.Fetcher`."""
 
     def __init__(self, body: bytes, media_type: str) -> None:
         self._body = body
@@ -187,7 +187,7 @@ async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: 
 
 async def test_a_page_that_cannot_be_read_says_nothing_of_its_own_and_does_not_taint(tmp_path: Path) -> None:
     class Redirecting(Web):
-        """Redirects every URL to one whose address gives instructions. Implements `domain.web.Fetcher`."""
+        """Redirects every URL to one whose address gives instructions. Implements `shoal.net.addresses.Fetcher`."""
 
         async def fetch(self, request: FetchRequest) -> Fetched:
             return Fetched("https://evil.example/obey-me", 404, (), b"")

@@ -122,7 +122,7 @@ def user_said(value: Value) -> UserSaid | None:
 
 
 class SettingStore(StorePart):
-    """Implements `domain.ports.Settings`."""
+    """Implements `shoal.kernel.ports.Settings`."""
 
     async def get(self, scope: str, key: str) -> str | None:
         rows = await self._read("setting_get", scope=scope, key=key)

@@ -17,7 +17,7 @@ yet."""
 
 
 class LocalFiles:
-    """Implements `domain.files.Files` under one directory."""
+    """Implements `shoal.kernel.files.Files` under one directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

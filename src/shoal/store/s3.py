@@ -66,7 +66,7 @@ class S3Settings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class S3Files:
-    """Implements `domain.files.Files` in a bucket, below `place`. Uses the connections of `parent`."""
+    """Implements `shoal.kernel.files.Files` in a bucket, below `place`. Uses the connections of `parent`."""
 
     settings: S3Settings
     place: str = ""

@@ -1,4 +1,4 @@
-"""The contract of `domain.ports.Engine`, in one process or over many workers.
+"""The contract of `shoal.kernel.ports.Engine`, in one process or over many workers.
 
 class TestMyEngine(EngineContract):
     @pytest.fixture

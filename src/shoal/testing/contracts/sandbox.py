@@ -1,4 +1,4 @@
-"""The contract of `domain.ports.Sandbox`, with or without isolation.
+"""The contract of `shoal.kernel.ports.Sandbox`, with or without isolation.
 
     class TestMySandbox(SandboxContract):
         @pytest.fixture

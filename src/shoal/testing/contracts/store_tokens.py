@@ -20,7 +20,7 @@ def token(clock: ManualClock, name: str = "ben", digest: str = "d1") -> AccessTo
 
 
 class TokenRules:
-    """Tests of `domain.tokens.Tokens`, mixed into `StoreContract`."""
+    """Tests of access tokens, mixed into `StoreContract`."""
 
     async def test_a_token_is_stored_and_found_by_name_and_digest(self, store: Store, clock: ManualClock) -> None:
         made = token(clock)
