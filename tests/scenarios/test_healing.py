@@ -50,7 +50,7 @@ async def test_a_refused_history_is_left_behind(tmp_path: Path, refusal: Refusal
     model = FakeModel(script=Picky(refusal, summarises=summarises))
     async with scenario(tmp_path, model) as world:
         assert await turn(world, "hello", 1) == "heard 1"
-        assert "not accept" in (said := await turn(world, f"take {POISON}", 2)) or "declined" in said
+        assert "rejected the request" in (said := await turn(world, f"take {POISON}", 2)) or "declined" in said
         said = await turn(world, "and now?", 3)
         assert said.startswith("heard 2")
         assert said.endswith(
@@ -69,7 +69,7 @@ async def test_what_is_refused_for_itself_changes_nothing(tmp_path: Path) -> Non
     model = FakeModel(script=lambda seen: "hi" if "hello" in seen.user_text else Refusal(400, "Bad Request"))
     async with scenario(tmp_path, model) as world:
         await turn(world, "hello", 1)
-        assert "not accept" in await turn(world, "other", 2)
+        assert "rejected the request" in await turn(world, "other", 2)
         assert "compacted" not in await world.types()
         assert model.calls == 3, "the turn was tried alone, once"
 
