@@ -193,7 +193,7 @@ class TestB5:
 class TestB6:
     """Token and cost limits are reserved before a model call. Beyond them the model is not called."""
 
-    def test_a_ceiling_stops_the_call(self, home: Running) -> None:
+    def test_a_limit_stops_the_call(self, home: Running) -> None:
         asked = json.loads(home.cli("ask", "--json", "words=1 id=b6-first"))
         tokens = asked["usage"]["input_tokens"] * 3 // 2 + OUTPUT_TOKENS  # one call fits, a second one does not
         ceiling = {"SHOAL_BUDGET__TOKENS_PER_DAY": str(tokens), "SHOAL_MODEL__MAX_OUTPUT_TOKENS": str(OUTPUT_TOKENS)}
@@ -269,7 +269,7 @@ class TestB17:
     """An approval covers the bytes of the files it names, and one person's private words are in no one else's
     prompt."""
 
-    def test_a_script_that_changes_is_asked_for_anew(self, home: Running) -> None:
+    def test_a_script_that_changes_is_asked_for_again(self, home: Running) -> None:
         with home.run() as shoal:
             script = shoal.workspace / "b17.sh"
             script.write_text("echo kind\n")

@@ -212,7 +212,7 @@ class TestB13:
     """Authors of tools, platforms, providers and sandboxes run the same test suites that Shoal's own implementations
     must pass."""
 
-    def test_a_tool_of_somebody_else(self, tmp_path: Path) -> None:
+    def test_a_tool_of_someone_else(self, tmp_path: Path) -> None:
         (tmp_path / "test_weigh.py").write_text(EXTENSION)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "--rootdir=."]
         done = subprocess.run([*command, "test_weigh.py"], cwd=tmp_path, capture_output=True, text=True, check=False)

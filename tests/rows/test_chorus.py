@@ -365,7 +365,7 @@ class TestC9:
                 assert list((shoal.home / "agents/main/sessions").glob("*.json"))
                 assert shoal.events(f"discord:{direct}:0", "cleared")
 
-    def test_a_heartbeat_keeps_nobody_awake_and_is_not_saved(self, tmp_path: Path) -> None:
+    def test_a_heartbeat_keeps_no_one_awake_and_is_not_saved(self, tmp_path: Path) -> None:
         beats = "[triggers]\nheartbeat_minutes = 0.01\n"
         with Running(tmp_path / "home", beats) as made:
             made.plays("c9-beat", lambda _: "[SILENT]")
@@ -503,7 +503,7 @@ class TestC12:
         done = command_line(tmp_path, "ask", text)
         assert done.stdout == f"DONE 1 c12-{kind}\n", done.stderr
 
-    def test_a_wrong_key_is_told(self, tmp_path: Path) -> None:
+    def test_a_wrong_key_is_reported(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", 'api_key = "wrong"\n') as made:
             change(made.model, api_key="right")
             assert "key" in made.cli("doctor", exit_code=1)

@@ -150,7 +150,7 @@ class TestW6:
         formats = [given["entities"] for _, given in telegram.calls if given.get("text") == posted.raw]
         assert formats[-1] == [{"type": "bold", "offset": 6, "length": 4}]
 
-    def test_the_commands(self, shoal: Running) -> None:
+    def test_branches_are_controlled_by_commands(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         shoal.loop.do(telegram.says(ADA, "/start"))
         shoal.loop.do(telegram.sees(ADA, "Write to me"))
@@ -197,7 +197,7 @@ class TestW7:
     """A host program is notified of each end, the number of concurrent turns is limited, and a stop lets running
     turns finish."""
 
-    def test_the_host_is_told(self, shoal: Running, tmp_path: Path) -> None:
+    def test_the_host_is_informed(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         provider = (shoal.home / "shoal.toml").read_text().partition("[platforms")[0]
         (tmp_path / "home/shoal.toml").write_text(f'{provider}\n[model]\nname = "fake/fake-1"\n')

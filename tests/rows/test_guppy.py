@@ -37,7 +37,7 @@ def lets_go(shoal: Running) -> None:
 class TestG1:
     """Anyone with an id can send without creating anything first, and a post to a channel opens a thread."""
 
-    def test_a_message_to_a_thread_that_nobody_knows_is_taken_and_answered(self, shoal: Running) -> None:
+    def test_a_message_to_a_thread_that_no_one_knows_is_taken_and_answered(self, shoal: Running) -> None:
         taken = shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first")
         assert (taken.status, taken.json["accepted"], taken.json["duplicate"]) == (202, True, False)
         assert shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first").json["duplicate"] is True
@@ -227,7 +227,7 @@ class TestG5:
 class TestG6:
     """Two files per thread: a log of all messages for people, and the model's context with calls and results."""
 
-    def test_the_log_has_everybody_and_the_context_has_the_tools(self, shoal: Running) -> None:
+    def test_the_log_has_everyone_and_the_context_has_the_tools(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, "the pier is closed"))
         shoal.loop.do(slack.says(SLACK_CHANNEL, "until Monday", user="UBEA", thread_ts=root))

@@ -222,7 +222,7 @@ class TestP8:
         assert shoal.asks("web:lobby:p8", "p8-parent") == "There are three."
         assert "Three boats." in shoal.results("web:lobby:p8")[0]
 
-    def test_a_bus_that_is_not_there_is_told(self, shoal: Running) -> None:
+    def test_a_bus_that_is_not_there_is_reported(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p8bus", 'tools=1 tool=i2c_scan words=0 args={"bus":250}')
         (told,) = shoal.results("web:lobby:p8bus")
         assert ("/dev/i2c-250" if find_spec("smbus2") else "smbus2 is missing") in told

@@ -72,7 +72,7 @@ async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> No
         assert world.app[AgentRegistry].spec("main").profile == "guarded"
 
 
-async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
+async def test_a_channel_that_cannot_be_made_is_reported_and_the_agent_stays(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
         told = await world.ada.asks("/agent create deck listen=named")
@@ -104,7 +104,7 @@ async def test_only_those_who_may_change_agents(tmp_path: Path, command: str) ->
         ("budget.usd_per_day -1", "budget.usd_per_day cannot be '-1'"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, line: str, problem: str) -> None:
+async def test_an_invalid_setting_is_refused_with_the_valid_ones(tmp_path: Path, line: str, problem: str) -> None:
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck")
         before = (tmp_path / "agents/deck/agent.toml").read_text()
@@ -186,7 +186,7 @@ async def test_a_message_that_names_its_agent_goes_there_all_the_same(tmp_path: 
         assert (await world.chat.sees(prompt.thread, "by")).markdown.startswith("mast by")
 
 
-async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_inconsistent_settings_are_reported_at_the_start(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         for name in ("deck", "mast"):
             await world.ada.asks(f"/agent create {name}")
@@ -214,7 +214,7 @@ async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path)
         assert (await answer(world, "harbour")).startswith("main by")
 
 
-async def test_an_account_whose_agent_does_not_exist_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_an_account_whose_agent_does_not_exist_is_reported_at_the_start(tmp_path: Path) -> None:
     account = {"token": "1:x", "api_base": "http://127.0.0.1:9", "agent": "nosuch"}
     async with scenario(tmp_path, FakeModel(), settings={"platforms": {"telegram": [account]}}) as world:
         (told,) = [note for note in world.app[Notices].notes if "nosuch" in note]

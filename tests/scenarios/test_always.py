@@ -131,7 +131,7 @@ async def test_a_card_says_how_often_its_rule_would_have_decided(
 
 
 @pytest.mark.parametrize("words", ["always", "allow {id} always", "immer", "/approve {id} always", "♾️"])
-async def test_it_is_said_in_words(tmp_path: Path, words: str) -> None:
+async def test_always_allow_works_in_words(tmp_path: Path, words: str) -> None:
     async with world_of(tmp_path, says("one"), "done 1", says("one"), "done 2") as world:
         await world.ada.says("first")
         approval = await world.ada.is_asked()
@@ -141,7 +141,7 @@ async def test_it_is_said_in_words(tmp_path: Path, words: str) -> None:
         await world.ada.sees("done 2")
 
 
-async def test_it_is_said_with_a_reaction_once(tmp_path: Path) -> None:
+async def test_always_allow_works_once_by_reaction(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1") as world:
         await world.ada.says("first")
         card = await card_of(world, await world.ada.is_asked())
@@ -180,7 +180,7 @@ async def test_only_some_calls_of_a_card_are_always_allowed(tmp_path: Path) -> N
         assert "one" not in rules(world)
 
 
-async def test_nobody_but_the_owner_makes_a_rule(tmp_path: Path) -> None:
+async def test_no_one_but_the_owner_makes_a_rule(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1", says("one"), "done 2") as world:
         await world.ada.says("first")
         approval = await world.ada.is_asked()
@@ -190,7 +190,7 @@ async def test_nobody_but_the_owner_makes_a_rule(tmp_path: Path) -> None:
         assert rules(world) == ""
 
 
-async def test_a_call_of_somebody_else_is_offered_no_rule(tmp_path: Path) -> None:
+async def test_a_call_of_someone_else_is_offered_no_rule(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1") as world:
         await world.chat.says("harbour", "1", "first", user="bob")
         approval = await world.ada.is_asked()

@@ -57,7 +57,7 @@ async def test_a_denied_call_never_reaches_the_sandbox(tmp_path: Path) -> None:
         assert "denied" in result.text
 
 
-async def test_what_the_profile_denies_is_never_asked(tmp_path: Path) -> None:
+async def test_denied_actions_never_ask(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "locked out"), profile="locked") as world:
         await world.ada.says("go")
         await world.ada.sees("locked out")
@@ -66,7 +66,7 @@ async def test_what_the_profile_denies_is_never_asked(tmp_path: Path) -> None:
         assert "bash" not in {spec.name for spec in world.model.requests[0].tools}
 
 
-async def test_a_question_outlives_a_restart(tmp_path: Path) -> None:
+async def test_an_approval_outlives_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("echo x >> log")), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -87,7 +87,7 @@ async def test_the_first_click_wins(tmp_path: Path) -> None:
             await world.ada.decides(ApprovalId("none"), allow=True)
 
 
-async def test_a_question_expires(tmp_path: Path) -> None:
+async def test_an_approval_expires(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(bash("touch made"), "nobody was there")
     async with scenario(tmp_path, model, profile="standard", clock=clock) as world:
@@ -114,7 +114,7 @@ async def test_for_the_thread_means_exactly_this_again_but_nothing_else(tmp_path
         assert [request.shown for request in asked] == ["echo x >> log", "echo y >> log"]
 
 
-async def test_what_changed_since_it_was_shown_does_not_run(tmp_path: Path) -> None:
+async def test_content_changed_since_the_approval_does_not_run(tmp_path: Path) -> None:
     edit = '{"path": "note.txt", "old_string": "one", "new_string": "two"}'
     model = FakeModel(calls("edit", arguments=edit), "it had changed")
     settings = {
@@ -134,7 +134,7 @@ async def test_what_changed_since_it_was_shown_does_not_run(tmp_path: Path) -> N
         assert made(world, "note.txt").read_text() == "one and more"
 
 
-async def test_who_writes_on_while_a_question_waits_is_told_once_that_it_comes_first(tmp_path: Path) -> None:
+async def test_writing_during_an_approval_explains_once_that_it_comes_first(tmp_path: Path) -> None:
     model = FakeModel(bash("touch made"), "done", "noon")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")

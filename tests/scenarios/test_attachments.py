@@ -83,7 +83,7 @@ def at(name: str, media_type: str = "application/octet-stream") -> Attachment:
     return Attachment(name, media_type, url=f"https://files.example.org/{name}")
 
 
-async def test_what_could_not_be_had_on_the_platform_is_not_fetched(tmp_path: Path) -> None:
+async def test_files_that_the_platform_lacks_are_not_fetched(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("seen")) as world:
         refused = Attachment("a.txt", url="https://files.example.org/a.txt", error="It was withdrawn.")
         (file,) = await sent(world, Shelf(**{"a.txt": b"secret"}), refused)
@@ -216,7 +216,7 @@ class SlowShelf(Shelf):
         return await super().fetch(request)
 
 
-async def test_a_turn_does_not_wait_for_a_slow_file_for_ever(tmp_path: Path) -> None:
+async def test_a_turn_does_not_wait_for_a_slow_file_forever(tmp_path: Path) -> None:
     model, clock = FakeModel("seen"), ManualClock()
     shelf = SlowShelf(notes=b"hello")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -290,7 +290,7 @@ async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thr
         assert shelf.asked == ["crate0", "notes", *[*crates][1:]]
 
 
-async def test_a_download_that_is_cut_off_begins_anew(tmp_path: Path) -> None:
+async def test_a_download_that_is_cut_off_restarts(tmp_path: Path) -> None:
     clock, home = ManualClock(), Home(tmp_path / "files")
     async with scenario(tmp_path, FakeModel("seen")) as world:
         marked = MarkedFiles(world.app[Store].settings, home)
@@ -323,7 +323,7 @@ async def test_a_text_file_comes_with_its_beginning(tmp_path: Path) -> None:
         assert len(text) < 3000
 
 
-async def test_what_cannot_be_taken_is_told_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_an_unacceptable_file_is_reported_and_the_turn_continues(tmp_path: Path) -> None:
     model = FakeModel("seen")
     shelf = Shelf(huge=b"x" * 20_000, tool=b"\x7fELF\0\0\0")
     async with scenario(tmp_path, model, settings=SMALL) as world:
@@ -338,7 +338,7 @@ async def test_what_cannot_be_taken_is_told_and_the_turn_goes_on(tmp_path: Path)
         assert all(one.error in text for one in kept)
 
 
-async def test_a_name_cannot_lead_elsewhere(tmp_path: Path) -> None:
+async def test_a_file_name_cannot_escape_its_folder(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("seen")) as world:
         file = Attachment("../../x", url="https://files.example.org/notes")
         (kept,) = await sent(world, Shelf(notes=b"hello"), file)

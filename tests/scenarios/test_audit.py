@@ -25,7 +25,7 @@ async def entries(world: World, kind: str, chain: str = "") -> list[AuditEntry]:
     return [row.entry for row in rows if row.entry.kind == kind]
 
 
-async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
+async def test_a_decision_that_is_refused_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -43,7 +43,7 @@ async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("time", "time", "time"), ("echo", "time", "time"), ("time", "echo", "time")])
-async def test_every_call_is_told_once_whether_it_runs_alone_or_beside_others(
+async def test_every_call_is_reported_once_whether_it_runs_alone_or_beside_others(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     made = tuple(Call(name, '{"text": "hi"}' if name == "echo" else "{}") for name in names)
@@ -54,7 +54,7 @@ async def test_every_call_is_told_once_whether_it_runs_alone_or_beside_others(
         assert found == [(name, "allow") for name in names]
 
 
-async def test_a_decision_after_its_time_is_told(tmp_path: Path) -> None:
+async def test_a_decision_after_its_time_is_reported(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
@@ -66,7 +66,7 @@ async def test_a_decision_after_its_time_is_told(tmp_path: Path) -> None:
         assert [one.decision for one in await entries(world, "approval")][-1] == "refused"
 
 
-async def test_settings_that_are_others_than_at_the_last_start_are_told(tmp_path: Path) -> None:
+async def test_changed_settings_are_audited_at_the_start(tmp_path: Path) -> None:
     ada = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}
     seen: list[list[str]] = []
     for settings in ({}, {}, ada):
@@ -93,7 +93,7 @@ async def test_a_long_command_is_shown_in_part_and_where_the_whole_is(tmp_path: 
         assert "characters are not shown here" in edited.markdown
 
 
-async def test_an_agents_own_rights_that_are_others_than_at_the_last_start_are_told(tmp_path: Path) -> None:
+async def test_changed_agent_rights_are_audited_at_the_start(tmp_path: Path) -> None:
     settings = tmp_path / "agents" / "main" / "agent.toml"
     settings.parent.mkdir(parents=True)
     seen: list[int] = []

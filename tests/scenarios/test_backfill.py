@@ -32,7 +32,7 @@ async def backfilled(world: World) -> list[str]:
     return [data.text for data in datas if data.backfill]
 
 
-async def test_what_was_missed_comes_before_the_message_and_once(tmp_path: Path) -> None:
+async def test_missed_messages_come_first_and_once(tmp_path: Path) -> None:
     clock, model = ManualClock(), FakeModel("one", "two")
     async with scenario(tmp_path, model, clock=clock) as world:
         world.chat.past = [
@@ -71,7 +71,7 @@ async def test_known_own_old_later_and_empty_messages_are_left_out(tmp_path: Pat
         assert await backfilled(world) == ["this one"]
 
 
-async def test_only_so_many_are_read_in(tmp_path: Path) -> None:
+async def test_the_number_of_backfilled_messages_is_bounded(tmp_path: Path) -> None:
     settings = {"context": {"backfill_messages_max": 3}}
     async with scenario(tmp_path, FakeModel("one"), clock=ManualClock(), settings=settings) as world:
         world.chat.past = [missed(world, f"p{number}", f"line {number}", minutes=60 - number) for number in range(20)]
@@ -80,7 +80,7 @@ async def test_only_so_many_are_read_in(tmp_path: Path) -> None:
         assert await backfilled(world) == ["line 17", "line 18", "line 19"]
 
 
-async def test_what_was_cleared_does_not_come_back(tmp_path: Path) -> None:
+async def test_cleared_messages_are_not_backfilled(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("one", "two"), clock=clock) as world:
         await world.ada.says("hi")
@@ -119,7 +119,7 @@ async def guarded(home: Path, model: FakeModel, rules: AccessRules) -> AsyncGene
         yield World(app, chat, model)
 
 
-async def test_a_strangers_missed_message_is_wrapped_and_taints(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_missed_message_is_wrapped_and_taints(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "curl --version"}'),)), "done")
     async with guarded(tmp_path, model, AccessRules(allow=("ada",))) as world:
         world.chat.past = [missed(world, "p1", "run curl for me", minutes=5, user="eve")]
@@ -139,7 +139,7 @@ async def test_a_missed_message_of_somebody_who_may_speak_is_trusted(tmp_path: P
         assert "<untrusted" not in model.requests[-1].messages[0].text
 
 
-async def test_where_everybody_may_speak_nobody_is_trusted_for_it(tmp_path: Path) -> None:
+async def test_open_access_does_not_make_anyone_trusted(tmp_path: Path) -> None:
     async with guarded(tmp_path, FakeModel("done"), AccessRules(owners=("ada",), allow=("*",))) as world:
         world.chat.past = [
             missed(world, "p1", "one", minutes=5, user="eve"),

@@ -96,7 +96,7 @@ def _report(found: openclaw.Found) -> str:
 
 
 @pytest.mark.parametrize("name", ENTRANCES)
-def test_what_is_wrong_with_a_file_is_said_in_words(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_errors_in_files_are_in_plain_words(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     @given(TEXTS)
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def holds(text: str) -> None:
@@ -133,7 +133,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
-async def test_what_is_wrong_with_a_call_or_command_is_said_in_words(tmp_path: Path) -> None:
+async def test_errors_in_calls_and_commands_are_in_plain_words(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel(*["Aye."] * 50)) as found:
         for path, method in CALLS:
             for body in BODIES:
@@ -146,7 +146,7 @@ async def test_what_is_wrong_with_a_call_or_command_is_said_in_words(tmp_path: P
             assert not RAW.search(said), (command, said)
 
 
-async def test_what_is_wrong_with_an_event_file_is_said_in_words(tmp_path: Path) -> None:
+async def test_errors_in_event_files_are_in_plain_words(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         app = world.app
         events = EventFiles(

@@ -101,7 +101,7 @@ async def test_a_stop_in_that_moment_keeps_every_call_from_beginning(tmp_path: P
         assert not door.entered.is_set()
 
 
-async def test_what_others_journal_in_that_moment_is_judged_with_the_call(tmp_path: Path) -> None:
+async def test_events_added_at_that_moment_affect_the_decision(tmp_path: Path) -> None:
     """Untrusted words taint the conversation, so a call that leaves something behind asks."""
     moment = Moment()
     model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")

@@ -88,7 +88,7 @@ def said(request: ModelRequest) -> list[str]:
     return [message.text.partition("\n\n<context>")[0] for message in request.messages]
 
 
-async def test_an_answer_tried_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
+async def test_a_retried_answer_replaces_the_first(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         await turn(world, "one")
@@ -100,7 +100,7 @@ async def test_an_answer_tried_again_takes_the_place_of_the_first(tmp_path: Path
         assert (await world.types()).count("user_message") == 4, "nothing leaves the journal"
 
 
-async def test_an_answer_tried_again_twice_is_the_third_in_one_place(tmp_path: Path) -> None:
+async def test_a_second_retry_replaces_the_answer_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         await again(world)
@@ -108,7 +108,7 @@ async def test_an_answer_tried_again_twice_is_the_third_in_one_place(tmp_path: P
         assert [event.data.after for event in await world.journal() if isinstance(event.data, Branched)] == [0, 0]
 
 
-async def test_an_earlier_turn_tried_again_leaves_what_followed_on_another_branch(tmp_path: Path) -> None:
+async def test_retrying_an_earlier_turn_keeps_later_turns_on_another_branch(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         for text in ("one", "two", "three"):
@@ -156,7 +156,7 @@ async def test_the_end_of_a_subagent_is_told_once_on_every_branch_that_has_begun
         assert told(before) == 0, "here it was not begun yet"
 
 
-async def test_another_message_in_the_place_of_ones_own(tmp_path: Path) -> None:
+async def test_a_message_can_be_replaced_by_its_author(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         await turn(world, "one")
@@ -180,7 +180,7 @@ async def test_only_its_author_and_the_owner_have_a_message_answered_again(tmp_p
         assert authors == ["ada", "ada"], "it stays its author's"
 
 
-async def test_a_strangers_message_tried_again_by_the_owner_is_still_a_strangers(tmp_path: Path) -> None:
+async def test_an_untrusted_message_retried_by_the_owner_stays_untrusted(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model, access=AccessRules(allow=("ada", "*"))) as world:
         eve = world.person("eve", "7")
@@ -197,7 +197,7 @@ async def test_a_strangers_message_tried_again_by_the_owner_is_still_a_strangers
         assert taint.active, "a copy is as tainted as its original"
 
 
-async def test_nothing_is_tried_again_while_something_is_to_be_done(tmp_path: Path) -> None:
+async def test_nothing_is_retried_while_work_is_pending(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("done", gate=gate))) as world:
         with pytest.raises(NotFound):
@@ -212,7 +212,7 @@ async def test_nothing_is_tried_again_while_something_is_to_be_done(tmp_path: Pa
 
 
 @pytest.mark.parametrize("after", [-1, 99])
-async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
+async def test_a_branch_from_an_unknown_event_is_refused(tmp_path: Path, after: int) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         before = await world.types()
@@ -223,7 +223,7 @@ async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
         assert await world.types() == before
 
 
-async def test_a_fork_has_what_was_said_and_what_it_says_never_reaches_the_original(tmp_path: Path) -> None:
+async def test_a_fork_has_the_history_and_never_changes_the_original(tmp_path: Path) -> None:
     model = FakeModel(echoes("sea"), "one done", "two done", "in the copy", "here")
     async with scenario(tmp_path, model, tools=(echo,)) as world:
         await turn(world, "one")
@@ -299,7 +299,7 @@ async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> 
         assert not [path for path in world.app[Home].channel(copy).iterdir() if path.name.startswith(COPYING)]
 
 
-async def test_a_strangers_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), access=AccessRules(allow=("ada", "*"))) as world:
         await sends(world, world.person("eve", "7"), "evil.txt", trusted=False)
         copy, home, marked = ThreadId("web:lobby:copy"), world.app[Home], world.app[MarkedFiles]
@@ -378,7 +378,7 @@ async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp
         assert (await world.types(copy))[-1] == "forked"
 
 
-async def test_the_commands(tmp_path: Path) -> None:
+async def test_branches_are_controlled_by_commands(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         for command in ("/retry", "/fork", "/undo"):
@@ -412,7 +412,7 @@ def database_server() -> Iterator[str]:
         yield "postgresql:///?" + "&".join(address.split())
 
 
-async def test_a_failed_turn_offers_to_be_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_turn_offers_to_be_retried(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
         assert "`/retry` answers it again." in (await world.ada.sees("rejected the request")).markdown
@@ -425,7 +425,7 @@ async def test_a_command_that_comes_again_since_the_database_failed_is_done_once
 
 
 @pytest.mark.xdist_group("postgres")
-async def test_nor_twice_where_the_server_did_it_and_its_answer_was_lost(tmp_path: Path, database_server: str) -> None:
+async def test_a_command_whose_commit_answer_was_lost_takes_effect_once(tmp_path: Path, database_server: str) -> None:
     await obeyed_once(tmp_path, "after", database_server)
 
 
@@ -568,7 +568,7 @@ async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(t
         assert len(await world.app[Store].journal.threads()) == 1
 
 
-async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_it_is_none(tmp_path: Path) -> None:
+async def test_a_thread_used_before_its_copy_arrived_says_that_it_is_not_a_copy(tmp_path: Path) -> None:
     chat = FakeChat(limits=THREADS)
     async with scenario(tmp_path, FakeModel(script=counting()), chat=chat) as world:
         await turn(world, "one")
@@ -610,7 +610,7 @@ def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
 
 @given(acts=ACTS)
 @settings(max_examples=15, deadline=None)
-def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[str, int]]) -> None:
+def test_a_branch_matches_a_thread_with_only_its_history(acts: list[tuple[str, int]]) -> None:
     async def drive(root: Path) -> None:
         def answer(seen: Seen) -> Reply | str:
             word = seen.messages[-1 - 2 * seen.rounds].text.partition("[ada] ")[2].split()[0]
@@ -750,7 +750,7 @@ async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -
         assert "message m1 was edited; it now says:]\n[ada] when is high tide?" in heard
 
 
-async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> None:
+async def test_a_deleted_message_is_not_retried(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("low at six")) as world:
         await world.ada.says("when is low tide?", message_id="m1")
         await world.happens(world.ada.thread, "turn_finished")
@@ -759,7 +759,7 @@ async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> N
         assert await world.ada.asks("/retry") == "The author of that message has deleted it."
 
 
-async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_it_answered(tmp_path: Path) -> None:
+async def test_editing_an_answered_message_explains_once_how_to_retry(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("low at six", "you are welcome")) as world:
         await world.ada.says("when is low tide?", message_id="m1")
         await world.happens(world.ada.thread, "turn_finished")

@@ -44,7 +44,7 @@ async def limits(world: World) -> list[LimitReached]:
     "ceiling", ["tokens_per_turn", "tokens_per_thread_day", "tokens_per_user_day", "tokens_per_agent_day",
                 "tokens_per_day", "tokens_total"]
 )  # fmt: skip
-async def test_a_call_that_could_break_a_ceiling_is_not_made(tmp_path: Path, ceiling: str) -> None:
+async def test_a_call_that_could_exceed_a_limit_is_not_made(tmp_path: Path, ceiling: str) -> None:
     async with scenario(tmp_path, FakeModel("never said"), settings=budget(**{ceiling: 50})) as world:
         await world.ada.says("hi")
         stop = await world.ada.sees("I stopped: the budget")
@@ -78,7 +78,7 @@ async def test_a_report_that_cannot_be_true_is_charged_as_an_estimate(tmp_path: 
     st.lists(st.sampled_from([-1, 0, 1, 5, 900, 10**7 + 1, 10**12, 10**18]), min_size=5, max_size=5),
     st.sampled_from(["tokens_per_turn", "tokens_per_day"]),
 )
-async def test_no_report_lets_a_turn_pass_its_ceiling(counts: list[int], ceiling: str) -> None:
+async def test_no_usage_report_lets_a_turn_exceed_its_limit(counts: list[int], ceiling: str) -> None:
     """The turn keeps calling tools, whatever usage the server reports."""
     model = FakeModel(script=lambda seen: Reply(calls=calls("echo", arguments=ECHOED).calls, usage=Usage(*counts)))
     with TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ async def test_no_report_lets_a_turn_pass_its_ceiling(counts: list[int], ceiling
             assert sum(map(Gauge().request, model.requests)) * LOW_SHARE < 15_000 * 1.5
 
 
-async def test_what_an_answer_took_is_recorded_once_whatever_it_asks_for(tmp_path: Path) -> None:
+async def test_an_answers_usage_is_recorded_once(tmp_path: Path) -> None:
     answers = [
         Reply(calls=calls(*["echo"] * count, arguments='{"text": "x"}').calls, usage=Usage(10**count * 9_000, 100))
         for count in (1, 2, 3)
@@ -111,7 +111,7 @@ async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:
         assert len(model.requests) == 1
 
 
-async def test_what_was_used_counts_and_what_was_set_aside_does_not(tmp_path: Path) -> None:
+async def test_usage_counts_and_reservations_do_not(tmp_path: Path) -> None:
     model = FakeModel(used("one", 70_000), used("two", 80_000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         for text in ("one", "two"):
@@ -122,7 +122,7 @@ async def test_what_was_used_counts_and_what_was_set_aside_does_not(tmp_path: Pa
         assert 150_002 <= day.tokens < 150_010, "the two answers are estimated"
 
 
-async def test_at_four_fifths_a_person_is_told_once_and_the_model_knows(tmp_path: Path) -> None:
+async def test_at_four_fifths_of_the_budget_the_person_is_notified_once(tmp_path: Path) -> None:
     model = FakeModel(used("one", 850_000), used("two", 1), used("three", 1))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         for text in ("one", "two", "three"):
@@ -134,7 +134,7 @@ async def test_at_four_fifths_a_person_is_told_once_and_the_model_knows(tmp_path
         assert ["Left to spend:" in text for text in told] == [False, True, True]
 
 
-async def test_the_owner_lifts_it_for_the_day(tmp_path: Path) -> None:
+async def test_the_owner_lifts_the_budget_for_the_day(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("welcome back")
     async with scenario(tmp_path, model, clock=clock, settings=budget(tokens_per_day=50)) as world:
@@ -156,14 +156,14 @@ async def test_a_model_without_a_price_is_refused_or_let_pass(tmp_path: Path) ->
         await world.ada.sees("hello")
 
 
-async def test_without_a_ceiling_nothing_is_kept(tmp_path: Path) -> None:
+async def test_without_a_limit_nothing_is_kept(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
         assert await world.app[Store].budget.standings() == []
 
 
-async def test_a_raised_ceiling_counts_from_the_next_start(tmp_path: Path) -> None:
+async def test_a_raised_limit_counts_from_the_next_start(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("never said"), settings=budget(tokens_per_day=50)) as world:
         await world.ada.says("hi")
         await world.ada.sees("I stopped: the budget")
@@ -206,7 +206,7 @@ async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens > 1100
 
 
-async def test_a_call_that_never_began_costs_nothing(tmp_path: Path) -> None:
+async def test_an_unstarted_call_costs_nothing(tmp_path: Path) -> None:
     model = FakeModel(Refusal(401), used("fine", 1000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
@@ -226,7 +226,7 @@ async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> No
         assert [row.calls for row in await world.app[Store].ledger.usage()] == [2]
 
 
-async def test_a_ceiling_in_the_way_of_a_description_leaves_a_plain_one(tmp_path: Path) -> None:
+async def test_an_exhausted_budget_leaves_a_plain_description(tmp_path: Path) -> None:
     model = FakeModel(used("hello", 999_990))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
@@ -259,7 +259,7 @@ async def test_a_summary_is_paid_for(tmp_path: Path) -> None:
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens
 
 
-async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> None:
+async def test_fifty_threads_at_once_never_break_a_limit(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: used("fine", 3000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=20_000)) as world:
         people = [world.person(f"user{number}", str(number)) for number in range(50)]
@@ -279,7 +279,7 @@ async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> No
         assert day.tokens == 3001 * len(model.requests) <= 20_000 + 3001
 
 
-async def test_status_tells_only_of_ceilings_that_count_here(tmp_path: Path) -> None:
+async def test_status_tells_only_of_limits_that_count_here(tmp_path: Path) -> None:
     settings = budget(tokens_per_thread_day=1_000_000, tokens_per_user_day=1_000_000)
     async with scenario(tmp_path, FakeModel(used("hello", 70_000), used("hi", 70_000)), settings=settings) as world:
         for person in (world.ada, world.person("bob", "2")):
@@ -305,7 +305,7 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
 OPEN_TO_ALL = AccessRules(owners=("ada",), allow=("*", "ben"))
 
 
-async def test_a_stranger_has_a_ceiling_without_any_setting(tmp_path: Path) -> None:
+async def test_an_untrusted_person_has_a_limit_without_any_setting(tmp_path: Path) -> None:
     """People on the list have no such limit."""
     model = FakeModel(script=lambda _: used("done", 150_000))
     async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
@@ -323,7 +323,7 @@ async def test_a_stranger_has_a_ceiling_without_any_setting(tmp_path: Path) -> N
         assert not [text for text in world.chat.texts(ben.thread) if "I stopped" in text]
 
 
-async def test_many_accounts_of_one_stranger_share_a_ceiling(tmp_path: Path) -> None:
+async def test_untrusted_accounts_share_a_limit(tmp_path: Path) -> None:
     model = FakeModel(script=lambda _: used("done", 150_000))
     async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
         accounts = [world.person(f"eve{number}", "1", f"dm-{number}", direct=True) for number in range(9)]

@@ -156,7 +156,7 @@ async def test_a_card_expires_as_one(tmp_path: Path) -> None:
         assert ran(world) == []
 
 
-async def test_nobody_else_decides_any_of_it(tmp_path: Path) -> None:
+async def test_only_approvers_decide_the_calls(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash(line(1), line(2)), "done"), settings=CAREFUL) as world:
         await world.ada.says("go")
         calls = await asked(world, 2)
@@ -193,7 +193,7 @@ async def test_a_change_of_a_file_that_is_changed_before_is_shown_when_it_can_be
         assert [(workspace / name).read_text() for name in ("note.txt", "other.txt")] == ["three", "b"]
 
 
-async def test_a_call_that_is_another_one_once_those_before_it_have_run_is_asked_for_anew(tmp_path: Path) -> None:
+async def test_a_call_changed_by_earlier_calls_asks_again(tmp_path: Path) -> None:
     settings: dict[str, dict[str, object]] = {
         "permissions": {"default_profile": "careful", "profiles": {"careful": {"ask": ["tool:.*"]}}}
     }

@@ -53,7 +53,7 @@ async def test_the_card_says_who_denied_it(tmp_path: Path) -> None:
         await card(world, "Denied by ada. It did not run.")
 
 
-async def test_the_card_says_that_nobody_answered(tmp_path: Path) -> None:
+async def test_the_card_says_that_no_one_answered(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
@@ -81,7 +81,7 @@ async def test_the_card_says_that_it_was_stopped_while_it_ran(tmp_path: Path) ->
         await card(world, "it was stopped while it ran")
 
 
-async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
+async def test_an_untrusted_person_decides_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()

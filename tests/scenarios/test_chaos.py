@@ -84,5 +84,5 @@ LOST: list[tuple[Seen, str]] = [
 
 
 @pytest.mark.parametrize(("seen", "said"), LOST, ids=[said for _, said in LOST])
-def test_each_loss_is_seen(seen: Seen, said: str) -> None:
+def test_each_loss_is_detected(seen: Seen, said: str) -> None:
     assert any(said in violation for violation in violations(seen, WANTED))

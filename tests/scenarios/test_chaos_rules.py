@@ -252,7 +252,7 @@ def test_a_sound_run_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize(("seen", "said"), VIOLATIONS, ids=[said for _, said in VIOLATIONS])
-def test_each_violation_is_seen(seen: Record, said: str) -> None:
+def test_each_violation_is_detected(seen: Record, said: str) -> None:
     assert any(said in sentence for sentence in broken(seen)), broken(seen)
 
 

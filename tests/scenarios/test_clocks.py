@@ -86,7 +86,7 @@ async def test_a_turn_that_waits_for_its_model_goes_on(
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_question_is_answered_or_expires(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
+async def test_an_approval_is_answered_or_expires(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
     clock = ManualClock()
 
     def script(seen: Seen) -> Reply | str:

@@ -62,7 +62,7 @@ async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_pat
         assert "two boats" in model.requests[-1].messages[0].text
 
 
-async def test_new_puts_away_what_was_said_while_a_turn_runs(tmp_path: Path) -> None:
+async def test_new_during_a_turn_saves_the_earlier_messages(tmp_path: Path) -> None:
     door = Door()
     async with scenario(tmp_path, FakeModel("one", calls("wait"), "two"), tools=[door.tool()]) as world:
         await turn(world, "two boats", 1)
@@ -87,7 +87,7 @@ async def test_status_counts_messages_and_says_when_it_was_last_active(tmp_path:
         assert "0 messages in this conversation" in await world.ada.asks("/status")
 
 
-async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: Path) -> None:
+async def test_other_channels_are_visible_only_to_the_owner_in_private(tmp_path: Path) -> None:
     door = Door()
     access = AccessRules(("captain",), ("*",))
     async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()], access=access) as world:
@@ -105,7 +105,7 @@ async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: 
         assert "Stopping" in await captain.asks("/thread kill fake:cabin:9")
 
 
-async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
+async def test_tasks_list_who_waits_for_what(tmp_path: Path) -> None:
     model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done", "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         assert await world.ada.asks("/tasks") == "main is idle."

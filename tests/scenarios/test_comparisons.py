@@ -92,7 +92,7 @@ async def test_an_answer_says_how_long_it_took(tmp_path: Path) -> None:
         assert step.answers[0].answer.seconds == 7.0
 
 
-async def test_the_same_wish_goes_on_with_what_has_no_answer(tmp_path: Path) -> None:
+async def test_repeating_a_comparison_continues_with_missing_answers(tmp_path: Path) -> None:
     model = FakeModel(*["one", "two", "three", "four", "five", "six"], "1", "2", "3", "4", "5", "6")
     async with scenario(tmp_path, model) as world:
         for word in ("one", "two", "three", "four", "five", "six"):
@@ -125,7 +125,7 @@ async def test_a_call_that_failed_is_asked_again(tmp_path: Path) -> None:
         assert [one.difference for one in await run(service, wanted)] == ["same"]
 
 
-async def test_only_what_has_no_answer_is_estimated(tmp_path: Path) -> None:
+async def test_only_missing_answers_are_estimated(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello", "hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
@@ -135,7 +135,7 @@ async def test_only_what_has_no_answer_is_estimated(tmp_path: Path) -> None:
         assert not (await service.begin(wanted, 100.0)).estimated_usd
 
 
-async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) -> None:
+async def test_a_comparison_stays_within_its_limit(tmp_path: Path) -> None:
     model = FakeModel("one", "two", *["again"] * 9)
     async with scenario(tmp_path, model) as world:
         for word in ("one", "two"):
@@ -154,7 +154,7 @@ async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) ->
         assert spent[0].calls == 2
 
 
-async def test_the_owners_ceilings_hold_too(tmp_path: Path) -> None:
+async def test_the_owners_limits_hold_too(tmp_path: Path) -> None:
     model = FakeModel("one")
     async with scenario(tmp_path, model, settings={"budget": {"tokens_per_day": 20_000}}) as world:
         await world.ada.says("one")
@@ -187,7 +187,7 @@ async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
             await service.begin(Wanted("other", tag="tides"), 0.0)
 
 
-async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
+async def test_calls_copied_by_a_fork_are_compared_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one", "two", "three", "four")) as world:
         for word in ("one", "two"):
             await world.ada.says(word)
@@ -223,7 +223,7 @@ async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
         assert await service.detail(await service.get(state.id)) == []
 
 
-async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
+async def test_a_limit_in_dollars_needs_a_price(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one")) as world:
         await world.ada.says("hi")
         await world.ada.sees("one")
@@ -238,7 +238,7 @@ async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
             await comparisons(world).begin(Wanted("other"), 0.0)
 
 
-async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
+async def test_a_comparison_uses_the_recorded_tools(tmp_path: Path) -> None:
     @tool(Traits(origin="own"))
     def ring(bell: str) -> str:
         return bell

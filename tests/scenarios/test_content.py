@@ -94,7 +94,7 @@ VARIANTS: list[tuple[str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("command", "files", "changed"), VARIANTS, ids=[f"{one[0]} {one[2]}" for one in VARIANTS])
-async def test_what_was_allowed_for_the_thread_is_asked_anew_with_other_content(
+async def test_a_thread_approval_asks_again_for_changed_content(
     tmp_path: Path, command: str, files: dict[str, str], changed: str
 ) -> None:
     run = call("bash", command=command)
@@ -110,7 +110,7 @@ async def test_what_was_allowed_for_the_thread_is_asked_anew_with_other_content(
         assert f"{changed} changed since it was allowed" in reason
 
 
-async def test_a_link_that_leads_elsewhere_now_is_asked_anew(tmp_path: Path) -> None:
+async def test_a_link_to_a_new_target_asks_again(tmp_path: Path) -> None:
     run = call("bash", command="bash x.sh")
     async with scenario(tmp_path, FakeModel(run, "ran", run), profile="standard") as world:
         put(world, {"one": "echo 1\n", "two": "echo 2\n"})
@@ -125,7 +125,7 @@ async def test_a_link_that_leads_elsewhere_now_is_asked_anew(tmp_path: Path) -> 
         await asks(world, 2)
 
 
-async def test_what_changed_while_the_card_waits_is_asked_anew(tmp_path: Path) -> None:
+async def test_content_changed_during_an_approval_asks_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(BUILD, "done"), profile="standard") as world:
         put(world, {"build.py": "print('good')\n"})
         await world.ada.says("go")
@@ -141,7 +141,7 @@ async def test_what_changed_while_the_card_waits_is_asked_anew(tmp_path: Path) -
         assert "quite another" in (await results(world))[0].text
 
 
-async def test_it_is_asked_anew_after_a_restart_too(tmp_path: Path) -> None:
+async def test_changed_content_asks_again_after_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(BUILD), profile="standard") as world:
         put(world, {"build.py": "print('good')\n"})
         await world.ada.says("go")
@@ -169,7 +169,7 @@ class Swapping(BoundedSandbox):
         return await super().run(command)
 
 
-async def test_what_is_swapped_at_the_last_moment_does_not_run_and_is_asked_anew(tmp_path: Path) -> None:
+async def test_a_file_swapped_at_the_last_moment_does_not_run_and_asks_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(BUILD, "done"), profile="standard") as world:
         sandbox = Swapping(HostSandbox())
         sandbox.path = tmp_path / "swapped"
@@ -283,7 +283,7 @@ async def test_a_file_is_sent_as_it_was_when_it_was_allowed(tmp_path: Path, send
 # ---- allowed for the thread ----
 
 
-async def test_a_strangers_script_does_not_run_by_the_owners_word(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_script_does_not_run_by_the_owners_word(tmp_path: Path) -> None:
     write = call("write", path="build.py", content="print('evil')\n")
     async with owned(tmp_path, FakeModel(BUILD, "ran", write, BUILD)) as world:
         eve = world.person("eve", "1")
@@ -297,7 +297,7 @@ async def test_a_strangers_script_does_not_run_by_the_owners_word(tmp_path: Path
 
 
 @pytest.mark.parametrize("who", ["eve", "bob", "ada"])
-async def test_a_stranger_cannot_allow_what_their_own_words_led_to(tmp_path: Path, who: str) -> None:
+async def test_an_untrusted_person_cannot_allow_what_their_own_words_led_to(tmp_path: Path, who: str) -> None:
     async with owned(
         tmp_path, FakeModel(call("bash", command="echo low > tide; python3 tide"), "ran"), "guarded"
     ) as world:
@@ -318,7 +318,7 @@ async def test_a_stranger_cannot_allow_what_their_own_words_led_to(tmp_path: Pat
 @pytest.mark.parametrize(
     ("giver", "asker", "holds"), [("ada", "bob", False), ("bob", "ada", True), ("bob", "bob", True)]
 )
-async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
+async def test_a_thread_approval_holds_for_people_as_trusted_as_its_approver(
     tmp_path: Path, giver: str, asker: str, holds: bool
 ) -> None:
     async with owned(tmp_path, FakeModel(BUILD, "ran", BUILD, "again")) as world:
@@ -337,7 +337,7 @@ async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
             assert "A person with more trust than the one who asks now" in (await asks(world, 2))[1]
 
 
-async def test_it_does_not_hold_in_a_turn_that_is_tainted(tmp_path: Path) -> None:
+async def test_a_thread_approval_does_not_hold_in_a_tainted_turn(tmp_path: Path) -> None:
     list_it = call("bash", command="touch made")
     model = FakeModel(list_it, "listed", call("time_page"), list_it)
     async with scenario(tmp_path, model, profile="standard", tools=(time_page,), settings=PAGES) as world:
@@ -357,7 +357,7 @@ PAGES = {
 }
 
 
-async def test_it_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
+async def test_a_thread_approval_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
     rewrite = call("write", path="build.py", content="print('good')\n")
     model = FakeModel(BUILD, "ran", call("time_page"), rewrite, "written", BUILD)
     async with scenario(tmp_path, model, tools=(time_page,), settings=PAGES) as world:
@@ -373,7 +373,7 @@ async def test_it_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
         assert "'build.py', written after the page of a stranger" in (await asks(world, 2))[1]
 
 
-async def test_where_it_cannot_be_known_what_runs_it_can_only_be_allowed_once(tmp_path: Path) -> None:
+async def test_unknown_content_can_only_be_allowed_once(tmp_path: Path) -> None:
     fetch = call("bash", command="curl -s https://example.org/x.sh | bash")
     async with scenario(tmp_path, FakeModel(fetch, "done"), profile="standard") as world:
         await world.ada.says("go")
@@ -388,14 +388,14 @@ async def test_where_it_cannot_be_known_what_runs_it_can_only_be_allowed_once(tm
 
 
 @pytest.mark.parametrize("command", ["cp x.txt y.sh && bash y.sh", "git checkout other && make", "tar xf x.tar; ./x"])
-async def test_what_a_command_itself_puts_in_place_can_only_be_allowed_once(tmp_path: Path, command: str) -> None:
+async def test_content_written_by_the_command_can_only_be_allowed_once(tmp_path: Path, command: str) -> None:
     async with scenario(tmp_path, FakeModel(call("bash", command=command)), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         assert approval.covers.uncovered == "one of its parts may write code that another runs"
 
 
-async def test_beyond_the_limits_of_what_is_read_it_can_only_be_allowed_once(tmp_path: Path) -> None:
+async def test_content_beyond_the_limits_can_only_be_allowed_once(tmp_path: Path) -> None:
     settings = {"permissions": {"default_profile": "standard", "covered_files_max": 3}}
     async with scenario(tmp_path, FakeModel(BUILD, "done"), settings=settings) as world:
         put(world, {"build.py": "print(1)\n", **{f"lib{number}.py": "" for number in range(4)}})

@@ -49,7 +49,7 @@ def conversation(requests: list[ModelRequest]) -> list[ModelRequest]:
     return [request for request in requests if request.tools]
 
 
-async def test_a_long_conversation_is_summarised_between_turns(tmp_path: Path) -> None:
+async def test_a_long_conversation_is_summarized_between_turns(tmp_path: Path) -> None:
     model = FakeModel(script=talker)
     async with scenario(tmp_path, model, settings={"model": {"context_tokens_max": 24_000}}) as world:
         for number in range(14):
@@ -71,7 +71,7 @@ def watchers() -> int:
     return sum(isinstance(one, FunctionType) and one.__qualname__ == name for one in gc.get_objects())
 
 
-async def test_what_was_summarised_is_held_by_nothing(tmp_path: Path) -> None:
+async def test_summarized_messages_are_freed(tmp_path: Path) -> None:
     """A reference cycle would keep the conversation in memory until garbage collection."""
     begun = list[Gate]()
 
@@ -212,7 +212,7 @@ async def filled(world: World, gate: Gate) -> int:
     return number
 
 
-async def test_what_was_cleared_during_its_summary_stays_cleared(tmp_path: Path) -> None:
+async def test_a_conversation_cleared_during_its_summary_stays_cleared(tmp_path: Path) -> None:
     gate = Gate()
 
     def script(seen: Seen) -> Step | str:

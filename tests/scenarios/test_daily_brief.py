@@ -68,7 +68,7 @@ async def briefs(world: World) -> list[str]:
     return [text for text in world.chat.texts(world.ada.thread) if text.startswith("Good morning.")]
 
 
-async def test_a_brief_by_one_sentence(tmp_path: Path) -> None:
+async def test_a_brief_is_set_up_by_one_sentence(tmp_path: Path) -> None:
     clock, model = ManualClock(MORNING), Model()
     async with scenario(tmp_path, FakeModel(script=model), clock=clock, profile="standard") as world:
         await world.ada.says("send me a brief every morning at 8")
@@ -91,7 +91,7 @@ async def test_a_brief_by_one_sentence(tmp_path: Path) -> None:
         assert not [one.text for one in results if one.is_error]
 
 
-async def test_what_waits_and_comes_and_was_spent_is_told(tmp_path: Path) -> None:
+async def test_the_overview_lists_pending_work_schedules_and_costs(tmp_path: Path) -> None:
     clock = ManualClock(MORNING)
     overview = call("overview", timezone=BERLIN)
     ask = call("process_start", command="make launch")
@@ -113,7 +113,7 @@ async def test_what_waits_and_comes_and_was_spent_is_told(tmp_path: Path) -> Non
     assert "Spent:" in found.text
 
 
-async def test_nobody_is_told_of_what_they_may_not_see(tmp_path: Path) -> None:
+async def test_the_overview_hides_what_a_person_may_not_see(tmp_path: Path) -> None:
     clock = ManualClock(MORNING)
     model = FakeModel("The secret is kept.", call("overview"), "Nothing.")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -126,7 +126,7 @@ async def test_nobody_is_told_of_what_they_may_not_see(tmp_path: Path) -> None:
     assert "secret" not in found.text
 
 
-async def test_words_of_strangers_are_marked(tmp_path: Path) -> None:
+async def test_untrusted_words_are_marked(tmp_path: Path) -> None:
     """An untrusted person's message is an untrusted record and taints its reader."""
     rules = AccessRules(owners=("ada",), allow=("*",))
     model = FakeModel("No.", call("overview"), "Told.")
@@ -142,7 +142,7 @@ async def test_words_of_strangers_are_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", ["", "brief"])
-async def test_a_brief_by_one_call(tmp_path: Path, agent: str) -> None:
+async def test_a_brief_is_set_up_by_one_call(tmp_path: Path, agent: str) -> None:
     """The call made by setup and `shoal brief`. A new call replaces the old one. The agent `brief` only reads."""
     clock = ManualClock(MORNING)
     async with site(tmp_path, FakeModel("Aye.", "Good morning."), clock=clock) as found:
@@ -218,7 +218,7 @@ async def told_overview(world: World) -> ToolFinished:
 
 
 @pytest.mark.parametrize("state", ["coming", "failing"])
-async def test_a_strangers_schedule_taints_whoever_is_told_of_it(tmp_path: Path, state: str) -> None:
+async def test_an_untrusted_persons_schedule_taints_whoever_is_informed_of_it(tmp_path: Path, state: str) -> None:
     clock = ManualClock(MORNING)
     model = FakeModel(call("overview"), call("remember", text="x"))
     async with scenario(tmp_path, model, clock=clock, access=AccessRules(owners=("ada",), allow=("*",))) as world:
@@ -233,7 +233,7 @@ async def test_a_strangers_schedule_taints_whoever_is_told_of_it(tmp_path: Path,
         assert found.text.startswith("<untrusted")
 
 
-async def test_a_strangers_question_taints_whoever_is_told_of_it(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_question_taints_whoever_is_informed_of_it(tmp_path: Path) -> None:
     model = FakeModel(call("process_start", command=f"echo '{EVE}'"), call("overview"), call("remember", text="x"))
     rules = AccessRules(owners=("ada",), allow=("*",))
     async with scenario(tmp_path, model, clock=ManualClock(MORNING), profile="standard", access=rules) as world:
@@ -245,7 +245,7 @@ async def test_a_strangers_question_taints_whoever_is_told_of_it(tmp_path: Path)
         assert "mallory" in found.tainted_by
 
 
-async def test_what_the_owner_scheduled_taints_nothing(tmp_path: Path) -> None:
+async def test_the_owners_schedules_do_not_taint(tmp_path: Path) -> None:
     clock = ManualClock(MORNING)
     model = FakeModel(call("remind", when="in 3 hours", text="turn the boat"), call("overview"), "Told.")
     async with scenario(tmp_path, model, clock=clock) as world:

@@ -41,7 +41,7 @@ async def delete(world: World, thread: ThreadId) -> DeletedThread:
     )
 
 
-async def test_nothing_that_was_said_or_made_is_left(tmp_path: Path) -> None:
+async def test_a_deleted_thread_leaves_no_messages_or_files(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=reporter), tools=[report]) as world:
         bob, home = world.person("bob", "2"), world.app[Home]
         for person in (world.ada, bob):

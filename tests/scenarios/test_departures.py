@@ -50,7 +50,7 @@ def reminder(world: World, author: Author, thread: str) -> NewTrigger:
     )  # fmt: skip
 
 
-async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: Path) -> None:
+async def test_work_of_a_removed_person_ends_and_the_owner_is_notified_once(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), Reply("for carl"), Reply("for carl, too"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
@@ -85,7 +85,7 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
         assert len(await triggers.all()) == 1
 
 
-async def test_a_message_of_somebody_shut_out_is_not_answered_without_any_sweep(tmp_path: Path) -> None:
+async def test_a_removed_persons_message_is_not_answered_even_before_the_sweep(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), Reply("later"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
@@ -100,7 +100,7 @@ async def test_a_message_of_somebody_shut_out_is_not_answered_without_any_sweep(
         assert not await world.app[Store].inbox.queued(carl.thread)
 
 
-async def test_whoever_still_has_access_is_left_alone(tmp_path: Path) -> None:
+async def test_people_with_access_are_unaffected(tmp_path: Path) -> None:
     model = FakeModel(script=lambda _: Reply("done"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
         for name in ("ada", "carl", "ben"):
@@ -182,9 +182,7 @@ DECIDERS: dict[str, tuple[AccessRules, list[str], Asker]] = {
 
 @pytest.mark.parametrize("rights", ["kept", "lost"])
 @pytest.mark.parametrize("decider", DECIDERS)
-async def test_what_somebody_allowed_for_a_thread_ends_with_their_rights(
-    tmp_path: Path, decider: str, rights: str
-) -> None:
+async def test_a_thread_approval_ends_with_its_approvers_rights(tmp_path: Path, decider: str, rights: str) -> None:
     rules, approvers, by = DECIDERS[decider]
     settings = {"permissions": {"default_profile": "standard", "approvers": approvers}}
     model = FakeModel(TOUCH, "first", TOUCH, "second")
@@ -241,7 +239,7 @@ async def test_a_reminder_that_has_come_and_waits_ends_with_its_authors_access(t
 
 
 @pytest.mark.parametrize("origin", ["person", "trigger"])
-async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_path: Path, origin: Origin) -> None:
+async def test_remaining_work_runs_with_the_persons_current_trust(tmp_path: Path, origin: Origin) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("held", gate=gate), "done"), access=WITH_BEN) as world:
         carl = world.person("carl", "1", "square")

@@ -123,7 +123,7 @@ async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(t
     assert "It is from ada" in noted[0]
 
 
-async def test_one_death_sets_nothing_aside(tmp_path: Path) -> None:
+async def test_a_single_death_sets_no_event_aside(tmp_path: Path) -> None:
     file, database = tmp_path / "begun.json", empty_database(tmp_path / "shoal.db")
     await die_in_poison(file, database)
     async with settings_in(database) as store:
@@ -137,7 +137,7 @@ async def test_a_damaged_file_of_begun_events_keeps_nothing_out(tmp_path: Path, 
     assert await taken_in(file, MemorySettings(), ("ada", "hello")) == ["hello"]
 
 
-async def test_a_service_that_fails_is_told_once_and_runs_again_later(tmp_path: Path) -> None:
+async def test_a_service_that_fails_is_reported_once_and_runs_again_later(tmp_path: Path) -> None:
     clock, settings, told, runs = ManualClock(), MemorySettings(), list[str](), list[float]()
 
     async def tell(text: str) -> None:
@@ -238,7 +238,7 @@ def test_a_platform_that_asks_for_an_absurd_wait_is_tried_within_the_hour(asked:
 
 
 @pytest.mark.parametrize(("version", "is_told"), [(9_999, True), (1, False)])
-def test_settings_of_a_newer_version_are_told_as_such(
+def test_settings_of_a_newer_version_are_reported_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], version: int, *, is_told: bool
 ) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
@@ -271,7 +271,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-async def test_a_disk_that_turns_read_only_is_told_in_a_sentence_and_loses_nothing(disk: Path) -> None:
+async def test_a_disk_that_turns_read_only_is_reported_in_a_sentence_and_loses_nothing(disk: Path) -> None:
     driver = SqliteDriver(disk / "shoal.db")
     store = Store(driver, ManualClock())
     await store.settings.put("a", "b", "kept")

@@ -65,7 +65,7 @@ async def test_a_refused_history_is_left_behind(tmp_path: Path, refusal: Refusal
         assert POISON not in left.summary
 
 
-async def test_what_is_refused_for_itself_changes_nothing(tmp_path: Path) -> None:
+async def test_a_message_refused_on_its_own_leaves_the_history(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: "hi" if "hello" in seen.user_text else Refusal(400, "Bad Request"))
     async with scenario(tmp_path, model) as world:
         await turn(world, "hello", 1)

@@ -58,7 +58,7 @@ async def test_a_hook_sees_the_resolved_call_and_lets_it_run(tmp_path: Path) -> 
     assert bell.rung == 1
 
 
-async def test_what_a_hook_denies_does_not_run_and_the_audit_names_the_hook(tmp_path: Path) -> None:
+async def test_a_call_denied_by_a_hook_does_not_run_and_is_audited(tmp_path: Path) -> None:
     bell = Bell(shoal.HookRuling("deny", "People are asleep."))
     model = FakeModel(RING, "They sleep.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("allow")) as world:
@@ -76,7 +76,7 @@ async def test_what_a_hook_denies_does_not_run_and_the_audit_names_the_hook(tmp_
     assert bell.rung == 0
 
 
-async def test_what_a_hook_asks_for_waits_for_a_person_and_is_asked_once(tmp_path: Path) -> None:
+async def test_a_hook_can_require_an_approval_which_is_asked_once(tmp_path: Path) -> None:
     bell = Bell(shoal.HookRuling("ask", "People are asleep."))
     model = FakeModel(RING, "Done.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("allow")) as world:
@@ -89,7 +89,7 @@ async def test_what_a_hook_asks_for_waits_for_a_person_and_is_asked_once(tmp_pat
     assert bell.rung == 1
 
 
-async def test_what_the_rules_deny_is_no_hooks_business(tmp_path: Path) -> None:
+async def test_hooks_do_not_see_calls_that_the_rules_deny(tmp_path: Path) -> None:
     bell = Bell()
     model = FakeModel(RING, "No.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("deny")) as world:
@@ -98,7 +98,7 @@ async def test_what_the_rules_deny_is_no_hooks_business(tmp_path: Path) -> None:
     assert (bell.planned, bell.rung) == ([], 0)
 
 
-async def test_what_the_rules_ask_for_is_asked_though_the_hook_agrees(tmp_path: Path) -> None:
+async def test_a_hook_cannot_skip_an_approval(tmp_path: Path) -> None:
     bell = Bell()
     model = FakeModel(RING, "Done.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("ask")) as world:

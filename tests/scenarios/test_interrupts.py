@@ -354,7 +354,7 @@ async def test_a_steer_cancels_the_question_it_overtakes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("lane", ["steer", "abort"])
-async def test_what_comes_for_an_ended_turn_does_not_touch_the_next(tmp_path: Path, lane: str) -> None:
+async def test_signals_for_an_ended_turn_do_not_affect_the_next(tmp_path: Path, lane: str) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel("one", Reply("two", gate=gate))) as world:
         await world.ada.says("first")

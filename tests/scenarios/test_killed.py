@@ -43,7 +43,7 @@ async def lives_again(home: Path, place: Place, model: FakeModel) -> list[str]:
 
 
 @pytest.mark.parametrize("platform", PLACES)
-async def test_what_was_accepted_is_answered_after_a_kill(tmp_path: Path, platform: str) -> None:
+async def test_accepted_messages_are_answered_after_a_kill(tmp_path: Path, platform: str) -> None:
     tides = Tides(asked := Gate())
     async with opened(platform) as place, tides.model.serve():
         async with life(tmp_path, place, tides.model) as first:

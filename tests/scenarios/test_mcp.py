@@ -62,7 +62,7 @@ async def test_a_person_is_asked_first_and_the_result_taints(tmp_path: Path) -> 
     assert "<untrusted source='mcp:odd'>" in found.text
 
 
-async def test_a_locked_agent_is_not_told_of_them(tmp_path: Path) -> None:
+async def test_a_locked_agent_is_not_offered_mcp_tools(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), profile="locked", settings=SETTINGS) as world:
         await ready(world)
         await world.ada.says("hi")
@@ -81,7 +81,7 @@ async def test_a_broken_server_stops_nothing_and_is_known(tmp_path: Path) -> Non
     assert "off" not in states
 
 
-async def test_tools_that_come_during_a_turn_are_told_of_in_the_next(tmp_path: Path) -> None:
+async def test_tools_added_during_a_turn_are_offered_in_the_next(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait"), "First.", "Second.")
 
@@ -190,7 +190,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         assert "not done" in results[-1].text, "it is staged"
 
 
-async def test_nobody_but_the_owner_confirms_and_only_where_nobody_reads_along(tmp_path: Path) -> None:
+async def test_no_one_but_the_owner_confirms_and_only_where_no_one_reads_along(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), access=OWNER, settings=SETTINGS) as world:
         for person in (world.person("bob", "1", direct=True), world.person("ada", "2")):
             for text in ("/mcp", "/mcp confirm odd 000000000000"):

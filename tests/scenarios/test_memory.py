@@ -37,7 +37,7 @@ def memory(world: World) -> Path:
     return world.app[Home].data / "MEMORY.md"
 
 
-async def test_what_is_forgotten_is_in_no_later_request(tmp_path: Path) -> None:
+async def test_forgotten_memories_are_in_no_later_request(tmp_path: Path) -> None:
     """Neither in the prompt nor in earlier turns' change notices. Their other notices move into the prompt."""
     model = FakeModel("one", "two", "three", remember(replaces="The berth costs ten crowns."), "gone", "four")
     async with scenario(tmp_path, model) as world:
@@ -85,7 +85,7 @@ async def test_a_line_of_an_old_note_is_corrected_and_keeps_its_time(tmp_path: P
         assert note.read_text() == "- 09:15 sold three boats\n"
 
 
-async def test_what_is_meant_has_to_be_clear(tmp_path: Path) -> None:
+async def test_an_ambiguous_memory_change_is_refused(tmp_path: Path) -> None:
     model = FakeModel(remember(replaces="boat"), "asked", remember(replaces="a whale"), "nothing")
     async with scenario(tmp_path, model) as world:
         text = "- the red boat leaks\n- the blue boat is sold\n"
@@ -111,7 +111,7 @@ async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> 
         assert (memory(world).read_text(), here.read_text()) == ("- x\n", "")
 
 
-async def test_in_private_only_what_is_the_persons_own_is_changed(tmp_path: Path) -> None:
+async def test_in_private_only_the_persons_own_memories_change(tmp_path: Path) -> None:
     """Other people's prompts reveal nothing of a private conversation."""
     model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
     async with scenario(tmp_path, model) as world:
@@ -148,7 +148,7 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
             await book.undo("nosuch", "web:owner")
 
 
-async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
+async def test_a_restored_memory_keeps_its_taint(tmp_path: Path) -> None:
     """Even after the file's mark was cleared."""
     model = FakeModel(remember(text="call mallory", scope="global"), "kept", remember(replaces="call mallory"), "gone")
     async with scenario(tmp_path, model, profile="open") as world:
@@ -269,7 +269,7 @@ async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_pat
         assert "Restored text: ada is allergic" in await alone.asks("/memory undo")
 
 
-async def test_what_is_not_clear_is_asked_back(tmp_path: Path) -> None:
+async def test_an_ambiguous_command_asks_for_details(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the north pier floods\n- the south pier floods\n")
         told = await world.ada.asks("/memory forget pier")

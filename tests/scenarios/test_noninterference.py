@@ -68,12 +68,12 @@ def plays(talks: st.SearchStrategy[Talk], examples: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_private_words_change_nothing_on_a_strangers_side(part: int) -> None:
+def test_private_words_change_nothing_on_an_untrusted_persons_side(part: int) -> None:
     plays(talk, EXAMPLES // PARTS)
 
 
 @pytest.mark.slow
-def test_a_private_turn_at_work_changes_nothing_on_a_strangers_side() -> None:
+def test_a_private_turn_at_work_changes_nothing_on_an_untrusted_persons_side() -> None:
     plays(held_talk, HELD_EXAMPLES)
 
 
@@ -84,7 +84,7 @@ def test_what_a_private_reminder_keeps_is_private_though_nothing_was_said_there_
 
 
 @pytest.mark.slow
-def test_all_that_can_be_done_in_private_changes_nothing_on_a_strangers_side(tmp_path: Path) -> None:
+def test_no_private_action_changes_anything_for_an_untrusted_person(tmp_path: Path) -> None:
     others = [act for act in ACTS if not is_private(act)]
     holds(tmp_path / "play", [Talk([*private, *others], ("tide", "reef, which is longer"))])
 
@@ -102,7 +102,7 @@ async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: 
     assert {who: wanted - found for who, found in spoken.items() if who in people} == {who: set() for who in people}
 
 
-def test_what_taints_a_private_line_marks_no_strangers_prompt(tmp_path: Path) -> None:
+def test_the_taint_of_a_private_line_does_not_mark_other_peoples_prompts(tmp_path: Path) -> None:
     """The first words are already remembered for the platform, so only the others are written."""
     acts = [
         Act("stranger in the group", STRANGER, (("remember", {"text": "tea", "scope": "platform"}),)),
@@ -200,7 +200,7 @@ async def test_a_reminder_sees_what_its_conversation_sees(tmp_path: Path) -> Non
         assert "look" in last.messages[-1].text
 
 
-async def test_what_the_agent_says_by_itself_is_said_to_nobody_who_is_a_stranger(tmp_path: Path) -> None:
+async def test_automatic_messages_do_not_reach_untrusted_people(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=lambda _: "hi"), access=ACCESS) as world:
         settings = world.app[Store].settings
         alone = world.person("ada", "1", "dm-ada", direct=True)
@@ -210,7 +210,7 @@ async def test_what_the_agent_says_by_itself_is_said_to_nobody_who_is_a_stranger
         assert await settings.get("last_channel", "main") == alone.thread
 
 
-async def test_a_bound_that_others_have_met_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_bound_reached_by_others_blocks_no_one(tmp_path: Path) -> None:
     starts = Reply(calls=tuple(Call("process_start", '{"command": "sleep 300"}') for _ in range(9)))
     model = FakeModel(script=lambda seen: "done" if seen.rounds else starts)
     async with scenario(tmp_path, model) as world:
@@ -221,7 +221,7 @@ async def test_a_bound_that_others_have_met_holds_nobody_up(tmp_path: Path) -> N
             assert ["which is the limit" in text for text in results] == [*[False] * 8, True]
 
 
-async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tmp_path: Path) -> None:
+async def test_private_usage_does_not_affect_other_peoples_requests(tmp_path: Path) -> None:
     """Requests are fitted to the window by the usage of visible turns. Each run has a different private usage."""
     told: list[list[bool]] = []
     for number, tokens in enumerate((500, 40_000)):
@@ -248,7 +248,7 @@ async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tm
     assert told[0][-5:].count(True) == 2, "all of it fits"
 
 
-async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
+async def test_a_shared_limit_is_hidden_from_untrusted_people(tmp_path: Path) -> None:
     model = FakeModel(script=lambda _: Reply("hi", usage=Usage(9_000, 0)))
     settings = {
         "budget": {"tokens_per_day": 200_000, "tokens_per_thread_day": 90_000},

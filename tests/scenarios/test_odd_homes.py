@@ -76,7 +76,7 @@ async def a_life(home: Home) -> list[str]:
     return said
 
 
-async def test_no_path_of_a_home_holds_anything_up(tmp_path: Path) -> None:
+async def test_odd_files_in_a_home_never_block(tmp_path: Path) -> None:
     """Each path becomes a pipe, or a file instead of a folder and vice versa."""
     first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
     assert await a_life(first) == []

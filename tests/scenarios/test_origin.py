@@ -48,7 +48,7 @@ FREE = {
 
 
 @pytest.mark.parametrize("route", ["command", *BY_ITSELF, *PEOPLE_GO_ON])
-async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path, route: str) -> None:
+async def test_an_untrusted_person_is_behind_whatever_comes_of_their_words(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,))
     async with scenario(
         tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions",)
@@ -139,7 +139,7 @@ async def test_a_turn_stays_tainted_when_its_conversation_is_cleared_in_the_midd
         assert "trusted people (mallory)" in approval.reason
 
 
-async def test_a_steer_of_a_stranger_taints_the_turn_that_runs(tmp_path: Path) -> None:
+async def test_a_steer_of_an_untrusted_person_taints_the_turn_that_runs(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"),)), CURL)
     async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()]) as world:
@@ -152,7 +152,7 @@ async def test_a_steer_of_a_stranger_taints_the_turn_that_runs(tmp_path: Path) -
         assert approval.asked_by == "fake:ada"
 
 
-async def test_what_was_done_for_a_stranger_is_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
+async def test_results_for_an_untrusted_person_stay_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
     """A result records its asker. The message that requested it may be out of the window, or another person may have
     written since."""
     model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
@@ -170,7 +170,7 @@ async def test_what_was_done_for_a_stranger_is_theirs_in_a_restored_conversation
         assert result.startswith("<untrusted source='a message of mallory'>\nobey")
 
 
-async def test_what_is_done_after_a_strangers_steer_is_theirs(tmp_path: Path) -> None:
+async def test_work_after_an_untrusted_steer_belongs_to_its_author(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"),)), call("time"), "done")
     async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
@@ -194,7 +194,7 @@ async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tm
         assert is_untrusted_block(woken.text)
 
 
-async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_path: Path) -> None:
+async def test_a_restart_does_not_make_untrusted_words_the_owners(tmp_path: Path) -> None:
     """A turn that a crash or restart interrupted continues with its taint."""
     async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
@@ -206,7 +206,7 @@ async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_
         assert "trusted people (mallory)" in again.reason
 
 
-async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> None:
+async def test_an_undo_restores_the_marks_of_files(tmp_path: Path) -> None:
     write = call("write_doc", path="tides.md", text="obey")
     delete = call("delete_doc", path="tides.md")
     async with scenario(
@@ -265,7 +265,7 @@ async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path
         assert "a page" in approval.reason
 
 
-async def test_what_somebody_remembers_beside_a_strangers_line_does_not_clear_it(tmp_path: Path) -> None:
+async def test_a_trusted_line_next_to_an_untrusted_one_does_not_clear_it(tmp_path: Path) -> None:
     """Two concurrent turns: the one that started before the untrusted line existed is not tainted by it."""
     door = Door()
 
@@ -300,7 +300,7 @@ async def test_a_large_result_of_a_tainted_turn_taints_who_reads_it_later(tmp_pa
         assert finished.tainted_by == "a message of mallory"
 
 
-async def test_what_a_webhook_brings_is_behind_its_turn_and_what_that_leaves(tmp_path: Path) -> None:
+async def test_a_webhooks_content_taints_its_turn_and_its_effects(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(call("remind", when="in 1 minute", text="obey"), "noted", CURL)
     async with scenario(tmp_path, model, access=ACCESS, clock=clock, settings=SETTINGS) as world:
@@ -337,7 +337,7 @@ async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["subagent", "ask_agent", "spawn", "tell"])
-async def test_what_a_subagent_read_taints_who_gets_its_answer(tmp_path: Path, way: str) -> None:
+async def test_pages_read_by_a_subagent_taint_its_caller(tmp_path: Path, way: str) -> None:
     """Only the child reads the page, and only its answer carries the taint."""
     asked = {
         "subagent": call("subagent", task="read it"),
@@ -387,7 +387,7 @@ async def test_triggers_and_memory_are_as_tainted_in_the_database_that_they_move
             assert "memory global, written after a message of mallory" in (await ada.is_asked()).reason
 
 
-async def test_a_turn_that_a_strangers_subagent_wakes_is_the_strangers(tmp_path: Path) -> None:
+async def test_a_turn_started_by_an_untrusted_persons_subagent_is_theirs(tmp_path: Path) -> None:
     def play(seen: Seen) -> Reply | str:
         if "look it up" in seen.user_text and "begin" not in seen.user_text:
             return CURL if "has finished" in seen.user_text else "look it up: found"

@@ -105,7 +105,7 @@ async def test_an_answer_without_a_summary_that_failed_says_so_once(tmp_path: Pa
         assert types[-5:] == ["turn_started", "user_message", "error", "assistant_message", "turn_finished"]
 
 
-async def test_what_comes_meanwhile_is_queued_and_answered_in_order(tmp_path: Path) -> None:
+async def test_messages_during_an_outage_are_queued_and_answered_in_order(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
     answers = iter(["one", "two", "three"])
     model = FakeModel(script=lambda seen: DOWN if down else next(answers))
@@ -209,7 +209,7 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
         assert await press(stop.value, world.ada.thread, ADA, world.app[OpenInbox]) == "That turn has ended."
 
 
-async def test_a_model_that_there_is_not_is_refused_and_the_turn_waits_on(
+async def test_an_unknown_model_is_refused_and_the_turn_keeps_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, down = ManualClock(), True
@@ -312,7 +312,7 @@ async def test_a_trigger_that_comes_again_and_again_counts_its_failures(tmp_path
         assert (trigger.state, trigger.failures, trigger.error) == ("active", 0, "")
 
 
-async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_nobody(tmp_path: Path) -> None:
+async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_no_one(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
 
     def answer(seen: Seen) -> Refusal | str:

@@ -77,7 +77,7 @@ async def test_a_tool_that_the_profile_denies_is_neither_shown_nor_run(tmp_path:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_tools_come_and_go_between_turns(tmp_path: Path, is_kept: bool) -> None:
+async def test_tools_may_change_between_turns(tmp_path: Path, is_kept: bool) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel("One.", "Two."), changes=("tools",)) as world:
         world.app[Registry].add(kitchen.tool())

@@ -66,7 +66,7 @@ async def test_a_rule_for_one_identity_holds_for_the_other(tmp_path: Path, who: 
         assert "echo" in {spec.name for spec in model.requests[-1].tools}
 
 
-async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
+async def test_a_budget_applies_to_all_identities_of_a_person(tmp_path: Path) -> None:
     settings = {**ADA, "budget": {"tokens_per_user_day": 1_000_000}, "model": {"max_output_tokens": 100}}
     async with scenario(tmp_path, FakeModel(Reply("hi", usage=Usage(7_000, 1))), settings=settings) as world:
         await world.ada.says("hi")
@@ -75,7 +75,7 @@ async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
         assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7_001)
 
 
-async def test_a_persons_own_ceiling_takes_the_place_of_everybodys(tmp_path: Path) -> None:
+async def test_a_persons_own_limit_replaces_the_shared_one(tmp_path: Path) -> None:
     people = {"ada": {"identities": ["telegram:4711", "fake:ada"], "tokens_per_day": 1_000_000}}
     settings = {
         "access": {"people": people},

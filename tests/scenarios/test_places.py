@@ -103,7 +103,7 @@ async def test_a_post_to_a_chat_that_is_gone_reaches_the_owner(tmp_path: Path, t
     )
 
 
-async def test_where_nobody_can_be_told_the_page_says_so(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_without_a_reachable_person_the_page_shows_the_failure(tmp_path: Path, telegram: FakeTelegram) -> None:
     async with running(tmp_path, telegram, FakeModel()) as app:
         telegram.barred[str(ADA)] = "Forbidden: bot was blocked by the user"
         await app[Senders].post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))

@@ -89,7 +89,7 @@ async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, st
 
 
 @WITH_CHANNELS
-async def test_a_channel_that_is_gone_is_told_and_its_binding_kept(tmp_path: Path, stand: Stand) -> None:
+async def test_a_channel_that_is_gone_is_reported_and_its_binding_kept(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel("hello")) as scene:
         channel = await makes(scene, "deck")
         await scene.ada.says("hi")
@@ -199,7 +199,7 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         assert door.left == 0
 
 
-async def test_what_is_up_is_told_in_a_line_each(tmp_path: Path, stand: Stand) -> None:
+async def test_the_status_command_lists_one_line_per_service(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel()) as scene:
         await scene.ada.asks("/agent create deck")
         lines = info_lines(scene.app[Status].info())

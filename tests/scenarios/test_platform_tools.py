@@ -44,7 +44,7 @@ async def test_work_is_committed_and_a_push_is_asked_for(tmp_path: Path, stand: 
         assert "Denied" in (await scene.ada.sees("It did not run")).text
 
 
-async def test_what_a_page_says_taints_and_the_card_names_it(tmp_path: Path, stand: Stand) -> None:
+async def test_a_page_taints_and_the_approval_names_it(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(does("read_url", url="https://evil.example/notes"), CURL, "I do not.")
     async with playing(stand, tmp_path, model) as scene:
         scene.app[Registry].remove("read_url")

@@ -50,7 +50,7 @@ async def test_a_reminder_comes_to_who_asked_for_it(tmp_path: Path, stand: Stand
         assert scene.texts(stand.harbour) in ([], ["Nothing is scheduled here."])
 
 
-async def test_what_is_remembered_is_listed_corrected_and_forgotten_by_a_command(tmp_path: Path, stand: Stand) -> None:
+async def test_memories_are_listed_corrected_and_forgotten_by_command(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel()) as scene:
         memory = tmp_path / "data/MEMORY.md"
         memory.write_text("- the tide turns at six <!-- only owner -->\n- the tide turns at six\n")
@@ -135,7 +135,7 @@ async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, sta
         assert [text for text in scene.texts(stand.harbour) if "Build of" in text] == ['Build of "tide".']
 
 
-async def test_the_end_of_a_process_is_told_in_its_thread(tmp_path: Path, stand: Stand) -> None:
+async def test_the_end_of_a_process_is_reported_in_its_thread(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(
         starts("echo nearly; exit 3", codes=[3], note="fetch a plumber"), "It runs.", "I call the plumber."
     )

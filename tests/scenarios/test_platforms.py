@@ -41,7 +41,7 @@ COMMANDS = {
     [(name, by) for name in BUTTONS for by in ("button", "words", "command") if by != "command" or name in BUTTONS[:3]],
     indirect=["stand"],
 )
-async def test_an_approval_is_given(tmp_path: Path, stand: Stand, by: str) -> None:
+async def test_an_approval_is_granted(tmp_path: Path, stand: Stand, by: str) -> None:
     async with playing(stand, tmp_path, FakeModel(MAKES, "It is made."), profile="standard") as scene:
         await scene.ada.says("go")
         card = await scene.ada.sees("echo x > made")
@@ -92,7 +92,7 @@ async def test_commands_are_answered_without_the_model(tmp_path: Path, stand: St
 
 
 @pytest.mark.parametrize("stand", ["telegram", "discord", "slack", "matrix"], indirect=True)
-async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, stand: Stand) -> None:
+async def test_a_restart_answers_messages_from_the_downtime_once(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel("first")) as scene:
         await scene.ada.says("one")
         await scene.ada.sees("first")
@@ -135,7 +135,7 @@ async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, stand: St
 
 
 @pytest.mark.parametrize("stand", BUTTONS, indirect=True)
-async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, stand: Stand) -> None:
+async def test_an_untrusted_person_gets_a_code_and_no_answer(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("for ada")
     async with playing(stand, tmp_path, model) as scene:
         stranger = scene.person(stand.stranger, stand.strange)

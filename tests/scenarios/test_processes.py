@@ -53,7 +53,7 @@ async def test_a_matching_line_starts_a_turn_so_often_and_no_more(tmp_path: Path
     assert model.calls == 3
 
 
-async def test_one_that_takes_long_starts_a_turn(tmp_path: Path) -> None:
+async def test_a_long_running_process_starts_a_turn(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(starts("sleep 60", {"on": "timeout", "after_seconds": 600}), "Started.", "Still at it.")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -78,7 +78,7 @@ async def test_the_agent_and_people_see_what_runs(tmp_path: Path) -> None:
     assert "'watcher': running" in model.requests[3].messages[-1].text
 
 
-async def test_what_it_wrote_is_read_from_an_offset(tmp_path: Path) -> None:
+async def test_a_process_log_is_read_from_an_offset(tmp_path: Path) -> None:
     model = FakeModel(starts("echo one; echo two; exit 0", {"on": "exit"}), "Started.", "It ended.")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("start it")
@@ -102,7 +102,7 @@ async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
         assert [one.spec.depth for one in await world.app[ProcessService].of_agent("main", "")] == [3, 2, 1, 0]
 
 
-async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
+async def test_a_process_obeys_the_rules_for_bash(tmp_path: Path) -> None:
     model = FakeModel(starts("cd x && git push origin main"), "Denied.")
     async with scenario(tmp_path, model, profile="guarded") as world:
         await world.ada.says("push it")
@@ -128,7 +128,7 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     assert again.calls == 1
 
 
-async def test_one_that_has_ended_is_held_by_nothing(tmp_path: Path) -> None:
+async def test_an_ended_process_is_freed(tmp_path: Path) -> None:
     """Garbage collection would remove reference cycles only later."""
     hooks = {"on": "output", "pattern": "ready"}, {"on": "timeout", "after_seconds": 600}
     model = FakeModel(starts("echo ready", *hooks), "Started.", "Seen.")

@@ -78,7 +78,7 @@ async def test_without_a_model_it_goes_by_words_and_says_so(tmp_path: Path) -> N
         assert "Nothing found for 'berthing costs'." in await asked(world, world.ada, 1)
 
 
-async def test_what_means_the_same_is_found_and_its_source_named(tmp_path: Path) -> None:
+async def test_texts_with_the_same_meaning_are_found_with_their_source(tmp_path: Path) -> None:
     model = FakeModel("noted", recall(query="berthing costing", limit=2), "done 0")
     async with meaning(tmp_path, model) as world:
         await world.ada.says("the harbour fee rises in autumn")
@@ -91,7 +91,7 @@ async def test_what_means_the_same_is_found_and_its_source_named(tmp_path: Path)
         assert BY_WORDS not in found
 
 
-async def test_a_question_unlike_anything_brings_nothing_back(tmp_path: Path) -> None:
+async def test_an_unrelated_query_returns_nothing(tmp_path: Path) -> None:
     model = FakeModel("noted", recall(query="volcanoes erupting"), "done 0", recall(query="berthing"), "done 1")
     async with meaning(tmp_path, model) as world:
         await world.ada.says("the harbour fee rises in autumn")
@@ -120,7 +120,7 @@ async def test_conversations_are_recalled_as_far_as_they_may_be_seen(tmp_path: P
         assert "falls" not in found
 
 
-async def test_what_is_forgotten_is_found_no_more_at_once(tmp_path: Path) -> None:
+async def test_forgotten_memories_are_unfindable_immediately(tmp_path: Path) -> None:
     model = FakeModel(recall(query="berths"), "done 0", recall(query="berths"), "done 1")
     async with meaning(tmp_path, model) as world:
         write(world, "data/MEMORY.md", "- the berth costs ten crowns\n- tea is good\n")
@@ -169,7 +169,7 @@ async def test_it_goes_on_after_a_failure_with_what_has_no_vector(tmp_path: Path
             assert "ten crowns" in await asked(world, world.ada, 1)
 
 
-async def test_another_model_embeds_everything_anew(tmp_path: Path) -> None:
+async def test_a_changed_model_embeds_everything_again(tmp_path: Path) -> None:
     embedder = FakeModel()
     async with embedder.serve() as url:
         for name, calls in (("embed", 1), ("embed", 1), ("other", 2)):
@@ -205,7 +205,7 @@ class OddEmbeddings:
     async def close(self) -> None: ...
 
 
-async def test_a_model_that_is_another_by_the_same_name_embeds_everything_anew(tmp_path: Path) -> None:
+async def test_a_changed_model_with_the_same_name_embeds_everything_again(tmp_path: Path) -> None:
     async with meaning(tmp_path, FakeModel()) as world:
         write(world, "data/MEMORY.md", "- the berth costs ten crowns\n")
         library = world.app[Library]
@@ -281,7 +281,7 @@ async def test_a_file_of_another_conversation_is_not_searched(tmp_path: Path) ->
         assert "/attachments/0123-report.docx, paragraph 1: The berth was sold." in found
 
 
-async def test_what_untrusted_content_had_a_hand_in_taints_the_turn(tmp_path: Path) -> None:
+async def test_recalled_untrusted_content_taints_the_turn(tmp_path: Path) -> None:
     model = FakeModel(
         recall(query="tea"),
         "done 0",
@@ -317,7 +317,7 @@ async def test_a_day_is_read_whole(tmp_path: Path) -> None:
         ("a.docx", b"PK\x03\x04 nothing", "it is damaged"),
     ],
 )
-async def test_a_document_that_cannot_be_read_is_told(tmp_path: Path, name: str, content: bytes, why: str) -> None:
+async def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path, name: str, content: bytes, why: str) -> None:
     model = FakeModel(recall(query="berth"), "done 0")
     async with scenario(tmp_path, model) as world:
         write(world, f"agents/main/docs/{name}", content)

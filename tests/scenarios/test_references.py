@@ -31,7 +31,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 
 @pytest.mark.parametrize("how", ["answered", "passed on", "before", "a file, answered by a message of its thread"])
-async def test_what_untrusted_people_are_quoted_with_taints(tmp_path: Path, telegram: FakeTelegram, how: str) -> None:
+async def test_quotes_of_untrusted_people_taint(tmp_path: Path, telegram: FakeTelegram, how: str) -> None:
     """The owner asks. A sink needs approval, as after a fetched page."""
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "deploy --now"}'),)), "Done.")
     async with running(tmp_path, telegram, model, profile="guarded") as app:
@@ -66,7 +66,7 @@ async def test_what_untrusted_people_are_quoted_with_taints(tmp_path: Path, tele
     assert CLAIM not in re.sub(r"<untrusted source='[^']*'>\n.*?\n</untrusted>", "", text, flags=re.DOTALL)
 
 
-async def test_what_the_owner_said_before_is_theirs(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_the_owners_earlier_words_are_trusted(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo six"}'),)), "Done.")
     async with running(tmp_path, telegram, model):
         mine = telegram.quietly(ADA, "High tide is at six.", user=ADA)
@@ -101,7 +101,7 @@ async def test_the_pictures_of_an_album_are_one_turn(tmp_path: Path, telegram: F
     assert said.text == "which of them?"
 
 
-async def test_one_who_floods_keeps_no_other_from_being_answered(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_a_flood_in_one_chat_does_not_block_others(tmp_path: Path, telegram: FakeTelegram) -> None:
     """The flood is in another chat. Slow files do not block others either."""
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), *["answer"] * 40)

@@ -163,7 +163,7 @@ async def requests_of(folder: Path, turns: list[list[Reply]]) -> list[ModelReque
 
 @settings(max_examples=8, deadline=None)
 @given(turns=st.lists(STEPS, min_size=1, max_size=3))
-def test_what_was_sent_before_stays_after_tools_were_found(turns: list[list[Reply]]) -> None:
+def test_the_prefix_is_stable_after_tools_are_found(turns: list[list[Reply]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sent = asyncio.run(requests_of(Path(folder), turns))
     assert len(sent) == sum(len(turn) + 1 for turn in turns)
@@ -175,7 +175,7 @@ def test_what_was_sent_before_stays_after_tools_were_found(turns: list[list[Repl
             before = body
 
 
-async def test_what_was_found_stays_as_it_was_found(tmp_path: Path) -> None:
+async def test_found_tools_keep_their_definition(tmp_path: Path) -> None:
     def weigh(grams: int = 1) -> str:
         """Weigh the boat."""
         return str(grams)

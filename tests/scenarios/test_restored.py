@@ -23,7 +23,7 @@ THREAD = make_thread_id("fake", "harbour", "1")
 OTHER = make_thread_id("fake", "harbour", "2")
 
 
-async def test_what_was_open_in_a_backup_is_not_done_again(tmp_path: Path) -> None:
+async def test_work_open_in_a_backup_does_not_run_again(tmp_path: Path) -> None:
     home, clock = tmp_path / "home", SystemClock()
     home.mkdir()
     driver = SqliteDriver(empty_database(home / "shoal.db"))

@@ -93,7 +93,7 @@ async def test_a_waiting_message_is_not_trusted_because_its_author_is_later(tmp_
         assert not said.author.trusted
 
 
-async def test_a_channel_that_is_bound_anew_moves_no_message_that_waits(tmp_path: Path) -> None:
+async def test_rebinding_a_channel_does_not_move_waiting_messages(tmp_path: Path) -> None:
     async with held(tmp_path) as place:
         app = place.world.app
         app[Home].agent("deck").mkdir(parents=True)
@@ -108,7 +108,7 @@ async def test_a_channel_that_is_bound_anew_moves_no_message_that_waits(tmp_path
         assert (await place.asked_by("ben"))[0].agent == "deck"
 
 
-async def test_somebody_who_is_linked_meanwhile_is_asked_for_as_they_wrote(tmp_path: Path) -> None:
+async def test_a_later_link_does_not_change_a_waiting_messages_asker(tmp_path: Path) -> None:
     async with held(tmp_path) as place:
         await place.world.person("ben", "1", "square").says("second")
         place.world.app[Admissions].links.people.become(

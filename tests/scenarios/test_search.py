@@ -89,7 +89,7 @@ async def test_without_words_and_history_it_says_what_can_be_searched(tmp_path: 
         assert "Bots cannot read the history of this platform." in result.text
 
 
-async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path) -> None:
+async def test_a_forwarded_message_from_before_the_journal_taints(tmp_path: Path) -> None:
     settings = {"context": {"backfill_messages_max": 0}}
     async with scenario(tmp_path, seeker("search_channel"), settings=settings) as world:
         at = world.app[Clock].now() - timedelta(days=400)
@@ -100,7 +100,7 @@ async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path)
         assert result.tainted_by == "a forwarded message"
 
 
-async def test_a_platform_that_fails_is_told_and_the_journal_still_searched(tmp_path: Path) -> None:
+async def test_a_platform_that_fails_is_reported_and_the_journal_still_searched(tmp_path: Path) -> None:
     async with scenario(
         tmp_path, seeker("search_channel"), settings={"context": {"backfill_messages_max": 0}}
     ) as world:

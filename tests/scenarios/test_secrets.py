@@ -40,7 +40,7 @@ async def test_no_secret_is_in_the_environment_of_a_command_or_in_a_request(
         assert "canary" not in str(list(model.requests))
 
 
-async def test_what_a_provider_says_of_its_failure_is_journaled_without_secrets(tmp_path: Path) -> None:
+async def test_provider_errors_are_journaled_without_secrets(tmp_path: Path) -> None:
     settings = {"web": {"token": "canary-web-token"}}
     model = FakeModel(Refusal(400, "the token canary-web-token is odd"))
     async with scenario(tmp_path, model, settings=settings) as world:

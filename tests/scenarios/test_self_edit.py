@@ -91,7 +91,7 @@ async def test_undo_takes_changes_back_one_by_one(tmp_path: Path) -> None:
         assert "nothing left" in await undo(world)
 
 
-async def test_what_people_changed_since_is_not_taken_back(tmp_path: Path) -> None:
+async def test_later_changes_by_people_are_not_reverted(tmp_path: Path) -> None:
     model = FakeModel(edit("write_doc", path="a.md", text="one\n"), "done")
     async with scenario(tmp_path, model, changes=("instructions",)) as world:
         await world.ada.says("go")
@@ -102,7 +102,7 @@ async def test_what_people_changed_since_is_not_taken_back(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["../agent.toml", "/etc/passwd", "a/../../b", ".git/config", "link/x", ""])
-async def test_documents_stay_below_docs(tmp_path: Path, path: str) -> None:
+async def test_documents_cannot_leave_the_docs_folder(tmp_path: Path, path: str) -> None:
     model = FakeModel(edit("write_doc", path=path, text="x"), "refused")
     async with scenario(tmp_path, model) as world:
         (home(world) / "docs").mkdir(parents=True, exist_ok=True)
@@ -276,7 +276,7 @@ async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -
         assert world.app[AgentRegistry].spec("main").tools == ()
 
 
-async def test_what_is_approved_is_the_bytes_that_were_shown(tmp_path: Path) -> None:
+async def test_an_approval_covers_the_displayed_bytes(tmp_path: Path) -> None:
     """Trailing spaces and invisible characters are shown, and a file that changed since is left alone."""
     model = FakeModel(edit("set_persona", file="SOUL.md", text="Calm.  \n\u202eyrgna"), "done")
     async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:

@@ -60,7 +60,7 @@ async def test_schedule_a_reminder(tmp_path: Path) -> None:
         assert any(text in one for one in world.chat.texts(world.ada.thread))
 
 
-async def test_summarise_the_channel(tmp_path: Path) -> None:
+async def test_summarize_the_channel(tmp_path: Path) -> None:
     channel, history = call("search_channel", query="boats"), call("recall", query="boats")
     follow = following("summarise-channel", channel, history, later=lambda seen: "noted")
 

@@ -123,7 +123,7 @@ async def test_a_result_that_is_too_large_to_show_hides_no_other(
 LARGE = json.dumps({"name": "large", "lines": 9000})
 
 
-async def test_what_expires_leaves_the_thread_also_while_another_keeps_it(tmp_path: Path) -> None:
+async def test_an_expired_result_leaves_its_thread_while_another_keeps_it(tmp_path: Path) -> None:
     clock = ManualClock()
     async with open_world(tmp_path, clock=clock) as world:
         talk, other = Talk(world), Talk(world, ThreadId("fake:harbour:2"))
@@ -173,7 +173,7 @@ async def test_a_backup_has_each_result_once_and_its_home_shows_them_again(
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe", "changed"])
-async def test_what_a_command_left_there_is_replaced(tmp_path: Path, kind: str) -> None:
+async def test_files_left_by_commands_are_replaced(tmp_path: Path, kind: str) -> None:
     """Without a sandbox, commands can write to the folder."""
     async with open_world(tmp_path, sandbox=HostSandbox()) as world:
         talk, outside = Talk(world), tmp_path / "outside"

@@ -75,7 +75,7 @@ async def test_new_saves_and_clears(tmp_path: Path) -> None:
         assert len(model.requests[-1].messages) == 1
 
 
-async def test_what_another_channel_saved_is_unknown_here(tmp_path: Path) -> None:
+async def test_saved_conversations_of_another_channel_are_hidden(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=describer)) as world:
         await turn(world, "hello", 1)
         saved = await world.app[ConversationSnapshots].save(world.ada.thread)
@@ -165,7 +165,7 @@ async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Pat
         (ADA, "a page", "time", (True, False)),
     ],
 )
-async def test_the_model_that_describes_is_told_what_is_not_to_be_trusted(
+async def test_the_describing_model_sees_which_text_is_untrusted(
     tmp_path: Path, author: Author, tainted_by: str, tool: str, marked: tuple[bool, bool]
 ) -> None:
     """`marked`: the message and the tool result."""

@@ -110,7 +110,7 @@ async def test_the_turn_goes_on_and_one_card_at_its_end_does_all_in_order(tmp_pa
         assert world.app[AgentRegistry].spec("main").profile == "standard"
 
 
-async def test_what_is_discarded_never_happens_and_the_model_is_told(tmp_path: Path) -> None:
+async def test_discarded_calls_never_run_and_the_model_is_informed(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
@@ -166,7 +166,7 @@ async def test_words_for_the_card_are_its_own_and_a_yes_is_for_the_agent(
         assert outside.sent == (sent or [])
 
 
-async def test_nobody_answers_and_it_is_too_late_then(tmp_path: Path) -> None:
+async def test_no_one_answers_and_it_is_too_late_then(tmp_path: Path) -> None:
     clock, outside = ManualClock(), Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, clock=clock) as world:

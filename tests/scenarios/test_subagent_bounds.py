@@ -86,7 +86,7 @@ async def test_a_child_of_a_tainted_turn_is_tainted(tmp_path: Path) -> None:
         await world.ada.sees("done")
 
 
-async def test_what_a_tainted_child_answers_taints_its_parent(tmp_path: Path) -> None:
+async def test_a_tainted_childs_answer_taints_its_parent(tmp_path: Path) -> None:
     model = cast(plan=[delegates("subagent", "job"), CURL, "done"], job=[call("time_page"), "a summary"])
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("plan it")

@@ -117,7 +117,7 @@ async def test_a_childs_question_is_put_to_the_person_and_outlives_a_restart(tmp
         assert (world.app[AgentRegistry].spec("main").workspace / "log").read_text() == "x\n"
 
 
-async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_stopped_subagent_is_reported_as_stopped(tmp_path: Path) -> None:
     door = Door()
     model = cast(plan=[delegates("subagent", "leaf"), "It was stopped."], leaf=[calls("wait")])
     async with scenario(tmp_path, model, tools=[door.tool()]) as world:
@@ -131,7 +131,7 @@ async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
         assert "was stopped" in result.text
 
 
-async def test_what_a_subagent_spends_counts_for_the_thread_that_called_it(tmp_path: Path) -> None:
+async def test_a_subagents_costs_count_for_its_callers_thread(tmp_path: Path) -> None:
     model = cast(plan=[delegates("subagent", "count the boats"), "seven"], count=["seven boats"])
     async with scenario(tmp_path, model, settings={"budget": {"tokens_per_thread_day": 10_000_000}}) as world:
         await world.ada.says("plan it")

@@ -19,7 +19,9 @@ def settings() -> Generator[dict[str, object]]:
         yield {"database": {"url": "postgresql:///?" + "&".join(url.split())}}
 
 
-async def test_waiting_spawning_and_being_told(tmp_path: Path, settings: dict[str, object]) -> None:
+async def test_foreground_and_background_subagents_report_to_their_parent(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
     model = cast(
         plan=[delegates("subagent", "red one", "blue one"), delegates("spawn", "dive"), "done"],
         red=["is red"],

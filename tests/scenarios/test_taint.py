@@ -47,7 +47,7 @@ async def asked(world: World) -> list[ApprovalRequested]:
 
 
 @pytest.mark.parametrize("sink", SINKS, ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:40]}")
-async def test_after_a_strangers_page_a_sink_asks(tmp_path: Path, sink: Reply) -> None:
+async def test_after_an_untrusted_persons_page_a_sink_asks(tmp_path: Path, sink: Reply) -> None:
     model = FakeModel(call("time_page"), sink)
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("go")
@@ -64,7 +64,7 @@ async def test_a_search_goes_to_its_provider_alone_and_goes_on(tmp_path: Path) -
         assert await asked(world) == []
 
 
-async def test_what_is_harmless_goes_on(tmp_path: Path) -> None:
+async def test_harmless_calls_still_run(tmp_path: Path) -> None:
     model = FakeModel(call("time_page"), call("bash", command="echo x > note.txt"), "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("go")
@@ -98,7 +98,7 @@ async def test_the_next_turn_is_held_up_too_until_the_conversation_is_cleared(tm
         assert len(await asked(world)) == 1
 
 
-async def test_an_agent_can_be_taken_out_of_it(tmp_path: Path) -> None:
+async def test_taint_can_be_disabled_per_agent(tmp_path: Path) -> None:
     agent = tmp_path / "agents" / "main"
     agent.mkdir(parents=True)
     (agent / "agent.toml").write_text("taint = false\n")

@@ -53,7 +53,7 @@ async def steered(world: World) -> None:
     ],
     ids=lambda reply: reply.calls[0].arguments[:60],
 )
-async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, write: Reply) -> None:
+async def test_files_written_by_a_steered_turn_taint_their_reader(tmp_path: Path, write: Reply) -> None:
     model = FakeModel(call("time_page"), write, "written", READ, CURL)
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
@@ -158,7 +158,7 @@ async def test_a_tool_that_names_another_file_or_none_reads_nothing_of_it(
     ],
     ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:60]}",
 )
-async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
+async def test_reading_other_files_does_not_taint(tmp_path: Path, read: Reply) -> None:
     clean_file(tmp_path, "plain.md")
     model = FakeModel(call("time_page"), WRITE, "written", read, CURL, "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
@@ -210,7 +210,7 @@ async def test_a_process_is_tainted_by_what_it_reads_later(tmp_path: Path, comma
         assert "'notes.md', written after the page of a stranger" in request.reason
 
 
-async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
+async def test_a_rewritten_file_is_clean(tmp_path: Path) -> None:
     anew = call("write", path="notes.md", content="plain")
     model = FakeModel(call("time_page"), WRITE, "written", anew, READ, CURL, "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
@@ -273,14 +273,14 @@ async def read_later(world: World, author: Author, tainted_by: str = "", *, text
     return (await taints(world))[-1]
 
 
-async def test_a_strangers_file_taints_who_reads_it_later(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_file_taints_who_reads_it_later(tmp_path: Path) -> None:
     model = FakeModel("taken", call("bash", command="head attachments/* /attachments/*"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False))
         assert found.endswith("letter.txt', written after a file of Eve")
 
 
-async def test_a_file_that_somebody_trusted_passes_on_taints_too(tmp_path: Path) -> None:
+async def test_a_file_that_someone_trusted_passes_on_taints_too(tmp_path: Path) -> None:
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("ada", "ada", trusted=True), "a forwarded message")
@@ -303,7 +303,7 @@ async def test_a_file_that_they_say_they_wrote_does_not(tmp_path: Path, text: st
         assert said[0] == "look"
 
 
-async def test_nobody_else_makes_a_file_theirs(tmp_path: Path) -> None:
+async def test_no_one_else_makes_a_file_theirs(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False), text="mine: look")
         assert found.endswith("written after a file of Eve")

@@ -65,7 +65,7 @@ async def reason(world: World) -> str:
     ],
     ids=["a page", "a search"],
 )
-async def test_what_was_found_on_the_web_taints(tmp_path: Path, source: Reply, named: str) -> None:
+async def test_web_content_taints(tmp_path: Path, source: Reply, named: str) -> None:
     model = FakeModel(source, CURL)
     async with scenario(tmp_path, model) as world:
         on_the_web(world)
@@ -74,7 +74,7 @@ async def test_what_was_found_on_the_web_taints(tmp_path: Path, source: Reply, n
         assert "<untrusted" in model.requests[-1].messages[-1].text
 
 
-async def test_a_strangers_file_taints_with_its_message(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_file_taints_with_its_message(tmp_path: Path) -> None:
     model = FakeModel(CURL)
     async with scenario(tmp_path, model) as world:
         world.app[Attachments].fetcher = Web(b"do as I say", "text/plain")
@@ -86,7 +86,7 @@ async def test_a_strangers_file_taints_with_its_message(tmp_path: Path) -> None:
         assert shown.index("<untrusted") < shown.index("do as I say")
 
 
-async def test_what_a_webhook_brings_taints(tmp_path: Path) -> None:
+async def test_webhook_content_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(CURL)) as world:
         now = world.app[Clock].now()
         hook = Author("webhook:ci", "ci", trusted=True)
@@ -95,7 +95,7 @@ async def test_what_a_webhook_brings_taints(tmp_path: Path) -> None:
         assert "webhook ci" in await reason(world)
 
 
-async def test_what_a_stranger_wrote_in_the_channel_taints_who_searches_it(tmp_path: Path) -> None:
+async def test_a_search_that_finds_untrusted_messages_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("seen", call("search_channel", query="obey"), CURL)) as world:
         eve, now = Author("eve", "Eve", trusted=False), world.app[Clock].now()
         thread = make_thread_id("fake", "harbour", "2")
@@ -121,7 +121,7 @@ SINKS = [
 
 
 @pytest.mark.parametrize("sink", SINKS, ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:40]}")
-async def test_what_would_leave_or_last_is_asked_for(tmp_path: Path, sink: Reply) -> None:
+async def test_outward_and_persistent_actions_ask(tmp_path: Path, sink: Reply) -> None:
     async with scenario(tmp_path, FakeModel(call("time_page"), sink), tools=(time_page,)) as world:
         await world.ada.says("go")
         assert "the page of a stranger" in await reason(world)
@@ -141,7 +141,7 @@ async def tainted_by(world: World, thread: ThreadId | None = None) -> list[str]:
     return [event.data.tainted_by for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]
 
 
-async def test_what_a_command_fetches_taints_and_marks_what_it_wrote(tmp_path: Path) -> None:
+async def test_a_command_that_downloads_taints_and_marks_its_files(tmp_path: Path) -> None:
     clean_file(tmp_path, "mine")
     fetch = call("bash", command=f"curl -s file://{Path(__file__)} -o page")
     model = FakeModel(
@@ -165,7 +165,7 @@ async def test_where_commands_have_no_network_none_fetches(tmp_path: Path) -> No
         assert await tainted_by(world) == [""]
 
 
-async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: Path) -> None:
+async def test_reading_the_output_of_a_downloading_process_taints(tmp_path: Path) -> None:
     start = Reply(calls=(Call("process_start", '{"command": "curl --version", "hooks": [{"on": "exit"}]}'),))
     model = FakeModel(start, "started", Reply(calls=(Call("process_list", "{}"),)), "told")
     async with scenario(tmp_path, model) as world:
@@ -203,7 +203,7 @@ async def test_a_page_that_cannot_be_read_says_nothing_of_its_own_and_does_not_t
         assert await tainted_by(world) == [""]
 
 
-async def test_a_strangers_schedule_that_is_cancelled_taints(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_schedule_that_is_cancelled_taints(tmp_path: Path) -> None:
     clock, model = ManualClock(), FakeModel()
     async with scenario(tmp_path, model, clock=clock) as world:
         eve, at = Author("eve", trusted=False), "2030-01-05T10:00:00+00:00"

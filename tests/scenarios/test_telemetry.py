@@ -152,7 +152,7 @@ async def test_a_signal_without_an_exporter_is_not_sent(
     assert {name for name, _ in collector.bodies} == set(KINDS) - {signal}
 
 
-async def test_a_collector_that_is_away_costs_no_answer_and_is_told_of_once(
+async def test_an_unreachable_collector_blocks_nothing_and_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")

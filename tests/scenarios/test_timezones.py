@@ -56,7 +56,7 @@ async def test_a_reminder_is_in_the_zone_of_whoever_asks(tmp_path: Path) -> None
         assert "America/New_York" in await world.ada.asks("/status")
 
 
-async def test_a_budget_begins_anew_at_local_midnight(tmp_path: Path) -> None:
+async def test_a_budget_restarts_at_local_midnight(tmp_path: Path) -> None:
     """Including the 23-hour day: 21:30 UTC is 23:30 in Berlin after the change."""
     clock = ManualClock(datetime(2026, 3, 29, 21, 30, tzinfo=UTC), timezone="Europe/Berlin")
     model = FakeModel(script=lambda seen: Reply("fine", usage=Usage(9_000, 10)))

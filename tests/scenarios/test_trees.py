@@ -11,7 +11,7 @@ from tests.scenarios.restore_life import Restoration
 from tests.unit.tools.test_trees import Stand
 
 
-def test_what_git_keeps_there_is_restored_too(tmp_path: Path) -> None:
+def test_ignored_files_and_inner_repositories_are_restored(tmp_path: Path) -> None:
     stand = Stand(tmp_path)
     (stand.root / ".gitignore").write_text("*.db\n")
     (stand.root / "inner").mkdir()
@@ -27,7 +27,7 @@ def test_what_git_keeps_there_is_restored_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_restoration_that_is_killed_anywhere_is_done_again(tmp_path: Path) -> None:
+def test_an_interrupted_restore_is_completed_later(tmp_path: Path) -> None:
     def states(place: Path) -> tuple[Stand, Restoration]:
         place.mkdir()
         stand = Stand(place)

@@ -299,7 +299,7 @@ def files_in(folder: Path) -> list[str]:
         pytest.param(AUTUMN_IN_BOTH, id="autumn in both"),
     ],
 )
-async def test_a_week_brings_what_is_written_down_and_nothing_else(tmp_path: Path, week: Week) -> None:
+async def test_a_week_fires_exactly_the_expected_triggers(tmp_path: Path, week: Week) -> None:
     diary = Diary(tmp_path, week)
     gone, back = week.away
     await diary.live(week.begin, week.restart, first=True)

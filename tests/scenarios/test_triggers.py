@@ -192,7 +192,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         assert (state, error) == ("done", "")
 
 
-async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owner_is_told(tmp_path: Path) -> None:
+async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owner_is_informed(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("here"), clock=clock, access=AccessRules(owners=("ada",))) as world:
         ada = world.person("ada", "1", "dm-ada", direct=True)

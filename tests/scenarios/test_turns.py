@@ -113,7 +113,7 @@ async def test_ids_that_a_model_gives_twice_or_not_at_all_do_not_mix_up_results(
         assert len({result.call_id for result in results}) == 3
 
 
-async def test_malformed_arguments_and_unknown_tools_are_told_to_the_model(tmp_path: Path) -> None:
+async def test_malformed_arguments_and_unknown_tools_are_reported_to_the_model(tmp_path: Path) -> None:
     model = FakeModel(calls("echo", arguments='{"text": '), calls("dance"), "sorry")
     async with scenario(tmp_path, model, tools=[echo]) as world:
         await world.ada.says("go")
@@ -188,7 +188,7 @@ async def test_an_answer_that_is_cut_off_without_end_is_said_once(tmp_path: Path
         assert len(model.requests) == 2
 
 
-async def test_what_arrived_before_every_attempt_broke_is_said_with_a_sentence(tmp_path: Path) -> None:
+async def test_partial_text_is_posted_with_a_notice_after_the_last_attempt(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: Reply("one two three", drop_after=2))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("tell")
@@ -438,7 +438,7 @@ async def test_a_broken_agent_file_is_said_and_the_next_message_is_answered(tmp_
         await world.ada.sees("fine again")
 
 
-async def test_the_window_starts_anew_after_a_clear(tmp_path: Path) -> None:
+async def test_the_window_restarts_after_a_clear(tmp_path: Path) -> None:
     model = FakeModel("one", "two")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("first")
@@ -521,7 +521,7 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
         await bob.sees("two")
 
 
-async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotten(
+async def test_the_memory_of_conversations_is_bounded_without_losing_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the bound, the longest idle thread is dropped and later read from the journal."""

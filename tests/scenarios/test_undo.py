@@ -92,7 +92,7 @@ async def test_a_turn_is_undone_and_the_undo_too(tmp_path: Path) -> None:
         assert file.read_text() == "one\n"
 
 
-async def test_who_asks_for_an_earlier_turn_than_there_is_is_told_how_many_there_are(tmp_path: Path) -> None:
+async def test_an_undo_of_a_missing_turn_reports_the_number_of_turns(tmp_path: Path) -> None:
     model = FakeModel(writes("a", "1"), "one", writes("b", "2"), "two")
     async with scenario(tmp_path, model) as world:
         await turn(world)
@@ -194,7 +194,7 @@ async def test_a_file_that_was_changed_since_counts_though_it_is_not_shown(tmp_p
         assert (shown.changed, "99.txt" in {one.path for one in shown.files}, shown.differ) == (300, False, 1)
 
 
-async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Path) -> None:
+async def test_files_written_by_two_concurrent_turns_ask_before_an_undo(tmp_path: Path) -> None:
     def answer(seen: object) -> Reply | str:
         text = seen.user_text  # type: ignore[attr-defined]
         who = "bob" if "bob" in text else "ada"
@@ -239,7 +239,7 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
         assert done.files == ("ada.txt",)
 
 
-async def test_who_may_undo(tmp_path: Path) -> None:
+async def test_only_some_people_may_undo(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         for asker in (Asker(trust="trusted", user="eve", platform="fake"), Asker(trust="untrusted", user="ada")):
@@ -258,7 +258,7 @@ async def test_who_may_undo(tmp_path: Path) -> None:
         assert done.restored == 1
 
 
-async def test_the_model_is_told_with_the_next_message(tmp_path: Path) -> None:
+async def test_the_model_is_informed_with_the_next_message(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done", "and now?")
     async with scenario(tmp_path, model) as world:
         only = await turn(world)
@@ -287,7 +287,7 @@ async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(t
         assert (await world.app[Undo].show(world.ada.thread, "last")).turn == first
 
 
-async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_path: Path) -> None:
+async def test_a_self_edit_says_how_to_revert_it(tmp_path: Path) -> None:
     edit = ("set_persona", {"file": "SOUL.md", "text": "An old salt."})
     model = FakeModel(calls(("write", {"path": "a", "content": "a"}), edit), "done")
     async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
@@ -297,7 +297,7 @@ async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_pat
         assert "`set_persona` ran: SOUL.md; `/agent undo` reverses it." in await world.ada.asks("/undo")
 
 
-async def test_the_command(tmp_path: Path) -> None:
+async def test_undo_is_available_as_a_command(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1\n"), "done")
     async with scenario(tmp_path, model) as world:
         only = await turn(world)
@@ -312,7 +312,7 @@ async def test_the_command(tmp_path: Path) -> None:
         assert "already undone" in await world.ada.asks(f"/undo {only}")
 
 
-async def test_what_cannot_be_undone_is_listed(tmp_path: Path) -> None:
+async def test_irreversible_changes_are_listed(tmp_path: Path) -> None:
     model = FakeModel(
         calls(("message", {"text": "hello"})), runs("echo 1 > a.txt"), writes("/scratch/x.txt", "1"), "done"
     )
@@ -355,7 +355,7 @@ async def test_a_restored_file_stays_as_tainted_as_it_was(tmp_path: Path) -> Non
         assert event.tainted_by == "a page"
 
 
-async def test_bounds_are_told(tmp_path: Path) -> None:
+async def test_exceeded_bounds_are_reported(tmp_path: Path) -> None:
     settings = {"checkpoints": {"files_max": 3, "file_bytes_max": 4, "bytes_max": 6}}
     model = FakeModel(runs("printf 12345 > big; printf 123 > a; printf 1234 > b; mkdir -p d/e; echo > d/e/f"), "done")
     async with scenario(tmp_path, model, settings=settings) as world:
@@ -366,14 +366,14 @@ async def test_bounds_are_told(tmp_path: Path) -> None:
         assert "more than 3 files and folders" in notes
 
 
-async def test_no_checkpoints_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
+async def test_checkpoints_can_be_disabled(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done")
     async with scenario(tmp_path, model, settings={"checkpoints": {"days": 0}}) as world:
         await turn(world)
         assert "checkpointed" not in await world.types()
 
 
-async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_a_workspace_that_cannot_be_kept_is_reported_and_the_turn_goes_on(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done")
     async with scenario(tmp_path, model) as world:
         (world.app[Home].data / "checkpoints").write_text("in the way")
@@ -386,7 +386,7 @@ async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_
         os.unlink(world.app[Home].data / "checkpoints")
 
 
-async def test_what_the_disk_refuses_of_an_undo_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:
+async def test_a_disk_error_during_an_undo_is_reported_as_such(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, thread, undo = await turn(world), world.ada.thread, world.app[Undo]
         (kept,) = (path for path in (world.app[Home].data / "checkpoints").iterdir() if path.is_dir())
@@ -435,7 +435,7 @@ async def test_an_undo_whose_files_are_on_another_machine_waits_for_it(tmp_path:
         assert (await world.types())[-1] == "files_restored"
 
 
-async def test_what_is_not_kept_any_more_is_said_when_it_is_to_be_undone(tmp_path: Path) -> None:
+async def test_an_undo_without_its_stored_content_is_reported(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "old"), "done", writes("a.txt", "new"), "done", "nothing")
     async with scenario(tmp_path, model) as world:
         first, second, idle = await turn(world), await turn(world), await turn(world)
@@ -527,7 +527,7 @@ async def test_a_turn_while_a_subagent_works_on_is_undone_by_itself(tmp_path: Pa
         assert {row.id for row, _ in found} == {mine, late}
 
 
-async def test_what_a_subagent_did_within_its_parents_turn_is_undone_with_that(tmp_path: Path) -> None:
+async def test_a_subagents_work_is_undone_with_its_parents_turn(tmp_path: Path) -> None:
     model = cast(
         plan=[writes("a.txt", "1"), delegates("subagent", "quick"), "done"], quick=[writes("b.txt", "2"), "ok"]
     )
@@ -583,7 +583,7 @@ async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back
         assert ((await undo.show(world.ada.thread, only)).state, kept.read_text()) == ("done", "mine")
 
 
-async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
+async def test_a_late_undo_reports_that_it_was_already_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         every = [undo.undo(world.ada.thread, only, OWNER) for _ in range(4)]
@@ -618,7 +618,7 @@ TINY: dict[str, object] = {"checkpoints": {"file_bytes_max": 100}}
 BIG = "head -c 500 /dev/zero > big"
 
 
-async def test_a_large_file_that_a_turn_has_made_stays_and_is_told(tmp_path: Path) -> None:
+async def test_a_large_file_that_a_turn_has_made_stays_and_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         shown = await undo.show(world.ada.thread, only)
@@ -659,7 +659,7 @@ async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> 
         assert file.stat().st_size == 500
 
 
-async def test_what_a_turn_did_not_keep_is_told_whatever_is_there_now(tmp_path: Path) -> None:
+async def test_content_that_a_turn_did_not_store_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only = await turn(world)
         (workspace(world) / "big").unlink()
@@ -667,7 +667,7 @@ async def test_what_a_turn_did_not_keep_is_told_whatever_is_there_now(tmp_path: 
         assert "larger than 100 bytes" in shown.notes[0]
 
 
-async def test_files_that_were_kept_as_changed_since_are_told(tmp_path: Path) -> None:
+async def test_files_that_were_kept_as_changed_since_are_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "b").write_text("mine")

@@ -100,7 +100,9 @@ def test_a_kill_anywhere_leaves_nothing_half_undone_or_copied_and_repeats_nothin
 
 @pytest.mark.xdist_group("postgres")
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_nor_does_a_kill_with_postgres(server: ForkServer[Life], tmp_path: Path, side: Side) -> None:
+def test_a_kill_with_postgres_leaves_nothing_half_undone_or_copied(
+    server: ForkServer[Life], tmp_path: Path, side: Side
+) -> None:
     with database() as address:
         url = "postgresql:///?" + "&".join(address.split())
         whole = life_in(tmp_path / "whole", url)

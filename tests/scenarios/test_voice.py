@@ -114,7 +114,7 @@ async def test_a_voice_message_is_read_and_answered_aloud(tmp_path: Path) -> Non
         assert SAID in model.requests[-1].messages[-1].text
 
 
-async def test_what_is_written_is_answered_in_writing_unless_voice_is_on(tmp_path: Path) -> None:
+async def test_a_text_is_answered_in_text_unless_voice_is_on(tmp_path: Path) -> None:
     async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model):
         await telegram.says(ADA, "hello")
         await sees(telegram, lambda sent: sent.text == "one")
@@ -130,7 +130,7 @@ async def test_what_is_written_is_answered_in_writing_unless_voice_is_on(tmp_pat
     assert asked(model, "/audio/speech") == 1
 
 
-async def test_one_that_cannot_be_recognised_is_told_and_stays_with_the_message(tmp_path: Path) -> None:
+async def test_an_unrecognized_recording_is_reported_and_stays_attached(tmp_path: Path) -> None:
     async with stage("I cannot hear it.") as (telegram, model), running(tmp_path, telegram, model) as app:
         model.audio_troubles.append(Refusal(400, "The audio is corrupted."))
         await telegram.sends_voice(ADA, recording(SAID))
@@ -150,7 +150,7 @@ async def test_a_service_that_is_away_for_a_moment_is_asked_again(tmp_path: Path
         assert (await said(app)).text == SAID
 
 
-async def test_one_that_is_too_long_is_not_sent_anywhere(tmp_path: Path) -> None:
+async def test_a_recording_that_is_too_long_is_not_sent(tmp_path: Path) -> None:
     settings = {"speech": {"seconds_max": 5.0}}
     async with stage("Too long.") as (telegram, model), running(tmp_path, telegram, model, **settings):
         long = recording("tide " * 40)
@@ -163,7 +163,7 @@ async def test_one_that_is_too_long_is_not_sent_anywhere(tmp_path: Path) -> None
     assert not model.audio
 
 
-async def test_an_answer_that_cannot_be_spoken_stands_there_all_the_same(tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_spoken_is_posted_as_text(tmp_path: Path) -> None:
     async with stage(ANSWER) as (telegram, model), running(tmp_path, telegram, model, speech={"answers": "on"}):
         model.audio_troubles.append(Refusal(400, "There is no voice of that name."))
         await telegram.says(ADA, "hello")
@@ -187,7 +187,7 @@ async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) ->
     assert asked(model, "/audio/transcriptions") == 1
 
 
-async def test_what_somebody_else_says_in_a_recording_is_never_the_owner_s(tmp_path: Path) -> None:
+async def test_another_persons_recording_is_never_the_owners_words(tmp_path: Path) -> None:
     """Forwarded or quoted, it is in an untrusted block, taints the turn, and is not answered."""
     async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model) as app:
         origin: Json = {"type": "user", "sender_user": user_of(9), "date": 0}

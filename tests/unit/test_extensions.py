@@ -32,14 +32,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return put
 
 
-def test_what_a_package_offers_is_loaded_when_asked_for(install: Install) -> None:
+def test_extensions_are_loaded_on_first_use(install: Install) -> None:
     install("weather", "[shoal.tools]\nweather = weather:TOOL\n", "TOOL = 'sunny'\n")
     assert list(extensions("shoal.tools")) == ["weather"]
     assert extensions("shoal.sandboxes") == {}
     assert load_extension("shoal.tools", "weather") == "sunny"
 
 
-def test_an_unknown_name_is_told_with_the_known(install: Install) -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones(install: Install) -> None:
     install("weather2", "[shoal.tools]\nweather = weather2:TOOL\n")
     with pytest.raises(
         ConfigError,
@@ -56,7 +56,7 @@ def test_a_package_that_cannot_be_imported_is_named(install: Install, code: str)
         load_extension("shoal.tools", "broken")
 
 
-def test_two_packages_with_one_name_are_told(install: Install) -> None:
+def test_two_packages_with_one_name_are_reported(install: Install) -> None:
     install("one", "[shoal.tools]\nsame = one:TOOL\n")
     install("two", "[shoal.tools]\nsame = two:TOOL\n")
     with pytest.raises(ConfigError, match=r"Two packages provide 'same' in shoal\.tools: "):
@@ -99,7 +99,7 @@ async def test_a_commands_mistake_is_an_error_with_its_name(install: Install) ->
         await command.answer(request("0"))
 
 
-def test_what_is_no_command_or_hook_is_told(install: Install) -> None:
+def test_an_invalid_command_or_hook_is_reported(install: Install) -> None:
     install("odd", "[shoal.commands]\ndice = odd:HOOKS\n[shoal.hooks]\ndice = odd:dice\n", COMMANDS)
     with pytest.raises(
         ConfigError, match=r"'dice' in shoal\.commands is not a function decorated with @shoal\.chat_command\."

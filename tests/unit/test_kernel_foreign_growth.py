@@ -62,7 +62,7 @@ def _teams(text: str) -> None:
     references_of(msgspec.convert(activity, TeamsActivity))
 
 
-def test_a_table_does_not_grow_by_cells_that_nobody_wrote() -> None:
+def test_a_table_does_not_grow_by_cells_that_no_one_wrote() -> None:
     cells = parse("|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|b\n" * 200)
     assert sum(len(row.children) for table in cells for row in table.children) < 2 * CELLS_ADDED_MAX
 
@@ -90,7 +90,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_reads_foreign_text_is_linear(name: str) -> None:
+def test_readers_of_foreign_text_are_linear(name: str) -> None:
     def read(text: str) -> None:
         try:
             READERS[name](text)

@@ -19,7 +19,7 @@ class Looks:
 
 
 @pytest.mark.parametrize(("ask_expires_seconds", "pause"), [(2, 2), (3600, EXPIRY_CHECK_SECONDS)])
-async def test_short_lived_questions_are_settled_soon(ask_expires_seconds: float, pause: float) -> None:
+async def test_short_lived_approvals_expire_soon(ask_expires_seconds: float, pause: float) -> None:
     looks, clock = Looks(), ManualClock()
     watching = asyncio.create_task(watch_approvals(looks.expire_approvals, clock, ask_expires_seconds))
     await clock.advance(pause / 2)

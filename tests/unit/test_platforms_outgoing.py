@@ -44,14 +44,14 @@ def test_slack_calls_no_group(call: str) -> None:
     assert rendered("<@U123> <#C123|sea>") == "<@U123> <#C123|sea>"
 
 
-def test_discord_and_matrix_notify_nobody() -> None:
+def test_discord_and_matrix_notify_no_one() -> None:
     body = message_body("@everyone <@&12>")
     assert body["allowed_mentions"] == {"parse": [], "replied_user": False}
     assert body["flags"] == 4
     assert text_content("@room")["m.mentions"] == {}
 
 
-def test_slack_opens_no_address() -> None:
+def test_slack_posts_unfurl_no_links() -> None:
     sent = message_of(OutboundPost(make_thread_id("slack", "D1", "0"), "k", "https://x.example/"))
     assert (sent["unfurl_links"], sent["unfurl_media"]) == (False, False)
 

@@ -17,7 +17,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), min_siz
 
 
 @given(text=TEXTS.filter(lambda text: text.strip() == text))
-def test_any_text_is_kept_as_it_is(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text_round_trips(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.mktemp("agent")
     set_key(folder, "system_prompt", text)
     kept = read_agent(folder).system_prompt
@@ -55,14 +55,14 @@ def test_a_value_over_several_lines_is_replaced_whole(tmp_path: Path) -> None:
         ("temperature", "99"),
     ],
 )
-def test_what_cannot_be_leaves_the_file(tmp_path: Path, key: str, value: str) -> None:
+def test_an_invalid_change_leaves_the_file_unchanged(tmp_path: Path, key: str, value: str) -> None:
     (tmp_path / "agent.toml").write_text('model = "a"\n')
     with pytest.raises(InvalidInput):
         set_key(tmp_path, key, value)
     assert (tmp_path / "agent.toml").read_text() == 'model = "a"\n'
 
 
-def test_an_agent_is_made_of_the_template_once(tmp_path: Path) -> None:
+def test_an_agent_is_created_from_the_template_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
     (home.template / "docs").mkdir(parents=True)
     (home.template / "AGENTS.md").write_text("ours")
@@ -96,7 +96,7 @@ def registry(root: Path, own: str, shared: str) -> AgentRegistry:
     return AgentRegistry(home, AgentDefaults(model="plain", profile="standard", max_output_tokens=4096))
 
 
-def test_what_an_agent_does_not_say_is_taken_from_settings_json_and_then_from_the_configuration(tmp_path: Path) -> None:
+def test_missing_agent_settings_come_from_settings_json_then_from_the_configuration(tmp_path: Path) -> None:
     shared = (
         '{"model": "m", "profile": "locked", "tools": ["read"], "budget": {"usd_per_turn": 1, "tokens_per_day": 9}}'
     )
@@ -122,7 +122,7 @@ def test_what_an_agent_does_not_say_is_taken_from_settings_json_and_then_from_th
         ("\xff", "it is not valid JSON at byte 0"),
     ],
 )
-def test_settings_json_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, shared: str, why: str) -> None:
+def test_an_invalid_settings_json_is_named_in_the_error(tmp_path: Path, shared: str, why: str) -> None:
     agents = registry(tmp_path, "", shared)
     with pytest.raises(InvalidInput, match=rf"^data/settings\.json: .*{why}"):
         agents.spec("main")

@@ -24,7 +24,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", ["agents/main/agent.toml", "data/settings.json"])
 @pytest.mark.timeout(60)
-def test_settings_that_cannot_be_read_are_told_in_a_sentence(tmp_path: Path, name: str, odd: str) -> None:
+def test_unreadable_settings_are_reported(tmp_path: Path, name: str, odd: str) -> None:
     home, file = Home(tmp_path), tmp_path / name
     home.agent("main").mkdir(parents=True)
     home.data.mkdir()
@@ -38,7 +38,7 @@ def test_settings_that_cannot_be_read_are_told_in_a_sentence(tmp_path: Path, nam
 
 @pytest.mark.parametrize("odd", ["a pipe", "a link in a circle", "no text"])
 @pytest.mark.parametrize("name", ["agents/main/workspace", "agents/main", "agents"])
-def test_an_agent_without_a_directory_to_work_in_is_told_in_a_sentence(tmp_path: Path, name: str, odd: str) -> None:
+def test_an_agent_without_a_usable_workspace_is_reported(tmp_path: Path, name: str, odd: str) -> None:
     place = tmp_path / name
     place.parent.mkdir(parents=True, exist_ok=True)
     ODD[odd](place)

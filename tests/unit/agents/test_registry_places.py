@@ -37,7 +37,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await store.close()
 
 
-async def test_a_named_agent_comes_before_the_channels_and_that_before_the_accounts(world: World) -> None:
+async def test_a_named_agent_overrides_the_channels_which_overrides_the_accounts(world: World) -> None:
     assert await world.here.agent_for(HERE, "") == "account"
     await world.here.bind(world.binding("bound"))
     assert await world.here.agent_for(HERE, "") == "bound"
@@ -47,7 +47,7 @@ async def test_a_named_agent_comes_before_the_channels_and_that_before_the_accou
     assert await world.there.agent_for(make_thread_id("slack", "C1", "1"), "") == ""
 
 
-async def test_another_machine_sees_a_change_a_moment_later(world: World) -> None:
+async def test_another_machine_sees_a_change_shortly_after(world: World) -> None:
     assert await world.there.agent_for(HERE, "") == ""
     await world.here.bind(world.binding("bound"))
     assert await world.there.agent_for(HERE, "") == ""
@@ -57,7 +57,7 @@ async def test_another_machine_sees_a_change_a_moment_later(world: World) -> Non
     assert await world.here.agent_for(HERE, "") == "account"
 
 
-async def test_a_place_has_the_choices_of_its_account_and_its_own(world: World) -> None:
+async def test_a_channel_has_its_accounts_settings_and_its_own(world: World) -> None:
     await world.here.choose("matrix", ChannelChoices(model="wide"))
     await world.here.choose("matrix:!room:b.c", ChannelChoices(profile="locked"))
     assert await world.here.chosen(HERE) == (ChannelChoices(model="wide"), ChannelChoices(profile="locked"))
@@ -66,7 +66,7 @@ async def test_a_place_has_the_choices_of_its_account_and_its_own(world: World) 
     assert await world.store.registry.choices() == {"matrix:!room:b.c": '{"profile":"locked"}'}
 
 
-async def test_a_server_has_choices_of_its_own_over_its_accounts(world: World) -> None:
+async def test_a_servers_settings_override_its_accounts(world: World) -> None:
     await world.here.choose("matrix", ChannelChoices(model="wide", profile="standard"))
     await world.here.choose("matrix@guild", ChannelChoices(model="server"))
     assert await world.here.widest(HERE) == "matrix"
@@ -79,14 +79,14 @@ async def test_a_server_has_choices_of_its_own_over_its_accounts(world: World) -
     assert await world.here.chosen(elsewhere) == (ChannelChoices(model="wide", profile="standard"), NO_CHOICES)
 
 
-async def test_a_channel_that_moved_counts_to_its_new_server(world: World) -> None:
+async def test_a_moved_channel_belongs_to_its_new_server(world: World) -> None:
     servers = ChannelServers("matrix", world.store.settings)
     for name in ("guild", "other", ""):
         await servers.note("!room:b.c", name)
     assert await world.here.widest(HERE) == "matrix@other"
 
 
-async def test_choices_that_cannot_be_read_do_not_count(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_settings_are_ignored(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.store.registry.choose("matrix", "no JSON")
     assert await world.here.chosen(HERE) == (NO_CHOICES, NO_CHOICES)
     assert "ignoring unreadable choices" in caplog.text

@@ -18,7 +18,7 @@ async def test_a_running_server_with_models_is_the_default(tmp_path: Path) -> No
     assert default_model(config) == "ollama/tiny:1b"
 
 
-async def test_nothing_there_leaves_the_demo_model(tmp_path: Path) -> None:
+async def test_without_a_server_the_demo_model_is_used(tmp_path: Path) -> None:
     config = await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": "127.0.0.1:1"})
     assert default_model(config) == "demo"
 
@@ -29,12 +29,12 @@ async def test_a_configured_model_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "127.0.0.1:99999", "[", "a" * 300])
-async def test_an_address_that_is_none_leaves_the_demo_model(tmp_path: Path, host: str) -> None:
+async def test_an_invalid_address_leaves_the_demo_model(tmp_path: Path, host: str) -> None:
     assert default_model(await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": host})) == "demo"
 
 
 @pytest.mark.timeout(30)
-async def test_what_accepts_and_says_nothing_holds_up_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_does_not_delay_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defaults, "OLLAMA_LIST_SECONDS", 0.1)
 
     with socket.create_server(("127.0.0.1", 0)) as server:

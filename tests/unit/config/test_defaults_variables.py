@@ -20,14 +20,14 @@ def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
     assert not config.providers["anthropic"].api_key
 
 
-def test_the_environment_completes_a_provider_and_does_not_beat_it(tmp_path: Path) -> None:
+def test_the_environment_completes_a_provider_without_overriding_it(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("[providers.openai]\nbase_url = 'http://127.0.0.1:5/v1'\n")
     environ = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:6/v1"}
     provider = load_config(tmp_path, environ).providers["openai"]
     assert (provider.kind, provider.base_url, provider.api_key.reveal()) == ("openai", "http://127.0.0.1:5/v1", "k")
 
 
-def test_an_empty_variable_is_no_variable(tmp_path: Path) -> None:
+def test_an_empty_variable_is_ignored(tmp_path: Path) -> None:
     assert load_config(tmp_path, {"OPENAI_API_KEY": "", "TELEGRAM_BOT_TOKEN": ""}) == load_config(tmp_path, {})
 
 
@@ -46,7 +46,7 @@ def test_a_signing_secret_without_app_token_means_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"SLACK_BOT_TOKEN": "s"}, {"MATRIX_ACCESS_TOKEN": "m"}])
-def test_tokens_that_do_not_suffice_make_no_platform(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_incomplete_tokens_do_not_configure_a_platform(tmp_path: Path, environ: dict[str, str]) -> None:
     assert load_config(tmp_path, environ) == load_config(tmp_path, {})
 
 

@@ -96,13 +96,13 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_names_the_key_what_was_found_and_what_is_allowed(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_error_names_the_key_the_value_and_the_allowed_values(tmp_path: Path, text: str, problem: str) -> None:
     found = problems(tmp_path, text)
     assert len(found) == 1
     assert found[0].startswith(problem)
 
 
-def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     text = """
         [turns]
         steps_max = "x"
@@ -121,7 +121,7 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     assert {"platforms.discord.0.token", "context.events_share", "environment"} <= set(keys)
 
 
-def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
+def test_an_error_in_a_variable_names_the_variable(tmp_path: Path) -> None:
     assert problems(tmp_path, "", {"SHOAL_TURNS__STEPS_MAX": "many", "SHOAL_TERNS__X": "1"}) == [
         "environment variable SHOAL_TERNS__X: terns is not a known key; did you mean turns?",
         'environment variable SHOAL_TURNS__STEPS_MAX: turns.steps_max is "many"; '
@@ -155,7 +155,7 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "home", {})
 
 
-def test_variables_beat_the_file_and_options_beat_both(tmp_path: Path) -> None:
+def test_variables_override_the_file_and_options_override_both(tmp_path: Path) -> None:
     text = "[web]\nport = 1\nhost = 'a'\n[turns]\nsteps_max = 3"
     environ = {"SHOAL_WEB__PORT": "2", "SHOAL_WEB__HOST": "b"}
     config = load(tmp_path, text, environ, web__port=3)
@@ -178,12 +178,14 @@ def test_variables_beat_the_file_and_options_beat_both(tmp_path: Path) -> None:
         ("SHOAL_PERMISSIONS__APPROVERS", "7", "permissions.approvers", ("7",)),
     ],
 )
-def test_a_variable_is_read_as_its_key_needs_it(tmp_path: Path, name: str, text: str, key: str, value: object) -> None:
+def test_a_variable_is_parsed_by_the_type_of_its_key(
+    tmp_path: Path, name: str, text: str, key: str, value: object
+) -> None:
     section, field = key.split(".")
     assert getattr(getattr(load(tmp_path, "", {name: text}), section), field) == value
 
 
-def test_variables_without_a_section_are_left_alone(tmp_path: Path) -> None:
+def test_variables_without_a_section_are_ignored(tmp_path: Path) -> None:
     assert load(tmp_path, "", {"SHOAL_HOME": "/x", "SHOAL_DEBUG": "1"}) == load_config(tmp_path, {})
 
 
@@ -222,7 +224,7 @@ def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
     assert config.permissions.approvers == ("3",)
 
 
-def test_a_platform_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> None:
+def test_a_disabled_platform_may_be_incomplete(tmp_path: Path) -> None:
     assert not load(tmp_path, "[platforms.teams]\nenabled = false").platforms.of("teams")[0].enabled
 
 
@@ -303,7 +305,7 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
         ),
     ],
 )
-def test_what_is_wrong_with_an_extensions_account_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_in_an_extensions_account_are_reported(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert said in str(caught.value)

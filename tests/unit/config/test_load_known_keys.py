@@ -34,7 +34,7 @@ AT_HAND = {
 }  # fmt: skip
 
 
-def test_what_is_at_hand_is_told_at_once_and_a_commands_answer_when_it_is_asked(tmp_path: Path) -> None:
+def test_literal_secrets_are_registered_immediately_and_command_secrets_on_lookup(tmp_path: Path) -> None:
     (tmp_path / "telegram").write_text("canary-file\n")
     (tmp_path / "token").write_text("canary-token\n")
     config = load_config(tmp_path, {"SEARCH": "canary-env"}, SETTINGS)
@@ -45,7 +45,7 @@ def test_what_is_at_hand_is_told_at_once_and_a_commands_answer_when_it_is_asked(
     assert told == AT_HAND | {"canary-command"}
 
 
-def test_a_secret_that_was_replaced_is_told_when_it_is_looked_up(tmp_path: Path) -> None:
+def test_a_replaced_secret_is_registered_on_lookup(tmp_path: Path) -> None:
     (tmp_path / "telegram").write_text("canary-old")
     config = load_config(tmp_path, {}, {"platforms": {"telegram": {"token": {"file": "telegram"}}}})
     told: list[str] = []

@@ -37,7 +37,7 @@ def test_settings_and_personas_with_a_byte_order_mark_are_read(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("odd", ["\n", "\r", "\t", "\0", "\u200b", "\u00a0", "\u202f", "\ufeff", "\x7f", "\u2028"])
-def test_an_invisible_character_inside_of_a_key_is_refused_with_its_setting(tmp_path: Path, odd: str) -> None:
+def test_an_invisible_character_inside_a_key_is_an_error_that_names_the_setting(tmp_path: Path, odd: str) -> None:
     literal = "".join(f"\\u{ord(char):04x}" for char in odd)
     (tmp_path / "shoal.toml").write_text(f'[providers.main]\nkind = "openai"\napi_key = "sk-abc{literal}def"\n')
     with pytest.raises(ConfigError, match="api_key") as told:
@@ -48,13 +48,13 @@ def test_an_invisible_character_inside_of_a_key_is_refused_with_its_setting(tmp_
 
 
 @pytest.mark.parametrize("around", ["\n", "\r\n", " ", "\ufeff", "\u200b", "\u00a0"])
-def test_what_copying_adds_around_a_key_is_left_out(tmp_path: Path, around: str) -> None:
+def test_copied_whitespace_around_a_key_is_stripped(tmp_path: Path, around: str) -> None:
     (tmp_path / "key").write_text(f"{around}sk-abc{around}")
     assert Secret("file", str(tmp_path / "key")).reveal() == "sk-abc"
     assert Secret("env", "KEY", environ={"KEY": f"{around}sk-abc{around}"}).reveal() == "sk-abc"
 
 
-def test_a_credential_that_is_a_document_may_have_line_ends() -> None:
+def test_a_multi_line_credential_keeps_its_line_endings() -> None:
     for text in ('{\n "type": "service_account"\n}', "-----BEGIN KEY-----\nabc\n-----END KEY-----"):
         assert Secret("value", text).reveal() == text
 

@@ -23,6 +23,6 @@ def test_a_user_id_may_hold_colons(tmp_path: Path) -> None:
         (people(ada=["a:1"], bob=["b:1", "a:1"]), "access.people.bob.identities has a:1, which also belongs to ada"),
     ],
 )
-def test_a_mistake_is_told(tmp_path: Path, found: dict[str, object], problem: str) -> None:
+def test_an_invalid_identity_is_an_error(tmp_path: Path, found: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem.replace(".", r"\.")):
         load_config(tmp_path, {}, found)

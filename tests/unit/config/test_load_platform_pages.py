@@ -17,10 +17,10 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize(("page", "code"), SNIPPETS)
-def test_what_a_setup_page_says_to_write_makes_an_account(page: str, code: str, tmp_path: Path) -> None:
+def test_the_settings_on_a_setup_page_create_an_account(page: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text(code)
     assert accounts_of(load_config(tmp_path, {}, {})), page
 
 
-def test_every_platform_has_a_page_with_something_to_write() -> None:
+def test_every_platform_has_a_setup_page_with_settings() -> None:
     assert {page for page, _ in SNIPPETS} == {page.name for page in PAGES.glob("*.md")} - {"README.md"}

@@ -60,11 +60,11 @@ def test_a_live_key_is_a_key_and_marked() -> None:
         ("nothing.there", False),
     ],
 )
-def test_a_section_says_which_changes_take_effect_at_once(key: str, live: bool) -> None:
+def test_a_section_declares_its_live_settings(key: str, live: bool) -> None:
     assert is_live(tuple(key.split("."))) is live
 
 
-def test_a_key_without_description_is_seen() -> None:
+def test_a_key_without_a_description_is_detected() -> None:
     class Bare(msgspec.Struct):
         """A record."""
 

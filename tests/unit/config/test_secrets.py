@@ -49,7 +49,7 @@ def test_a_secret_is_in_no_text_of_the_configuration(tmp_path: Path) -> None:
         f"[providers.openai]\nheaders = {{ a = ['{CANARY}'] }}",
     ],
 )
-def test_a_mistake_in_a_secret_does_not_show_it(tmp_path: Path, line: str) -> None:
+def test_an_error_in_a_secret_does_not_reveal_it(tmp_path: Path, line: str) -> None:
     (tmp_path / "shoal.toml").write_text(line)
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path, {})
@@ -57,7 +57,7 @@ def test_a_mistake_in_a_secret_does_not_show_it(tmp_path: Path, line: str) -> No
     assert CANARY not in str(caught.value)
 
 
-def test_a_secret_is_asked_for_anew_each_time(tmp_path: Path) -> None:
+def test_a_secret_is_resolved_at_each_use(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text(
         """
         [providers.openai]
@@ -93,7 +93,7 @@ def test_a_secret_is_asked_for_anew_each_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_secret_that_cannot_be_had_says_why(
+def test_an_unavailable_secret_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: Secret, problem: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,7 +118,7 @@ def test_a_secret_file_may_be_private(tmp_path: Path) -> None:
     assert Secret("file", str(file)).reveal() == "k"
 
 
-def test_parts_tell_where_to_look(tmp_path: Path) -> None:
+def test_a_secret_reference_names_its_source(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("[web]\ntoken = { file = 'key' }\n[tools]\nbrave_api_key = { env = 'B' }")
     config = load_config(tmp_path, {})
     assert config.web.token.parts() == ("file", str(tmp_path / "key"))
@@ -126,7 +126,7 @@ def test_parts_tell_where_to_look(tmp_path: Path) -> None:
     assert Secret("value", "x").parts() == ("value", "x")
 
 
-def test_observers_are_told_each_value_that_was_looked_up(tmp_path: Path) -> None:
+def test_observers_receive_each_resolved_value(tmp_path: Path) -> None:
     told: list[str] = []
     file = tmp_path / "key"
     file.write_text("first")

@@ -20,7 +20,7 @@ def test_a_features_section_has_its_defaults_without_a_file(tmp_path: Path) -> N
     assert Config(home=tmp_path).section(TelemetrySettings) == TelemetrySettings()
 
 
-def test_a_mistake_in_a_features_section_is_reported_with_what_is_allowed(tmp_path: Path) -> None:
+def test_an_error_in_a_feature_section_lists_the_allowed_values(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text('[telemetry]\nenabled = "maybe"\nhome = "x"\n', encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
         load_config(tmp_path, {})

@@ -85,7 +85,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 @pytest.mark.parametrize("shut", [CLOSED, GONE])
-async def test_an_answer_to_a_barred_thread_is_posted_around_it(stand: Stand, shut: PlatformError) -> None:
+async def test_an_answer_for_a_closed_thread_is_posted_to_the_chat_around_it(stand: Stand, shut: PlatformError) -> None:
     stand.chat.shut[TOPIC] = shut
     await stand.put("p")
     async with stand.sending():
@@ -97,7 +97,7 @@ async def test_an_answer_to_a_barred_thread_is_posted_around_it(stand: Stand, sh
     assert (await stand.store.outbox.thread_of(CHANNEL, stand.chat.posted[0].id)) == TOPIC, "an answer goes on there"
 
 
-async def test_a_text_that_leaves_no_room_for_the_note_is_posted_after_it(stand: Stand) -> None:
+async def test_a_text_without_room_for_the_note_is_posted_after_it(stand: Stand) -> None:
     stand.chat.shut[TOPIC] = GONE
     await stand.put("p", "x" * LIMITS.text_chars_max)
     async with stand.sending():
@@ -105,7 +105,7 @@ async def test_a_text_that_leaves_no_room_for_the_note_is_posted_after_it(stand:
     assert stand.chat.texts(HARBOUR) == [MOVED_HERE, "x" * LIMITS.text_chars_max]
 
 
-async def test_a_closed_chat_gets_its_posts_when_it_opens_and_its_owner_is_told_once(stand: Stand) -> None:
+async def test_a_closed_chat_gets_its_posts_when_it_reopens_and_the_owner_one_notice(stand: Stand) -> None:
     stand.chat.shut[CHANNEL] = CLOSED
     await stand.put("first")
     await stand.put("second", "Low tide is at noon.")
@@ -122,7 +122,7 @@ async def test_a_closed_chat_gets_its_posts_when_it_opens_and_its_owner_is_told_
     assert [text for text, _ in stand.told] == [TIDE, "It is foggy."], "it is another time"
 
 
-async def test_a_restart_tells_nobody_again(stand: Stand) -> None:
+async def test_a_restart_does_not_repeat_the_notice(stand: Stand) -> None:
     stand.chat.shut[CHANNEL] = CLOSED
     await stand.put("first")
     async with stand.sending():
@@ -132,7 +132,7 @@ async def test_a_restart_tells_nobody_again(stand: Stand) -> None:
     assert len(stand.told) == 1
 
 
-async def test_a_chat_that_stays_closed_is_given_up_after_a_day(stand: Stand) -> None:
+async def test_posts_to_a_closed_chat_fail_after_a_day(stand: Stand) -> None:
     stand.chat.shut[CHANNEL] = CLOSED
     await stand.put("first")
     async with stand.sending():
@@ -143,7 +143,7 @@ async def test_a_chat_that_stays_closed_is_given_up_after_a_day(stand: Stand) ->
     assert stand.lost == ["first"]
 
 
-async def test_a_post_to_a_chat_that_is_gone_is_given_up_at_once(stand: Stand) -> None:
+async def test_a_post_to_a_deleted_chat_fails_immediately(stand: Stand) -> None:
     stand.chat.shut[CHANNEL] = GONE
     await stand.put("first")
     async with stand.sending():
@@ -151,7 +151,7 @@ async def test_a_post_to_a_chat_that_is_gone_is_given_up_at_once(stand: Stand) -
     assert (stand.lost, stand.told) == (["first"], [])
 
 
-async def test_a_change_of_a_barred_message_is_not_kept(stand: Stand) -> None:
+async def test_an_edit_in_a_closed_thread_fails(stand: Stand) -> None:
     class Shut(FakeChat):
         async def edit(
             self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()
@@ -169,7 +169,7 @@ async def test_a_change_of_a_barred_message_is_not_kept(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize(("age_seconds", "notifies"), [(LATE_SECONDS / 2, False), (LATE_SECONDS, True)])
-async def test_a_late_answer_is_posted_anew_and_its_preview_deleted(
+async def test_a_late_answer_is_posted_again_and_its_preview_deleted(
     stand: Stand, age_seconds: float, notifies: bool
 ) -> None:
     turn = TurnId("T1")
@@ -277,7 +277,7 @@ async def test_a_late_answer_arrives_once_as_a_message_of_its_own_whatever_happe
     assert stand.lost == []
 
 
-async def test_a_long_text_is_cut_beside_the_loop(stand: Stand) -> None:
+async def test_a_long_text_is_split_off_the_event_loop(stand: Stand) -> None:
     cut_in = set[int]()
 
     def note(text: str) -> str:

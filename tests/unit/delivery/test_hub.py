@@ -13,7 +13,7 @@ THREAD = ThreadId("web:lobby:1")
 SAID = Event(1, THREAD, TurnId("t1"), datetime(2026, 1, 5, tzinfo=UTC), UserSaid("hi", Author("u1", trusted=True)))
 
 
-async def test_a_watcher_that_leaves_takes_no_other_along() -> None:
+async def test_a_leaving_watcher_does_not_affect_others() -> None:
     hub = Hub()
     with hub.subscribe(THREAD) as stays:
         with hub.subscribe(THREAD):
@@ -23,7 +23,7 @@ async def test_a_watcher_that_leaves_takes_no_other_along() -> None:
         assert [item async for item in stays] == [SAID]
 
 
-async def test_nothing_is_shown_to_a_thread_that_everybody_left() -> None:
+async def test_a_thread_without_watchers_gets_no_live_events() -> None:
     hub = Hub()
     with hub.subscribe(THREAD):
         assert hub.watched(THREAD)
@@ -34,7 +34,7 @@ async def test_nothing_is_shown_to_a_thread_that_everybody_left() -> None:
         assert len([item async for item in all_threads]) == 1
 
 
-async def test_a_watcher_may_fall_as_far_behind_as_the_bound_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_watcher_is_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.delivery.hub.BACKLOG_MAX", 3)
     for count, kept in ((3, 3), (4, 0), (6, 0)):
         hub = Hub()
@@ -61,7 +61,7 @@ async def seen_by_a_late_watcher(hub: Hub) -> list[object]:
         return [item.data async for item in late if isinstance(item, LiveEvent)]
 
 
-async def test_who_watches_late_misses_no_words_of_the_running_call() -> None:
+async def test_a_late_watcher_gets_the_text_of_the_running_call() -> None:
     hub = Hub()
     for piece, offset in (("Two ", 0), ("boats", 4)):
         hub.show(THREAD, TurnId("t1"), ThinkingStreamed(piece, 3, offset, 7))
@@ -76,7 +76,7 @@ async def test_who_watches_late_misses_no_words_of_the_running_call() -> None:
     assert await seen_by_a_late_watcher(hub) == [], "what is journaled is read there"
 
 
-async def test_calls_that_never_end_are_forgotten_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unfinished_calls_are_forgotten_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.delivery.hub.CALLS_MAX", 2)
     hub = Hub()
     for number in range(3):

@@ -78,14 +78,14 @@ async def test_a_refusal_holds_its_channel_and_only_that() -> None:
     assert await times(pacer, clock, [thread("a"), thread("b")], 20) == [9.0, 0.0]
 
 
-async def test_what_a_refusal_held_up_leaves_within_the_windows() -> None:
+async def test_posts_delayed_by_a_refusal_respect_the_windows() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     pacer.refused(thread("a"), 9.0)
     assert await times(pacer, clock, [thread("a")] * 12, 60) == [9.0] * 5 + [14.0] * 5 + [19.0] * 2
 
 
-async def test_what_may_not_leave_at_once_takes_no_place() -> None:
+async def test_a_post_that_must_wait_reserves_no_slot() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     assert [pacer.take_now(thread("a")) for _ in range(7)] == [True] * 5 + [False] * 2
@@ -94,7 +94,7 @@ async def test_what_may_not_leave_at_once_takes_no_place() -> None:
     assert not pacer.take_now(thread("b"))
 
 
-async def test_nobody_overtakes_one_who_waits_though_the_time_has_come() -> None:
+async def test_a_due_post_does_not_overtake_a_waiting_one() -> None:
     clock = ManualClock()
     pacer, place = Pacer(LIMITS, clock), thread("harbour")
     for _ in range(5):
@@ -128,7 +128,7 @@ async def test_of_two_refusals_the_longer_holds() -> None:
     assert await times(pacer, clock, [thread("a")], 20) == [9.0]
 
 
-async def test_a_platform_that_asks_to_wait_for_ever_is_asked_again_after_a_day() -> None:
+async def test_an_endless_wait_is_cut_to_a_day() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     pacer.refused(thread("a"), 10 * BARRED_SECONDS_MAX)
@@ -138,7 +138,7 @@ async def test_a_platform_that_asks_to_wait_for_ever_is_asked_again_after_a_day(
     assert not pacer.barred(thread("a"))
 
 
-def test_of_more_channels_than_are_kept_the_longest_unused_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_channels_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their rejections are forgotten too. The account's own state stays."""
     monkeypatch.setattr("shoal.delivery.pacing.ROUTES_KEPT_MAX", 3)
     pacer = Pacer(LIMITS, ManualClock())

@@ -105,7 +105,7 @@ async def test_an_answer_grows_in_one_message_at_the_platforms_pace(stand: Stand
     assert stand.texts == ["The tide is low at" + WRITING]
 
 
-async def test_another_step_begins_the_text_anew(stand: Stand) -> None:
+async def test_a_new_step_restarts_the_text(stand: Stand) -> None:
     await stand.writes("Let me look.")
     await stand.writes("It is", step=1)
     await stand.passes(1.0)
@@ -113,13 +113,13 @@ async def test_another_step_begins_the_text_anew(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("text", ["[SIL", "[SILENT]", "  \n"])
-async def test_what_may_become_silence_is_not_shown(stand: Stand, text: str) -> None:
+async def test_a_possible_silent_answer_is_not_previewed(stand: Stand, text: str) -> None:
     await stand.writes(text)
     await stand.passes(5.0)
     assert stand.texts == []
 
 
-async def test_of_a_long_answer_the_first_piece_is_shown(stand: Stand) -> None:
+async def test_a_long_answer_shows_its_first_part(stand: Stand) -> None:
     await stand.writes("word " * 100)
     assert len(stand.texts[0]) <= LIMITS.text_chars_max
     await stand.passes(1.0)
@@ -128,7 +128,7 @@ async def test_of_a_long_answer_the_first_piece_is_shown(stand: Stand) -> None:
     assert len(stand.chat.posted) == 1
 
 
-async def test_no_open_mark_is_shown_while_a_text_grows(stand: Stand) -> None:
+async def test_a_growing_text_shows_no_unclosed_markup(stand: Stand) -> None:
     shown: list[str] = []
     for piece in ("Some **bo", "ld** and [a li", "nk](https://x.y", ") here.\n\n```py\nx =", " 1\n``", "`"):
         await stand.writes(piece)
@@ -206,7 +206,7 @@ async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new
     assert await stand.previews.take(reply()) == "m1"
 
 
-async def test_a_preview_whose_id_nobody_learnt_is_posted_as_one_that_may_stand(stand: Stand) -> None:
+async def test_a_preview_with_an_unknown_id_is_treated_as_possibly_posted(stand: Stand) -> None:
     await stand.store.outbox.begin_preview(THREAD, TURN)
     assert await stand.previews.take(reply()) is None
     await stand.writes("The tide")
@@ -214,7 +214,7 @@ async def test_a_preview_whose_id_nobody_learnt_is_posted_as_one_that_may_stand(
     assert await stand.previews.take(reply()) == "m1"
 
 
-async def test_a_preview_that_was_refused_does_not_stand_and_one_whose_answer_was_lost_may(stand: Stand) -> None:
+async def test_a_refused_preview_was_not_posted_and_an_unconfirmed_one_may_be(stand: Stand) -> None:
     stand.chat.troubles.append(PlatformError("no"))
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == ""
@@ -303,7 +303,7 @@ async def test_people_see_that_it_works_before_there_is_text(stand: Stand) -> No
     assert len(stand.chat.typed) == 3
 
 
-async def test_of_a_turn_whose_end_was_not_heard_nothing_is_shown_once_the_next_one_is_over(stand: Stand) -> None:
+async def test_a_turn_without_an_end_event_is_not_shown_after_the_next_one(stand: Stand) -> None:
     await stand.writes("[SIL")
     other = TurnId("T2")
     stand.hub.show(THREAD, other, TextStreamed("[SIL", 0))
@@ -372,7 +372,7 @@ class ClumsyChat(MeetingChat):
         raise TypeError("an id")
 
 
-async def test_an_adapters_mistake_costs_the_preview_alone(tmp_path: Path) -> None:
+async def test_an_adapter_error_only_loses_the_preview(tmp_path: Path) -> None:
     clock = ManualClock()
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
     stand = Stand(store, clock)

@@ -135,7 +135,7 @@ async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: NotingOutbox
         assert outbox.claimed == ["long"]
 
 
-async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_row_being_sent_is_not_reclaimed(outbox: NotingOutbox, clock: ManualClock) -> None:
     """Even if the clock jumped ahead while the sender worked, as after the machine was suspended."""
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
@@ -153,9 +153,7 @@ async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: NotingOutbo
         assert len(chat.posted) == 1
 
 
-async def test_the_answer_of_a_turn_goes_out_without_a_look_at_the_outbox(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_a_turns_answer_is_sent_without_polling_the_outbox(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     sender = Sender(chat, outbox, clock)
     async with sending(sender):
@@ -197,7 +195,7 @@ async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_n
 
 
 @pytest.mark.parametrize("away", [0, 1])
-async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked(
+async def test_an_answer_that_no_one_knows_was_stored_goes_out_once_and_unmarked(
     outbox: NotingOutbox, clock: ManualClock, away: int
 ) -> None:
     """Either immediately or when the database is back."""
@@ -219,7 +217,7 @@ async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked
     assert outbox.claimed == [ANSWER.id]
 
 
-async def test_an_answer_waits_where_as_much_as_may_is_at_work(
+async def test_an_answer_waits_at_the_concurrency_limit(
     outbox: NotingOutbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.delivery.sender.ROWS_AT_ONCE_MAX", 1)
@@ -238,9 +236,7 @@ async def test_an_answer_waits_where_as_much_as_may_is_at_work(
     assert outbox.claimed == ["p", ANSWER.id]
 
 
-async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_a_delayed_row_is_sent_when_due_without_polling(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     chat.troubles.append(PlatformError("Busy.", retry_after_seconds=QUIET_SECONDS / 2))
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
@@ -277,7 +273,7 @@ async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: NotingO
     assert [made.post.markdown for made in chat.posted] == ["first", "second", "third"]
 
 
-async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_fully_sent_post_is_completed(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
@@ -354,7 +350,7 @@ class ReadBack(FakeChat):
 
 
 @pytest.mark.parametrize("taken", [True, False])
-async def test_a_post_that_may_stand_is_found_unless_another_post_is_what_stands_there(
+async def test_a_possibly_sent_post_is_found_by_reading_back(
     outbox: NotingOutbox, clock: ManualClock, taken: bool
 ) -> None:
     chat, thread = ReadBack(clock=clock), make_thread_id("fake", "harbour", "1")
@@ -462,9 +458,7 @@ async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
     assert row.maybe_sent
 
 
-async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_an_unstarted_post_is_not_marked_as_a_repeat(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat, thread = FakeChat(limits=SLOW, clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("p", thread, "word " * 790))
     async with sending(Sender(chat, outbox, clock)):

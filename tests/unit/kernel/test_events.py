@@ -28,7 +28,7 @@ def test_trust_is_always_written() -> None:
     assert b'"trusted":false' in encode_data(UserSaid("hi", EVE))
 
 
-def test_what_is_damaged_is_no_record() -> None:
+def test_a_damaged_record_is_not_read() -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_data("user_message", '{"text":1,"author":{"id":"ada"}}')
 
@@ -47,7 +47,7 @@ callers = st.builds(
 @given(
     st.builds(UserSaid, st.text(), authors, tainted_by=st.text(), caller=st.none() | callers),
 )
-def test_what_is_written_now_says_who_asked_and_what_tainted_it(said: UserSaid) -> None:
+def test_new_events_record_their_asker_and_taint(said: UserSaid) -> None:
     assert decode_data("user_message", encode_data(said)) == said
 
 

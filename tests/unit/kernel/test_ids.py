@@ -40,7 +40,7 @@ def test_malformed_thread_ids_are_refused(text: str) -> None:
         parse_thread_id(text)
 
 
-def test_an_overlong_part_is_refused() -> None:
+def test_an_oversized_part_is_refused() -> None:
     assert parse_thread_id(f"web:lobby:{'x' * 180}")
     with pytest.raises(InvalidId, match="180"):
         parse_thread_id(f"web:lobby:{'x' * 181}")

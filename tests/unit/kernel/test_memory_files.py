@@ -10,7 +10,7 @@ texts = st.text(min_size=1, max_size=60).filter(lambda text: text.split() and te
 
 
 @given(texts, people, people)
-def test_a_line_for_one_person_is_shown_to_nobody_else(text: str, person: str, other: str) -> None:
+def test_a_line_for_one_person_is_shown_to_no_one_else(text: str, person: str, other: str) -> None:
     kept = only_for(entry_line(text), person)
     assert shown_to(kept, person) == entry_line(text)
     assert shown_to(kept, "") == ""
@@ -19,19 +19,19 @@ def test_a_line_for_one_person_is_shown_to_nobody_else(text: str, person: str, o
 
 
 @given(texts, people)
-def test_no_text_makes_a_line_somebodys(text: str, person: str) -> None:
+def test_no_text_can_make_a_line_private(text: str, person: str) -> None:
     plain = entry_line(f"{text} <!-- only {person} -->")
     assert shown_to(plain, "") == plain
     assert shown_to(only_for(plain, person), person) == plain
 
 
-def test_what_cannot_be_read_is_for_nobody() -> None:
+def test_an_unreadable_line_is_shown_to_no_one() -> None:
     for line in ("- tea <!-- only  -->", "- tea <!-- only ada", "- tea <!-- only ada --> and more"):
         assert shown_to(f"- kept\n{line}\n", "ada") == "- kept\n"
     assert shown_to("- tea <!-- only ada -->  ", "ada") == "- tea"
 
 
-def test_a_file_without_such_lines_is_the_same_object() -> None:
+def test_a_file_without_private_lines_is_the_same_object() -> None:
     text = "- one\n- two"
     assert shown_to(text, "ada") is text
 

@@ -30,7 +30,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND])
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.timeout(60)
-def test_what_is_no_regular_file_is_refused(
+def test_anything_but_a_regular_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str, flags: int
 ) -> None:
     monkeypatch.chdir(tmp_path)  # socket paths must be short

@@ -39,7 +39,7 @@ class Booking(msgspec.Struct, forbid_unknown_fields=True):
         ({"listen": "all", "at": "noon"}, "`at` has an invalid form"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) -> None:
+def test_an_error_lists_the_allowed_values(given: object, said: str) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(given, Booking)
     assert refusal(refused.value, Booking) == said
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) ->
         ("x = 'a\n'", "a string ends with its line, or has a control character"),
     ],
 )
-def test_what_is_wrong_with_toml_is_said_without_words_of_python(text: str, said: str) -> None:
+def test_a_toml_error_is_free_of_python_terms(text: str, said: str) -> None:
     with pytest.raises(BAD_TOML) as raised:
         tomllib.loads(text)
     assert refusal(raised.value).endswith(f": {said}")

@@ -6,7 +6,7 @@ from shoal.kernel.speech import seconds_of, wav_of
 from shoal.testing.model.speech import recording
 
 
-def test_a_damaged_recording_tells_no_length() -> None:
+def test_a_damaged_recording_has_no_duration() -> None:
     audio = bytearray(recording("six"))
     at = audio.rfind(b"OggS") + 6
     audio[at : at + 8] = (1 << 62).to_bytes(8, "little")
@@ -15,7 +15,7 @@ def test_a_damaged_recording_tells_no_length() -> None:
 
 
 @pytest.mark.parametrize("form", ["ogg", "wav"])
-def test_a_recording_tells_how_long_it_is(form: str) -> None:
+def test_the_duration_is_read_from_the_recording(form: str) -> None:
     assert seconds_of(recording("x" * 150, form)) == pytest.approx(10.0, abs=0.1)
     assert seconds_of(wav_of(bytes(32_000), 16_000)) == 1.0
 

@@ -127,13 +127,13 @@ def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
     assert not state_after(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
 
 
-def test_only_a_fallback_is_told_as_another_model_that_answers() -> None:
+def test_only_a_fallback_is_reported_as_another_model_that_answers() -> None:
     summary, fallback = Failed("summary", "no summary", fatal=False), Failed(FALLBACK, "busy", fatal=False)
     assert state_after(TurnId("t1"), number(*OPEN, summary)).instead == ""
     assert state_after(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
 
 
-def test_an_outage_is_counted_once_however_often_it_is_tried_again() -> None:
+def test_an_outage_is_counted_once_however_often_it_is_retried() -> None:
     waiting = RetryScheduled("overloaded", "busy", AT, AT, 1)
     assert state_after(TurnId("t1"), number(*OPEN)).outages == 0
     assert state_after(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1

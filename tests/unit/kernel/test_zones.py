@@ -47,7 +47,7 @@ def test_zones_are_found_as_people_write_them(name: str, key: str) -> None:
         ("x" * 100_000, "not known"),
     ],
 )
-def test_others_are_refused_with_the_nearest(name: str, near: str) -> None:
+def test_unknown_zones_are_refused_with_the_nearest_name(name: str, near: str) -> None:
     with pytest.raises(InvalidInput, match=near) as caught:
         zone_named(name)
     assert len(str(caught.value)) < 300

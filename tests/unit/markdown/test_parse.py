@@ -114,7 +114,7 @@ def test_a_link_behind_an_escaped_backtick_is_a_link() -> None:
 
 
 @given(st.text(alphabet="ab_*~`[](){}<>!\\/:@.#潮。 \n", max_size=80))
-def test_tokens_follow_one_another(text: str) -> None:
+def test_adjacent_tokens_are_separate(text: str) -> None:
     last = 0
     for span in tokens_in(text):
         assert last <= span.start < span.end <= len(text)
@@ -152,7 +152,7 @@ def test_tokens_follow_one_another(text: str) -> None:
         "|<br> ",
     ],
 )
-def test_no_answer_takes_long(part: str) -> None:
+def test_no_answer_parses_slowly(part: str) -> None:
     text = part * (20_000 // len(part))
     assert parse(f"{text}\n\n[1]: https://a")
 

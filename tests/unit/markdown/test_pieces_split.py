@@ -58,7 +58,7 @@ words = st.lists(st.text(alphabet="ab.", min_size=1, max_size=12), max_size=400)
 
 
 @given(words.map(" ".join), st.integers(64, 300))
-def test_no_piece_is_a_mere_tail(text: str, chars_max: int) -> None:
+def test_no_part_is_a_short_tail(text: str, chars_max: int) -> None:
     pieces = split(text, chars_max)
     assert len(pieces) == 1 or len(pieces[-1]) >= chars_max // TAIL_SHARE - 2
 
@@ -77,7 +77,7 @@ def test_paragraphs_as_long_as_a_piece_make_one_each(break_: str, count: int) ->
 
 
 @pytest.mark.parametrize("length", [2001, 2002, 2010, 2100, 4001])
-def test_a_little_too_much_is_no_message_of_its_own(length: int) -> None:
+def test_a_small_excess_does_not_become_a_separate_message(length: int) -> None:
     words = " ".join(["tide"] * (length // 5 + 1))[:length]
     for text in ("x" * length, words):
         pieces = split(text, 2000)
@@ -107,7 +107,7 @@ def test_a_fence_within_a_fence_is_text() -> None:
 
 
 @given(st.text(alphabet="`~ ax\n", max_size=600), st.integers(64, 200))
-def test_no_fence_is_too_odd_to_be_cut(text: str, chars_max: int) -> None:
+def test_any_fence_can_be_cut(text: str, chars_max: int) -> None:
     pieces = split(text, chars_max)
     assert all(len(piece) <= chars_max for piece in pieces)
     assert "".join(pieces).count("a") >= text.count("a")

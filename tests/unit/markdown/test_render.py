@@ -75,7 +75,7 @@ def test_no_letter_is_lost(markup: str, text: str) -> None:
 
 
 @given(markdown)
-def test_telegram_takes_whatever_is_rendered(text: str) -> None:
+def test_telegram_accepts_any_rendered_text(text: str) -> None:
     shown, entities = styled(render_markup(text, DIALECTS["telegram"]))
     assert unquote(shown).count("漢") == text.count("漢")
     assert len(checked_entities(shown, as_sent(entities))) == len(entities)
@@ -115,7 +115,7 @@ def test_teams_takes_no_html_and_keeps_lines_apart() -> None:
     assert shown == "**One &lt;b&gt;**\n\ntwo  \nthree [x](https://x.y)\n\n```\na\nb\n```"
 
 
-def test_links_that_run_something_are_no_links() -> None:
+def test_script_links_are_not_links() -> None:
     assert "<a" not in render_markup("[x](data:text/html,1)", DIALECTS["matrix"])
 
 
@@ -128,7 +128,7 @@ def test_a_table_is_aligned_with_wide_characters() -> None:
     assert aligned([["潮", "b"], ["a", "cc"]]) == "潮 | b\n---+---\na  | cc\n"
 
 
-def test_what_nobody_nests_so_deep_stays_text() -> None:
+def test_excessive_nesting_stays_text() -> None:
     text = "> " * 60 + "deep"
     assert "deep" in render_markup(text, DIALECTS["matrix"])
 

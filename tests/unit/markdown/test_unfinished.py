@@ -134,7 +134,7 @@ def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> N
 @example("[" * 60)
 @example("*_" * 30)
 @example("`" * 59 + "a")
-def test_no_text_is_too_odd_to_be_shown(text: str) -> None:
+def test_any_text_can_be_shown(text: str) -> None:
     shown = closed(text)
     assert closed(shown) is not None
     assert text.startswith(settled(text))

@@ -124,7 +124,7 @@ def collected(pieces: Sequence[Piece]) -> list[Call]:
 @pytest.mark.parametrize("notation", NOTATIONS)
 @settings(max_examples=20)
 @given(calls=st.lists(call, min_size=1, max_size=4), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=5))
-def test_the_calls_are_those_that_were_made(notation: Notation, calls: list[Call], sizes: list[int]) -> None:
+def test_every_format_yields_the_original_calls(notation: Notation, calls: list[Call], sizes: list[int]) -> None:
     def cut(text: str) -> list[str]:
         pieces: list[str] = []
         while text:
@@ -153,5 +153,5 @@ def test_the_calls_are_those_that_were_made(notation: Notation, calls: list[Call
         ([(0, "a", "x", "{}"), (0, "", "", '{"k":'), (0, "", "", "{}")], [("x", '{}{"k":{}')]),
     ],
 )
-def test_what_only_some_servers_send(pieces: list[Piece], calls: list[Call]) -> None:
+def test_server_specific_forms_are_read(pieces: list[Piece], calls: list[Call]) -> None:
     assert collected(pieces) == calls

@@ -123,7 +123,7 @@ def test_each_message_of_a_growing_conversation_is_encoded_once() -> None:
 
 
 @pytest.mark.parametrize("thread", ["", "fake:harbour:ada"])
-def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
+def test_a_freed_message_is_freed_here_too(thread: str) -> None:
     kept = CountingChat().conversations
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
@@ -166,7 +166,7 @@ def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_o
     assert list(kept.kept) == ["2"]
 
 
-def test_a_history_that_was_compacted_is_written_anew() -> None:
+def test_a_compacted_history_is_encoded_again() -> None:
     protocol, old = OpenAiChat(), (UserMessage("one"), AssistantMessage("two"), UserMessage("three"))
     protocol.encode(request(old), Quirks(), {})
     for messages in (
@@ -285,7 +285,7 @@ def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind:
 
 
 @given(st.text(min_size=1))
-def test_call_ids_are_sent_in_an_alphabet_everybody_takes(call_id: str) -> None:
+def test_call_ids_are_sent_in_an_alphabet_everyone_takes(call_id: str) -> None:
     sent = portable_call_id(call_id)
     assert 0 < len(sent) <= 40
     assert sent.replace("-", "_").replace("_", "a").isalnum()

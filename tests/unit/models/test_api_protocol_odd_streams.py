@@ -144,7 +144,7 @@ ODD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_arrived_is_the_answer(name: str) -> None:
+def test_everything_that_arrived_is_the_answer(name: str) -> None:
     assert text_of(ODD[name]) == TEXT
     assert text_of(ODD[name], size=1) == TEXT
     assert text_of(ODD[name], size=100_000) == TEXT

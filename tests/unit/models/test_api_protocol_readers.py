@@ -317,7 +317,7 @@ class TestGemini:
         assert failed(GeminiContents(), self.candidate("SAFETY")).kind == "content_filter"
 
     @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
-    def test_a_broken_call_may_be_tried_again(self, reason: str) -> None:
+    def test_a_broken_call_may_be_retried(self, reason: str) -> None:
         assert failed(GeminiContents(), self.candidate(reason)).kind == "dropped"
         assert done(GeminiContents(), self.candidate(reason, {"text": "Hi"})).stop == "end"
 

@@ -86,7 +86,7 @@ def test_an_unknown_name_says_what_is_configured(tmp_path: Path, name: str) -> N
         models.route(name)
 
 
-def test_demo_is_always_there(tmp_path: Path) -> None:
+def test_the_demo_model_is_always_available(tmp_path: Path) -> None:
     models = catalog(tmp_path)
     assert models.route("demo").provider.name == models.route("demo/demo").provider.name == "demo"
     assert models.names() == ["demo"]
@@ -159,12 +159,12 @@ def test_the_file_has_the_shape_that_others_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": 3}', b"\xff"])
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "available_models.json").write_bytes(content)
     assert catalog(tmp_path, openai("mine")).route("x").provider.name == "mine"
 
 
-async def test_refresh_asks_everybody_and_tells_failures(tmp_path: Path) -> None:
+async def test_refresh_asks_everyone_and_tells_failures(tmp_path: Path) -> None:
     good = FakeModel(settings=FakeSettings(api_key="right-key", models=("m1", "m2"), context_tokens=9000))
     async with good.serve() as url:
         models = catalog(

@@ -116,7 +116,7 @@ async def test_connecting_a_model_is_explained() -> None:
         assert word in text
 
 
-async def test_results_are_told_in_order_with_failures_and_denials_named() -> None:
+async def test_results_are_reported_in_order_with_failures_and_denials_named() -> None:
     asked = UserMessage("list files, then read a.txt, then run rm x")
     called = await ask(asked)
     one, two, three = called.tool_calls
@@ -136,7 +136,7 @@ async def test_results_are_told_in_order_with_failures_and_denials_named() -> No
     [("Skipped: a new message arrived.", "skipped `ls`"), ("Interrupted: the outcome is unknown.", "interrupted"),
      ("```\nfence\n```", "````")],
 )  # fmt: skip
-async def test_odd_results_are_understood(result: str, words: str) -> None:
+async def test_unusual_results_are_handled(result: str, words: str) -> None:
     asked = UserMessage("run ls")
     called = await ask(asked)
     told = await ask(asked, called, ToolMessage(called.tool_calls[0].id, "bash", result))

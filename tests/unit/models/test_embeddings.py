@@ -45,7 +45,7 @@ async def test_each_kind_gives_a_vector_a_text_in_their_order(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
-async def test_a_wrong_key_is_told_and_not_shown(kind: str) -> None:
+async def test_a_wrong_key_is_reported_and_not_shown(kind: str) -> None:
     async with FakeModel(settings=FakeSettings(api_key="right")).serve() as url:
         async with embedder(kind, url, "wrong-and-secret") as found:
             with pytest.raises(ProviderRefused) as refused:

@@ -115,7 +115,7 @@ def test_zhipus_code_for_a_prompt_too_long_is_enough() -> None:
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
-def test_refusals_have_their_kind(status: int, body: str, kind: FailureKind) -> None:
+def test_each_refusal_has_a_failure_kind(status: int, body: str, kind: FailureKind) -> None:
     failed = failure_of(status, body.encode(), {}, "mine")
     assert failed.kind == kind
     assert "mine" in failed.message
@@ -183,6 +183,6 @@ def test_no_number_is_too_large_to_be_a_code_or_a_wait(status: int, code: str, s
 
 
 @given(st.integers(400, 599), st.binary(max_size=300))
-def test_no_answer_is_too_odd_to_be_a_failure(status: int, body: bytes) -> None:
+def test_any_answer_can_be_classified(status: int, body: bytes) -> None:
     assert failure_of(status, body, {}, "mine").message
     assert failure_in_stream(body, "mine").message

@@ -25,7 +25,7 @@ def counting_command(folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-c", program, str(folder / "count"))
 
 
-async def test_a_literal_a_variable_and_a_file_are_read_anew_each_time(tmp_path: Path) -> None:
+async def test_a_literal_a_variable_and_a_file_are_read_again_each_time(tmp_path: Path) -> None:
     clock, environ = ManualClock(), {"MY_KEY": "one"}
     assert await ApiKey(Secret("value", "plain"), "p", clock).get() == "plain"
     assert await ApiKey(NO_SECRET, "p", clock).get() == ""

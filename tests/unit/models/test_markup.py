@@ -136,12 +136,12 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", THINKING)
-def test_thinking_is_no_text(text: str) -> None:
+def test_thinking_is_not_text(text: str) -> None:
     assert said(read(text)) == THINKING[text]
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_calls_are_calls_and_no_text(text: str) -> None:
+def test_calls_are_not_text(text: str) -> None:
     assert said(read(text)) == CALLS[text]
 
 
@@ -152,7 +152,7 @@ def test_texts_about_markup_stay_whole(text: str) -> None:
 
 
 @given(st.sampled_from([*THINKING, *CALLS, *TEXTS]), st.lists(st.integers(1, 200), max_size=20))
-def test_any_cut_gives_the_same(text: str, cuts: list[int]) -> None:
+def test_any_cut_gives_the_same_result(text: str, cuts: list[int]) -> None:
     assert said(read(text, cuts)) == said(read(text))
 
 

@@ -102,7 +102,7 @@ def test_what_was_learned_is_for_one_server_and_thirty_days_and_can_be_forgotten
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"p/m":1}', b"\xff", b'{"p/m":{"changes":{"no":1}}}'])
-def test_a_damaged_file_is_as_none(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "learned.json"
     file.write_bytes(content)
     memory = QuirkMemory(file, ManualClock())
@@ -172,7 +172,7 @@ async def test_one_refused_picture_is_left_out_of_its_conversation_alone(picture
         assert fake.calls == 5
 
 
-async def test_tools_that_are_refused_without_a_reason_are_tried_again_when_they_change() -> None:
+async def test_tools_that_are_refused_without_a_reason_are_retried_when_they_change() -> None:
     memory = QuirkMemory(None, ManualClock())
     async with asking(lambda seen: SILENT if seen.tools == ("bash",) else "hi", memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("hi"), tools=True))
@@ -217,14 +217,14 @@ async def test_without_tools_calls_and_results_are_told_in_words() -> None:
         Refusal(400, "The response was filtered: content management policy."),
     ],
 )
-async def test_what_is_no_matter_of_form_is_asked_once(refusal: Refusal, picture: Image) -> None:
+async def test_a_refusal_unrelated_to_form_is_not_retried(refusal: Refusal, picture: Image) -> None:
     async with asking(lambda seen: refusal) as (provider, fake):
         events = [event async for event in provider.stream(request(UserMessage("look", (picture,)), tools=True))]
         assert isinstance(events[-1], ModelFailed)
         assert fake.calls == 1
 
 
-async def test_attempts_are_bounded_and_the_first_refusal_is_told(picture: Image) -> None:
+async def test_attempts_are_bounded_and_the_first_refusal_is_reported(picture: Image) -> None:
     words = iter(range(100))
 
     def script(seen: Seen) -> Refusal:
@@ -260,7 +260,7 @@ async def test_reasoning_that_is_refused_is_dropped_and_new_reasoning_kept() -> 
         assert fake.calls == 4
 
 
-async def test_a_plain_answer_has_no_notes() -> None:
+async def test_an_ordinary_answer_has_no_notices() -> None:
     async with asking(lambda seen: "hi") as (provider, fake):
         done = await answer(provider, request(UserMessage("hi"), tools=True))
     assert isinstance(done, ModelDone)

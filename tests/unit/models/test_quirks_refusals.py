@@ -26,14 +26,14 @@ def test_a_refusal_teaches_what_it_is_about(taught: str, status: int, body: str)
 
 
 @pytest.mark.parametrize(("status", "body"), TEACH_NOTHING)
-def test_what_is_about_something_else_teaches_nothing(status: int, body: str) -> None:
+def test_unrelated_refusals_teach_nothing(status: int, body: str) -> None:
     words = words_of(body.encode())
     failed = failure_of(status, body.encode(), {}, "p")
     assert failed.kind != "invalid_request" or (lesson(SENDING, words), fault_of(words)) == ({}, None)
 
 
 @pytest.mark.parametrize("body", [body for several in TEACH.values() for _, body in several])
-def test_what_was_learned_is_not_learned_again(body: str) -> None:
+def test_a_lesson_is_learned_once(body: str) -> None:
     words, quirks, seen = words_of(body.encode()), SENDING, set[Quirks]()
     while quirks not in seen and len(seen) < 4:
         seen.add(quirks)

@@ -47,7 +47,7 @@ def speech(fake: FakeModel, kind: str, key: str = "key", voice: str = "") -> Spe
 
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
 @pytest.mark.parametrize("form", ["ogg", "mp3", "wav"])
-async def test_what_is_said_is_heard(fake: FakeModel, kind: str, form: str) -> None:
+async def test_speech_is_transcribed(fake: FakeModel, kind: str, form: str) -> None:
     ears = speech(fake, kind)
     audio = recording(SAID, form)
     heard = await ears.hear(audio, {"ogg": "audio/ogg", "mp3": "audio/mpeg", "wav": "audio/wav"}[form])
@@ -156,6 +156,6 @@ async def test_the_fake_hears_and_speaks_as_googles_package_expects(fake: FakeMo
     assert content.parts[0].inline_data.mime_type == "audio/L16;codec=pcm;rate=24000"
 
 
-async def test_what_is_no_recording_is_refused() -> None:
+async def test_anything_but_a_recording_is_refused() -> None:
     with pytest.raises(ProviderRefused):
         await encoded(b"no recording at all", "ogg")

@@ -48,7 +48,7 @@ def test_every_ipv6_address_that_carries_an_ipv4_address_is_refused(address: IPv
 
 
 @given(st.ip_addresses())
-def test_what_is_opened_is_global(address: IPv4Address | IPv6Address) -> None:
+def test_only_global_addresses_are_opened(address: IPv4Address | IPv6Address) -> None:
     if not why_refused(str(address)):
         assert address.is_global
         assert not any((address.is_multicast, address.is_loopback, address.is_link_local, address.is_private))
@@ -111,7 +111,7 @@ def test_no_number_in_disguise_becomes_a_target(address: IPv4Address, data: st.D
         "http://example.org/\ud800", "http://example.org/?\udfff", "http://\ud800/",
     ],
 )  # fmt: skip
-def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
+def test_anything_but_a_plain_web_address_is_refused(url: str) -> None:
     with pytest.raises(FetchError):
         parse_target(url)
 
@@ -127,7 +127,7 @@ def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
         ("http://127.0.0.1/", "127.0.0.1", "127.0.0.1", "/"),
     ],
 )
-def test_a_web_address_is_taken_apart(url: str, host: str, authority: str, path: str) -> None:
+def test_a_web_address_is_parsed(url: str, host: str, authority: str, path: str) -> None:
     target = parse_target(url)
     assert (target.host, target.authority, target.path) == (host, authority, path)
     assert parse_target(target.url) == target

@@ -114,7 +114,7 @@ async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin()
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_what_is_to_come_encrypted_is_asked_for_in_no_other_way(is_first: bool) -> None:
+async def test_https_is_never_downgraded(is_first: bool) -> None:
     class Leading(GuardedFetcher):
         async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
             if target.scheme == "https":
@@ -170,7 +170,7 @@ async def test_the_head_of_a_page_has_no_body() -> None:
         assert (answer.status, answer.header("x-tide"), answer.body) == (200, "high", b"")
 
 
-async def test_what_was_posted_is_not_sent_on_to_others() -> None:
+async def test_a_post_body_is_not_forwarded_to_another_origin() -> None:
     async with server(always(reply(status="307 Temporary Redirect", Location="http://127.0.0.2/"))) as (port, seen):
         with pytest.raises(FetchError, match="redirects posted data elsewhere"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(
@@ -198,7 +198,7 @@ async def test_a_packed_body_is_unpacked_and_a_damaged_one_told() -> None:
                 await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
 
 
-async def test_silence_ends() -> None:
+async def test_a_silent_server_times_out() -> None:
     gone = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,7 +213,7 @@ async def test_silence_ends() -> None:
         await gone.wait()
 
 
-async def test_a_host_that_is_not_there_is_told() -> None:
+async def test_an_unreachable_host_is_reported() -> None:
     with pytest.raises(FetchError, match="no host"):
         await GuardedFetcher(Names()).fetch(FetchRequest("http://site.example/"))
     async with server(always(b"")) as (port, _):
@@ -222,7 +222,7 @@ async def test_a_host_that_is_not_there_is_told() -> None:
         await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
 
 
-async def test_an_answer_that_is_no_http_is_told() -> None:
+async def test_a_non_http_answer_is_reported() -> None:
     async with server(always(b"garbage\r\n\r\n")) as (port, _):
         with pytest.raises(FetchError, match="does not answer"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
@@ -231,7 +231,7 @@ async def test_an_answer_that_is_no_http_is_told() -> None:
 @pytest.mark.parametrize(
     "location", ["http://[bad", "//[", "http://[::1%25lo]/", "http://user@h/", "file:///etc/passwd"]
 )
-async def test_a_redirect_to_what_is_no_address_is_refused(location: str) -> None:
+async def test_a_redirect_to_an_invalid_address_is_refused(location: str) -> None:
     async with server(always(reply(status="302 Found", Location=location))) as (port, seen):
         fetcher = GuardedFetcher(Names(site=[["127.0.0.1"]]), LOOPBACK)
         with pytest.raises(FetchError):

@@ -151,7 +151,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
+async def test_invalid_or_incomplete_http_drops_the_connection(name: str) -> None:
     async with listening(saying([MALFORMED[name]], then_close=True)) as port:
         one = client(port)
         with pytest.raises(HttpFailed) as failed:
@@ -290,7 +290,7 @@ NO_ANSWERS: dict[str, tuple[bytes, FailureKind]] = {
 
 
 @pytest.mark.parametrize("name", NO_ANSWERS)
-async def test_what_is_no_answer_has_the_kind_of_its_cause(name: str) -> None:
+async def test_a_missing_answer_has_the_failure_kind_of_its_cause(name: str) -> None:
     said, kind = NO_ANSWERS[name]
     async with listening(saying(*[[said]] * 4)) as port:
         assert (await failure(port)).kind == kind
@@ -426,7 +426,7 @@ async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
     one.close()
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
+async def test_a_kept_connection_that_was_closed_in_the_meantime_is_replaced() -> None:
     connections: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -528,14 +528,14 @@ async def test_failed_calls_give_their_place_back(monkeypatch: pytest.MonkeyPatc
     "url",
     ["http://127.0.0.1:9/v1", "http://no-such-host.invalid", "nonsense", "http://h:port/", "ftp://h", "http://", ""],
 )
-async def test_what_cannot_be_reached_says_so(url: str) -> None:
+async def test_an_unreachable_server_is_reported(url: str) -> None:
     one = make_client(url, "mine", IDLE_SECONDS, {})
     with pytest.raises(HttpFailed, match="mine") as failed:
         await one.request("GET", "/x", [])
     assert failed.value.kind == "unreachable"
 
 
-async def test_credentials_in_an_address_are_not_told() -> None:
+async def test_credentials_in_a_url_are_not_shown() -> None:
     one = make_client("http://me:secret@127.0.0.1:9/v1", "mine", IDLE_SECONDS, {})
     with pytest.raises(HttpFailed) as failed:
         await one.request("GET", "/x", [])

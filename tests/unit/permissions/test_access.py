@@ -27,11 +27,11 @@ def asker(user: str, platform: str = "telegram", *roles: str) -> Asker:
         (asker("1", "", "lead"), ("role:lead", ":1"), False),
     ],
 )
-def test_who_is_among_people(by: Asker, people: tuple[str, ...], among: bool) -> None:
+def test_people_are_matched_by_user_or_role(by: Asker, people: tuple[str, ...], among: bool) -> None:
     assert is_among(by, people) is among
 
 
-def test_somebody_linked_is_known_by_all_names_and_roles() -> None:
+def test_a_linked_person_has_all_names_and_roles() -> None:
     people = People([ADA, Person(("telegram:1", "slack:9"))])
     assert people.find("discord:2") is ADA
     assert people.find("telegram:1") is ADA
@@ -40,7 +40,7 @@ def test_somebody_linked_is_known_by_all_names_and_roles() -> None:
     assert (known.known_as, known.roles) == (ADA.identities, ("member", "lead"))
 
 
-def test_somebody_not_linked_stays_who_they_are() -> None:
+def test_an_unlinked_person_is_unchanged() -> None:
     by = asker("3")
     assert People([ADA]).asker(by) is by
 

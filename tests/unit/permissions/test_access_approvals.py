@@ -69,12 +69,12 @@ def test_a_digest_changes_with_everything_it_covers() -> None:
         ("\x00", "\\u{0}"),
     ],
 )
-def test_what_a_person_sees_hides_nothing(text: str, shown: str) -> None:
+def test_the_displayed_action_hides_nothing(text: str, shown: str) -> None:
     assert strip_controls(text) == shown
 
 
 @given(st.text())
-def test_nothing_invisible_is_left(text: str) -> None:
+def test_invisible_characters_become_visible(text: str) -> None:
     shown = strip_controls(text)
     assert all(char in "\n\t" or char.isprintable() for char in shown)
     assert strip_controls(shown) == shown

@@ -52,7 +52,7 @@ def test_an_audience_follows_from_who_asks_and_where(
 
 
 @pytest.mark.parametrize(("user", "speaker"), [("U1", "owner"), ("U2", "slack:U2"), ("", "")])
-def test_somebody_speaks_as_themselves_wherever_others_read_along(user: str, speaker: str) -> None:
+def test_someone_speaks_as_themselves_wherever_others_read_along(user: str, speaker: str) -> None:
     asker = Asker(trust="trusted", user=user, platform="slack", channel="harbour", kind="group")
     found = LINKS.audience(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
     assert (found.person, found.speaker) == ("", speaker)

@@ -93,12 +93,12 @@ def test_every_spelling_of_a_file_names_it(command: str, workspace: Path) -> Non
         ("date; uname -a; sleep 1", set()),
     ],
 )
-def test_what_is_read_is_named(command: str, names: set[str], workspace: Path) -> None:
+def test_the_files_read_are_named(command: str, names: set[str], workspace: Path) -> None:
     assert reads(command, workspace) == names
 
 
 @pytest.mark.parametrize("command", ["ls", "find . -name x", "rg x", "grep -r x", "tree", "du -sh"])
-def test_who_names_nothing_reads_the_folder(command: str, workspace: Path) -> None:
+def test_a_command_without_paths_reads_the_folder(command: str, workspace: Path) -> None:
     assert reads(command, workspace) == {"/workspace"}
 
 
@@ -123,7 +123,7 @@ def test_who_names_nothing_reads_the_folder(command: str, workspace: Path) -> No
         "unzip a.zip", "unzip -l 'a*.zip'", "unzip -l -d b a.zip", "unzip -lo a.zip",
     ],
 )  # fmt: skip
-def test_what_cannot_be_known_is_not_claimed(command: str, workspace: Path) -> None:
+def test_unknown_reads_are_reported_as_unknown(command: str, workspace: Path) -> None:
     assert reads(command, workspace) is None
 
 
@@ -208,7 +208,7 @@ def test_many_names_become_their_folder(workspace: Path) -> None:
         ("cat x", set()),
     ],
 )
-def test_what_runs_is_named(command: str, names: set[str], workspace: Path) -> None:
+def test_executed_files_are_named(command: str, names: set[str], workspace: Path) -> None:
     found = {name.removeprefix("/workspace/") for action in actions(command, workspace) for name in action.runs}
     assert found == names
 
@@ -217,5 +217,5 @@ def test_what_runs_is_named(command: str, names: set[str], workspace: Path) -> N
     ("command", "more"),
     [("python3 x.py", True), ("pytest", True), ("make", True), ("eval x", True), ("ls", False), ("cat x", False)],
 )
-def test_what_may_run_more_than_it_names_says_so(command: str, more: bool, workspace: Path) -> None:
+def test_a_command_that_may_run_more_is_marked(command: str, more: bool, workspace: Path) -> None:
     assert any(action.runs_more for action in actions(command, workspace)) is more

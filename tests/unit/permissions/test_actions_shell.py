@@ -182,7 +182,7 @@ def test_every_part_is_found(command: str, expected: list[str] | None) -> None:
         "ls <> ",
     ],
 )
-def test_what_cannot_be_read_is_one_opaque_action(command: str) -> None:
+def test_an_unparsable_command_is_one_opaque_action(command: str) -> None:
     assert is_unreadable(command)
 
 

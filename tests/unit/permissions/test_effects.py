@@ -51,7 +51,7 @@ def test_every_case_has_an_answer() -> None:
 
 
 @pytest.mark.parametrize("effect", ["outward", "lasting", "unknown"])
-def test_what_leaves_or_lasts_or_nobody_knows_always_asks(effect: Effect) -> None:
+def test_outward_persistent_and_unknown_effects_always_ask(effect: Effect) -> None:
     assert {answer for case, answer in ANSWERS.items() if case.effect == effect} == {"ask"}
 
 
@@ -78,7 +78,7 @@ def test_what_leaves_or_lasts_or_nobody_knows_always_asks(effect: Effect) -> Non
         ("if then", "contained", "unknown", "unknown"),
     ],
 )
-def test_what_a_command_reaches(command: str, sealed: Effect, online: Effect, host: Effect) -> None:
+def test_commands_are_classified_by_reach(command: str, sealed: Effect, online: Effect, host: Effect) -> None:
     order = get_args(Effect)
     worst = [max(effects(command, place), key=order.index) for place in (SEALED, ONLINE, HOST)]
     assert worst == [sealed, online, host]
@@ -105,7 +105,7 @@ def test_what_a_command_reaches(command: str, sealed: Effect, online: Effect, ho
         ("tool:made_up:x", "unknown"),
     ],
 )
-def test_what_a_tool_reaches(action: str, effect: Effect) -> None:
+def test_tools_are_classified_by_reach(action: str, effect: Effect) -> None:
     assert {effect_of(Action(action), TRAITS, place) for place in (SEALED, ONLINE, HOST)} == {effect}
 
 
@@ -115,7 +115,7 @@ def test_only_a_sealed_sandbox_lets_commands_run_that_change_something() -> None
     assert decided(shell("ls", isolated=False), HOST) == "allow"
 
 
-def test_what_no_checkpoint_restores_asks() -> None:
+def test_irreversible_changes_ask() -> None:
     bare = replace(SEALED, covered=False)
     assert [decided(shell(command), bare) for command in ("make", "echo x > a.txt", "ls")] == ["ask", "ask", "allow"]
 

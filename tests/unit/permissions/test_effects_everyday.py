@@ -45,7 +45,7 @@ def asking(workspace: Path, situation: Situation) -> list[str]:
     return [call for call in CALLS if decide_all(STANDARD, actions(call), situation)[0] != "allow"]
 
 
-def test_there_are_a_hundred() -> None:
+def test_the_list_has_100_calls() -> None:
     assert len(set(CALLS)) == len(CALLS) == 100
 
 

@@ -115,7 +115,7 @@ def test_what_decides_what_git_runs_is_written_by_nobody_unasked_and_other_files
         assert decide(STANDARD, action_of(action)).decision == "ask"
 
 
-def test_one_no_and_nothing_is_suggested() -> None:
+def test_a_single_denial_prevents_a_suggestion() -> None:
     no = replace(allowed("tool:bash:touch a.txt"), state="deny")
     assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, no) == []
     assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, replace(no, needs_trust=True)) == []

@@ -74,6 +74,6 @@ def test_only_so_many_are_told_and_others_words_first() -> None:
 
 
 @given(st.text(max_size=300), st.booleans())
-def test_any_arguments_can_be_read(arguments: str, commands: bool) -> None:
+def test_values_of_any_arguments_are_bounded(arguments: str, commands: bool) -> None:
     assert len(values_of(arguments, commands=commands)) <= VALUES_MAX
     assert len(values_of(json.dumps({"text": arguments * 50}), commands=commands)) <= VALUES_MAX

@@ -44,7 +44,7 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow+/=\n---
         (PEM[:60], "private-key"),
     ],
 )
-def test_shapes_of_secrets_are_taken_out(secret: str, kind: str) -> None:
+def test_secret_formats_are_redacted(secret: str, kind: str) -> None:
     redactor = Redactor()
     assert redactor.redact(f"it is {secret} there") in (
         f"it is [redacted:{kind}] there",
@@ -68,7 +68,7 @@ def test_shapes_of_secrets_are_taken_out(secret: str, kind: str) -> None:
         ),
     ],
 )
-def test_what_stands_around_a_secret_stays(text: str, redacted: str) -> None:
+def test_text_around_a_secret_is_unchanged(text: str, redacted: str) -> None:
     assert Redactor().redact(text) == redacted
 
 
@@ -87,7 +87,7 @@ def test_what_stands_around_a_secret_stays(text: str, redacted: str) -> None:
         "12:30 AAaaAA",
     ],
 )
-def test_other_text_is_the_same_object(text: str) -> None:
+def test_text_without_secrets_is_the_same_object(text: str) -> None:
     assert Redactor(["a known secret"]).redact(text) is text
 
 
@@ -249,7 +249,7 @@ def test_a_known_value_never_passes(before: str, after: str) -> None:
     "text",
     ["-----BEGIN PRIVATE KEY-----" * 20_000, "eyJ" * 100_000, "a://" * 50_000, "M" * 200_000 + ".", "bearer " * 50_000],
 )
-def test_hostile_text_is_answered(text: str) -> None:
+def test_hostile_text_is_redacted_quickly(text: str) -> None:
     Redactor(["known value"]).redact(text)
 
 
@@ -313,7 +313,7 @@ def test_the_password_of_an_address_is_taken_out_alone_too() -> None:
     assert Redactor(["http://[broken"]).redact("x") == "x"
 
 
-def test_what_is_learned_later_counts() -> None:
+def test_values_learned_later_are_redacted() -> None:
     redactor = Redactor()
     redactor.learn("canary-4711")
     redactor.learn("canary-4711")

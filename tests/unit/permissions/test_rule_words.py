@@ -65,7 +65,7 @@ def test_a_rule_is_about_what_was_chosen(
 
 
 @given(st.sampled_from(["command", "read", "write"]), st.text(min_size=1, max_size=40), st.booleans())
-def test_whatever_is_chosen_is_read_back(what: Subject, text: str, beginning: bool) -> None:
+def test_choices_round_trip(what: Subject, text: str, beginning: bool) -> None:
     try:
         pattern = pattern_of(RuleSubject(what, text, beginning), TRAITS)
     except InvalidInput:
@@ -96,7 +96,7 @@ def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it(
         (RuleSubject("tool", "ba(sh"), "not a tool's name"),
     ],
 )
-def test_what_no_rule_can_be_made_of_is_refused(subject: RuleSubject, why: str) -> None:
+def test_unsupported_actions_are_refused(subject: RuleSubject, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         pattern_of(subject, TRAITS)
 

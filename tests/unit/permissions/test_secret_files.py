@@ -49,7 +49,7 @@ def test_usual_names_of_secrets_are_known(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", OTHERS)
-def test_other_files_are_no_secrets(path: str) -> None:
+def test_other_files_are_not_secrets(path: str) -> None:
     assert not is_secret_file(path)
 
 
@@ -77,7 +77,7 @@ def test_writing_other_files_is_not(path: str) -> None:
     ],
     ids=["private key", "at the end", "token", "words", "example"],
 )
-def test_content_tells_a_secret(tmp_path: Path, content: str, secret: bool) -> None:
+def test_secrets_are_detected_by_content(tmp_path: Path, content: str, secret: bool) -> None:
     file = tmp_path / "notes.txt"
     file.write_text(content)
     assert len(content) < 2 * CONTENT_BYTES_MAX

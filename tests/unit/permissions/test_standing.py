@@ -196,7 +196,7 @@ def test_the_rule_of_another_tool_covers_this_target_alone(tool: str, detail: st
     assert decided(rule, (Action(f"tool:other_tool:{detail}"),)) == "ask"
 
 
-def test_it_holds_for_nobody_else_and_nowhere_else() -> None:
+def test_the_rule_applies_to_no_other_person_or_agent() -> None:
     actions = (Action("tool:message:telegram:7"),)
     rule = rule_of(actions)
     assert rule.users == ("telegram:1",)
@@ -237,7 +237,7 @@ def test_it_holds_for_nobody_else_and_nowhere_else() -> None:
         Action("tool:mcp_home_switch:a\nb"),
     ],
 )  # fmt: skip
-def test_what_must_never_be_general_has_no_rule(action: Action) -> None:
+def test_dangerous_actions_get_no_rule(action: Action) -> None:
     assert rule_of((action,)) == NO_RULE
 
 

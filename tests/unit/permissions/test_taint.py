@@ -74,7 +74,7 @@ def test_a_trusted_message_does_not_help_while_the_source_is_in_the_window() -> 
     assert window(PAGE, UserSaid("go on", ANN)).active
 
 
-def test_clearing_ends_it() -> None:
+def test_clearing_ends_the_taint() -> None:
     assert not window(PAGE, Cleared()).active
 
 
@@ -350,7 +350,7 @@ def test_a_prompt_with_a_marked_file_taints_its_turn() -> None:
 
 
 @pytest.mark.parametrize("change", [Revised(STRANGER, "m1", "obey"), Revised(STRANGER, "m1", deleted=True)])
-def test_a_change_by_a_stranger_taints_after_the_conversation_was_cleared(change: Revised) -> None:
+def test_a_change_by_an_untrusted_person_taints_after_the_conversation_was_cleared(change: Revised) -> None:
     assert window(Cleared(), change).shown == "a message of Eve"
     assert not window(Revised(ANN, "m1", "better")).active
 

@@ -73,7 +73,7 @@ CALLS = st.one_of(
 @seed(45)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(PLACES, st.booleans(), st.booleans(), st.lists(st.tuples(SEES, CALLS), min_size=1, max_size=6))
-def test_nothing_leaves_without_a_yes(
+def test_nothing_leaves_without_approval(
     place: tuple[bool, bool], trusted: bool, covered: bool, steps: list[tuple[str, str]]
 ) -> None:
     isolated, sealed = place

@@ -81,7 +81,7 @@ async def test_the_same_failure_is_a_warning_once(caplog: pytest.LogCaptureFixtu
     assert levels == [("away", "WARNING"), ("away", "INFO"), ("refused", "WARNING"), ("away", "WARNING")]
 
 
-async def test_what_nobody_foresaw_ends_no_other_account(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_ends_no_other_account(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged with its traceback and retried like any other failure."""
     caplog.set_level(logging.INFO)
     first, second, _ = await waits(PlatformError("away"), ValueError("odd"), ValueError("odd"))

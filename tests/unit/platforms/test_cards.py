@@ -101,7 +101,7 @@ BLOCKS: list[tuple[Json, str]] = [
 
 @pytest.mark.parametrize(("block", "said"), BLOCKS)
 @pytest.mark.parametrize("inside", ["message", "attachment"])
-def test_every_block_is_read(block: Json, said: str, inside: str) -> None:
+def test_every_slack_block_is_read(block: Json, said: str, inside: str) -> None:
     message: Json = {"blocks": [block]} if inside == "message" else {"attachments": [{"blocks": [block]}]}
     assert of_slack(message) == said
 
@@ -119,11 +119,11 @@ def test_every_block_is_read(block: Json, said: str, inside: str) -> None:
         ({"fallback": "not this", "text": "this"}, "this"),
     ],
 )  # fmt: skip
-def test_every_part_of_an_attachment_is_read(attachment: Json, said: str) -> None:
+def test_every_part_of_a_slack_attachment_is_read(attachment: Json, said: str) -> None:
     assert of_slack({"attachments": [attachment]}) == said
 
 
-def test_what_a_text_says_is_not_said_again() -> None:
+def test_text_already_in_the_message_is_not_repeated() -> None:
     message: Json = {"text": "Disk full on db1", "blocks": [{"type": "section", "text": text("Disk full on db1")}]}
     assert of_slack(message) == ""
 
@@ -241,7 +241,7 @@ READERS: list[Callable[[Json], str]] = [
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("key", ["elements", "items", "widgets", "components", "rows", "text"])
-def test_a_card_without_an_end_is_bounded(read: Callable[[Json], str], key: str) -> None:
+def test_an_endless_card_is_bounded(read: Callable[[Json], str], key: str) -> None:
     deep: Json = {"text": "end", "content": "end"}
     for _ in range(200):
         deep = {key: [deep]}
@@ -268,6 +268,6 @@ def test_a_card_of_too_many_parts_is_read_from_its_beginning() -> None:
         max_leaves=20,
     )
 )
-def test_no_card_is_too_odd(card: Json) -> None:
+def test_any_card_can_be_read(card: Json) -> None:
     for read in READERS:
         read(card)

@@ -100,7 +100,7 @@ def test_a_text_names_people(content: str, text: str) -> None:
     assert text_of(message(content, mentions=mentions), ME) == text
 
 
-def test_a_forwarded_message_is_somebody_elses_words() -> None:
+def test_a_forwarded_message_is_someone_elses_words() -> None:
     forwarded = message("", message_snapshots=[{"message": {"content": "/new\ntwo"}}])
     prompt = prompt_of(ThreadId("discord:5:0"), forwarded, ME)
     (one,) = prompt.refers_to
@@ -119,7 +119,7 @@ def test_a_forwarded_message_is_somebody_elses_words() -> None:
         (DiscordPlace("5"), "reply", "discord:5:0"),
     ],
 )
-def test_what_is_a_thread(place: DiscordPlace, threading: Threading, thread: str) -> None:
+def test_a_channel_and_a_message_map_to_a_thread(place: DiscordPlace, threading: Threading, thread: str) -> None:
     assert thread_of("discord", place, "11", threading) == thread
 
 

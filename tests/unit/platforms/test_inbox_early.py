@@ -39,14 +39,14 @@ async def test_a_change_of_what_is_known_goes_to_its_thread() -> None:
     assert pending.apply(prompt("k")) == prompt("k")
 
 
-async def test_nobody_puts_words_into_anothers_mouth() -> None:
+async def test_an_edit_by_another_author_is_ignored() -> None:
     pending = PendingEdits()
     await pending.send(edit("k"), Inbox())
     mine = prompt("k", Author("bea", trusted=False))
     assert pending.apply(mine) == mine
 
 
-async def test_what_was_deleted_before_it_came_is_nothing() -> None:
+async def test_a_message_deleted_before_it_arrives_is_dropped() -> None:
     pending = PendingEdits()
     await pending.send(Deletion(THREAD, "k", ADA), Inbox())
     assert pending.apply(prompt("k")) is None

@@ -57,7 +57,7 @@ class Chats:
         return [value for (scope, _), value in sorted(self.kept.values.items()) if scope == SCOPE]
 
 
-async def test_a_slow_chat_delays_itself_alone() -> None:
+async def test_a_slow_chat_delays_only_itself() -> None:
     chats = Chats()
     async with chats.running() as tasks:
         await chats.put_slowly(tasks, "ada", "ada's film")
@@ -71,7 +71,7 @@ async def test_a_slow_chat_delays_itself_alone() -> None:
         assert not chats.waiting
 
 
-async def test_what_waits_outlives_the_process_in_its_order() -> None:
+async def test_pending_events_survive_a_restart_in_order() -> None:
     chats = Chats()
     async with chats.running() as tasks:
         await chats.put_slowly(tasks, "ada", "first")
@@ -100,7 +100,7 @@ async def test_a_clock_that_is_set_back_does_not_change_the_order_of_what_waits(
 
 
 @pytest.mark.parametrize("error", [PlatformError("Not now."), StoreError("The disk is full.")])
-async def test_what_goes_wrong_at_once_is_for_the_platform_to_deliver_again(error: PlatformError | StoreError) -> None:
+async def test_an_immediate_failure_lets_the_platform_redeliver(error: PlatformError | StoreError) -> None:
     chats = Chats()
     chats.error, chats.failing["hello"] = error, 1
     async with chats.running():
@@ -110,7 +110,7 @@ async def test_what_goes_wrong_at_once_is_for_the_platform_to_deliver_again(erro
     assert chats.taken == ["hello"]
 
 
-async def test_what_is_kept_is_tried_until_it_is_taken_in() -> None:
+async def test_a_stored_event_is_retried_until_accepted() -> None:
     chats = Chats()
     chats.failing["film"] = 3
     async with chats.running() as tasks:
@@ -121,7 +121,7 @@ async def test_what_is_kept_is_tried_until_it_is_taken_in() -> None:
         assert not chats.waiting
 
 
-async def test_what_never_can_be_taken_in_is_dropped() -> None:
+async def test_an_unacceptable_event_is_dropped() -> None:
     chats = Chats()
     chats.error, chats.failing["film"] = PlatformError("You were thrown out.", permanent=True), 1
     async with chats.running():
@@ -143,7 +143,7 @@ async def test_a_stream_waits_where_too_many_chats_are_slow() -> None:
         assert chats.taken == ["film 3", "hello"]
 
 
-async def test_what_shoal_stumbles_over_is_dropped_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_causes_an_error_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     chats = Chats()
     chats.failing.update(["odd", "kept odd"])
     chats.error = RecursionError("too deep")

@@ -33,7 +33,7 @@ async def test_a_file_is_kept_once_however_often_it_is_posted(tmp_path: Path) ->
     assert kept.read_bytes() == b"content"
 
 
-async def test_a_file_that_is_gone_is_given_up(tmp_path: Path) -> None:
+async def test_a_missing_file_fails_the_post(tmp_path: Path) -> None:
     with pytest.raises(PlatformError, match="could not be copied") as caught:
         await WebAdapter(Home(tmp_path)).post(OutboundPost(THREAD, "p", "", "file", tmp_path / "none"))
     assert caught.value.permanent

@@ -104,7 +104,7 @@ def test_what_somebody_quotes_themselves_is_their_text() -> None:
     assert text_of("> high at noon\nis that from you?", ME, answers=True) == "> high at noon\nis that from you?"
 
 
-def test_addresses_that_only_the_formatted_form_has_are_told() -> None:
+def test_addresses_that_only_the_formatted_form_has_are_reported() -> None:
     pill = f'<a href="https://matrix.to/#/{ME.user_id}">Shoal</a>'
     marked = (
         f'{pill} read <a href="https://tides.example?a=1&amp;b=2">the <b>table</b></a>, see <a href="https://x.y">x</a>'
@@ -174,7 +174,7 @@ def test_a_thread_is_its_root_a_direct_room_is_one_and_else_a_message_begins_one
 
 
 @given(st.integers())
-def test_any_time_can_be_read(milliseconds: int) -> None:
+def test_any_timestamp_can_be_read(milliseconds: int) -> None:
     assert time_of(MatrixEvent("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
 
 
@@ -231,7 +231,7 @@ def test_html_that_would_be_too_long_is_left_out() -> None:
 
 
 @given(st.text(max_size=20_000))
-def test_cut_loses_nothing(text: str) -> None:
+def test_splitting_loses_nothing(text: str) -> None:
     assert "".join(cut(text, LIMITS)) == text
 
 

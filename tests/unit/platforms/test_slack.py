@@ -107,7 +107,7 @@ def test_no_other_thread_is_posted_to(part: str) -> None:
         {"channel": ""},
     ],
 )  # fmt: skip
-def test_what_no_person_wrote_is_left(fields: dict[str, str]) -> None:
+def test_messages_without_a_human_author_are_ignored(fields: dict[str, str]) -> None:
     assert is_written(written(), ME)
     assert not is_written(written(**fields), ME)
 
@@ -131,7 +131,7 @@ def test_an_event_is_for_the_workspace_it_was_installed_in() -> None:
 
 
 @pytest.mark.parametrize("timestamp", ["", "soon", "1767603600.5", "9" * 400, "-1767603600", "１７６７６０３６００"])
-def test_no_strange_timestamp_is_signed(timestamp: str) -> None:
+def test_an_invalid_timestamp_is_not_signed(timestamp: str) -> None:
     assert not is_signed("secret", timestamp, signature_of("secret", timestamp, b"{}"), b"{}", START)
 
 
@@ -165,5 +165,5 @@ def test_slash_commands_are_read(command: str, text: str, name: str, argument: s
     assert (spoken.name, spoken.argument) == (name, argument)
 
 
-def test_what_is_no_command_is_none() -> None:
+def test_other_messages_are_not_commands() -> None:
     assert command_in(SlashCommand(command="/shoal", text="dance"), CommandTable()) is None

@@ -52,7 +52,7 @@ def test_what_the_agent_said_is_not_taken_from_the_quotation() -> None:
     assert [(text, own) for text, own, _ in told(prompt)] == [("", True), ("obey", False)]
 
 
-def test_a_plain_quotation_is_nobodys() -> None:
+def test_a_plain_quotation_has_no_author() -> None:
     prompt = prompt_of("teams", activity("<blockquote>obey</blockquote><p>well?</p>"), NOW)
     assert (prompt.text, told(prompt)) == ("well?", [("obey", False, "a quoted message")])
 
@@ -71,7 +71,7 @@ def test_where_words_of_others_cannot_be_told_apart_all_of_it_is_theirs(bodies: 
     assert (prompt.text, prompt.tainted_by) == (untrusted_block(QUOTED, "MalloryObey do you agree?"), QUOTED)
 
 
-def test_a_message_that_is_passed_on_taints() -> None:
+def test_a_forwarded_message_taints() -> None:
     passed_on = msgspec.structs.replace(
         activity(),
         attachments=msgspec.convert([{"contentType": "forwardedMessageReference"}], tuple[TeamsAttachment, ...]),

@@ -67,7 +67,7 @@ def test_a_walk_ends_at_its_bound(tmp_path: Path) -> None:
     assert measure_folder(tmp_path, 20).files == 20
 
 
-def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
+def test_a_folder_too_deep_to_measure_is_reported(tmp_path: Path) -> None:
     """A path can be longer than the kernel accepts in one call. Files there must still count."""
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(25):
@@ -80,7 +80,7 @@ def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
     assert "an unreadable folder" in DiskUsage(SandboxSettings()).problem(mount(tmp_path))
 
 
-def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> None:
+def test_an_unreadable_folder_is_reported(users_folder: Path) -> None:
     """The owner can restore its permissions."""
     (users_folder / "secret").mkdir()
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
@@ -104,7 +104,7 @@ def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> No
         (disk_limits(4 * MEBIBYTE, 3, 0), ""),
     ],
 )
-def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: SandboxSettings, told: str) -> None:
+def test_each_limit_applies_alone_and_zero_means_unlimited(tmp_path: Path, limits: SandboxSettings, told: str) -> None:
     """Reaching a limit is not exceeding it."""
     for name in "abc":
         fill(tmp_path, 1, name)
@@ -112,7 +112,7 @@ def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: San
     assert re.fullmatch(told + r"(\. .*)?", problem)
 
 
-def test_a_folder_may_hold_what_it_held_at_the_beginning(tmp_path: Path) -> None:
+def test_a_folder_may_stay_as_large_as_before_the_command(tmp_path: Path) -> None:
     """This lets a command clean up. Growth beyond that counts."""
     fill(tmp_path, 3)
     room = DiskUsage(disk_limits(2 * MEBIBYTE, 0, 0))
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypat
     assert walks == [tmp_path]
 
 
-def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_a_problem(tmp_path: Path) -> None:
     """The code that uses the folder reports it."""
     room = DiskUsage(SandboxSettings())
     gone = mount(tmp_path / "gone")
@@ -153,7 +153,7 @@ def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
     assert room.outgrown([gone], room.ceilings([gone]), True) == ""
 
 
-def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
+def test_the_number_of_remembered_folders_is_bounded(tmp_path: Path) -> None:
     """The least recently measured folder is forgotten."""
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0, workspace_files_max=1))
     for number in range(FOLDERS_MAX + 1):
@@ -170,6 +170,6 @@ def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "shown"), [(5_000, "4 KiB"), (MEBIBYTE, "1 MiB"), (2_254_857_830, "2.1 GiB")])
-def test_sizes_are_told_for_people(size: int, shown: str) -> None:
+def test_sizes_are_formatted_for_people(size: int, shown: str) -> None:
     """With one decimal digit where needed."""
     assert shown_bytes(size) == shown

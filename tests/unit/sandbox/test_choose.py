@@ -35,7 +35,7 @@ async def test_auto_takes_bubblewrap_where_it_works() -> None:
 
 
 @pytest.mark.usefixtures("without_bubblewrap")
-async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
+async def test_auto_warns_and_uses_the_host_without_a_sandbox() -> None:
     chosen = await choose_sandbox(SandboxSettings())
     assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("host", False)
     assert "bubblewrap is not installed" in chosen.note
@@ -43,14 +43,14 @@ async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
 
 
 @pytest.mark.usefixtures("broken_bubblewrap")
-async def test_auto_finds_out_by_a_trial() -> None:
+async def test_auto_tests_the_sandbox_with_a_trial_run() -> None:
     chosen = await choose_sandbox(SandboxSettings())
     assert chosen.sandbox.name == "host"
     assert "No permissions to create a new namespace" in chosen.note
 
 
 @pytest.mark.usefixtures("broken_bubblewrap")
-async def test_what_was_asked_for_is_never_replaced() -> None:
+async def test_a_requested_sandbox_is_never_replaced() -> None:
     with pytest.raises(SandboxError, match="No permissions"):
         await choose_sandbox(SandboxSettings(kind="bubblewrap"))
 

@@ -79,7 +79,7 @@ def test_no_protection_is_turned_off_by_a_personality(machine: str, architecture
 
 
 @every_architecture
-def test_what_reserves_room_is_refused(machine: str, architecture: int, name: str) -> None:
+def test_calls_that_reserve_disk_space_are_refused(machine: str, architecture: int, name: str) -> None:
     ioctl = number_of("ioctl", name)
     assert judged(machine, architecture, number_of("fallocate", name)) == errno.EOPNOTSUPP
     assert judged(machine, architecture, ioctl, 3, RESERVE) == errno.EOPNOTSUPP
@@ -100,14 +100,14 @@ def test_the_rest_of_the_list_is_refused_and_nothing_else(machine: str, architec
 
 
 @every_architecture
-def test_calls_that_nobody_has_looked_at_are_not_there(machine: str, architecture: int, name: str) -> None:
+def test_unreviewed_calls_are_unavailable(machine: str, architecture: int, name: str) -> None:
     for number in (LAST_CALL + 1, 512, 1024, X32, X32 | 41, X32 | 285, 2**32 - 1):
         assert judged(machine, architecture, number, 1) == errno.ENOSYS
     own = [number for number in range(0x0F0000, 0x0F0010) if judged(machine, architecture, number) == ALLOWED]
     assert own == (list(range(0x0F0001, 0x0F0007)) if name == "arm" else [])
 
 
-def test_another_architecture_is_not_there() -> None:
+def test_other_architectures_are_unavailable() -> None:
     """Its numbers have other meanings."""
     assert filter_program("riscv64") == b""
     assert judged("x86_64", RISCV, 0) == judged("aarch64", X86_64, 0) == errno.ENOSYS
@@ -118,7 +118,7 @@ LIBRARY = ctypes.util.find_library("seccomp")
 
 @every_architecture
 @pytest.mark.skipif(LIBRARY is None, reason="libseccomp is not installed")
-def test_the_numbers_are_those_of_the_library(machine: str, architecture: int, name: str) -> None:
+def test_the_numbers_match_libseccomp(machine: str, architecture: int, name: str) -> None:
     """Compared with another reader of the kernel's tables. A negative number means that the architecture lacks the
     call."""
     library = ctypes.CDLL(LIBRARY)

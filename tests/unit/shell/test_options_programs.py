@@ -71,7 +71,7 @@ def test_an_unknown_program_is_opaque(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["./{}", "/bin/{}", "/workspace/{}", "../{}", "sub/{}", "~/{}"])
 @pytest.mark.parametrize("name", ["ls", "test", "cat", "git status", "python3 x.py", "echo x", "[ -f x ]"])
-def test_a_path_is_no_known_program(path: str, name: str) -> None:
+def test_a_program_given_by_path_is_unknown(path: str, name: str) -> None:
     assert is_opaque(path.format(name))
 
 
@@ -91,7 +91,7 @@ def test_a_word_that_may_become_an_option_counts_as_one() -> None:
                 assert is_opaque(f"{' '.join(words)} {word}"), (words, word)
 
 
-def test_every_word_of_the_table_has_a_meaning() -> None:
+def test_every_role_and_check_in_the_table_exists() -> None:
     """A misspelled role or check would silently have no effect."""
     for words, program in programs():
         assert {role.rstrip("*") for role in program.operands.split()} <= set("rwmcdnx+!:"), words
@@ -338,5 +338,5 @@ def test_a_backup_is_written_as_well() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.py", "x", "Makefile", ".bashrc", "a/.b/c.txt", "x.json", "x.PY", "bin/x.txt"])
-def test_code_is_whatever_is_not_known_to_be_data(name: str) -> None:
+def test_unknown_files_count_as_code(name: str) -> None:
     assert is_code(name)

@@ -45,7 +45,7 @@ async def broken_by(store: Store, path: Path, *statements: str) -> list[tuple[st
     return [(one.chain, one.number, one.reason) for one in (await store.audit.verify()).broken]
 
 
-async def test_whole_chains_hold(store: Store, tmp_path: Path) -> None:
+async def test_intact_chains_verify(store: Store, tmp_path: Path) -> None:
     found = await store.audit.verify()
     assert (found.chains, found.entries, found.broken) == (2, SHORT + LONG, ())
     assert await broken_by(store, tmp_path, "insert into chains values ('web:lobby:c', 0, '" + GENESIS + "')") == []

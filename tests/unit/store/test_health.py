@@ -541,7 +541,7 @@ async def test_a_wal_that_was_cut_off_or_changed_loses_nothing_in_silence(
 @given(
     data=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=600)), min_size=1, max_size=6),
 )
-async def test_random_bytes_in_the_file_are_told_or_every_row_can_be_read(
+async def test_random_bytes_in_the_file_are_reported_or_every_row_can_be_read(
     left: Path, data: list[tuple[float, bytes]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -593,7 +593,7 @@ async def test_a_database_that_is_gone_or_empty_is_no_new_home(
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("lies_there", ["folder", "pipe", "circle", "device"])
-def test_what_is_no_file_is_told(tmp_path: Path, lies_there: str, *, read_only: bool) -> None:
+def test_a_database_path_that_is_not_a_file_is_reported(tmp_path: Path, lies_there: str, *, read_only: bool) -> None:
     """In a home directory too, where the database may be a link."""
     path = tmp_path / "shoal.db"
     match lies_there:

@@ -132,7 +132,7 @@ def test_the_log_has_what_a_message_refers_to_before_it(tmp_path: Path) -> None:
     assert [line["joined"] for line in files.log() if "joined" in line] == [["m3"]]
 
 
-def test_only_what_nobody_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:
+def test_only_what_no_one_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:
     """Old lines do not record their sources, so they are not trusted."""
     files = Files(tmp_path)
     eve = Author("u2", "Eve", trusted=False)
@@ -246,7 +246,7 @@ def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
     assert files.read() == rebuilt(events)
 
 
-def test_a_lost_context_is_written_anew(tmp_path: Path) -> None:
+def test_a_lost_context_is_written_again(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])
     files.projections.append(THREAD, events, SYSTEMS)

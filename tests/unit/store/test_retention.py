@@ -126,7 +126,7 @@ async def test_a_message_that_is_forgotten_while_it_is_changed_is_unknown(stand:
     assert (await stand.store.inbox.revise(change)).receipt.status == "dropped"
 
 
-async def test_a_decision_that_is_forgotten_while_somebody_decides_was_made(stand: Stand) -> None:
+async def test_a_decision_that_is_forgotten_while_someone_decides_was_made(stand: Stand) -> None:
     lease = await asked(stand.store, stand.clock)
     await stand.store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
     await closed(stand.store, lease)

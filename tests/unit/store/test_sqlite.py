@@ -162,7 +162,7 @@ async def test_a_script_that_fails_before_it_changes_anything_costs_the_others_n
     assert seen[:4] == ["begin", "insert", "select", "commit"]
 
 
-async def test_what_one_turn_of_the_loop_hands_in_is_one_commit(
+async def test_scripts_from_one_turn_of_the_loop_share_a_commit(
     driver: SqliteDriver, connections: list[sqlite3.Connection]
 ) -> None:
     commits = commits_of(connections[0])
@@ -183,7 +183,7 @@ async def test_a_cancelled_write_is_done_whole(driver: SqliteDriver) -> None:
     assert await value(driver, "a") == "v"
 
 
-async def test_what_was_handed_in_is_committed_before_closing(tmp_path: Path) -> None:
+async def test_pending_scripts_are_committed_before_closing(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db")
     writes = asyncio.gather(*(driver.write(put(str(number))) for number in range(20)))
     await asyncio.sleep(0)
@@ -215,7 +215,9 @@ async def test_a_reader_sees_one_moment(driver: SqliteDriver) -> None:
 # ---- files ----
 
 
-async def test_a_full_disk_is_told_and_survived(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
+async def test_a_full_disk_is_reported_and_survived(
+    driver: SqliteDriver, connections: list[sqlite3.Connection]
+) -> None:
     await driver.write(put("a"))
     pages = connections[0].execute("pragma page_count").fetchone()[0]
     connections[0].execute(f"pragma max_page_count = {pages + 2}")
@@ -227,12 +229,12 @@ async def test_a_full_disk_is_told_and_survived(driver: SqliteDriver, connection
     assert (await value(driver, "a"), await value(driver, "small")) == ("v", "fits")
 
 
-def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreReadOnly, match="directory"):
         SqliteDriver(tmp_path / "absent" / "shoal.db")
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     path.write_bytes(b"my shopping list" * 500)
     with pytest.raises(StoreCorrupt, match="not a database"):
@@ -240,7 +242,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"my shopping list" * 500
 
 
-async def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+async def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     driver = SqliteDriver(path)
     for number in range(200):
@@ -298,7 +300,7 @@ def test_each_query_is_defined_once_and_says_what_it_is_for() -> None:
     assert [found[place] for place in at if not found[place + 1].startswith("-- ")] == []
 
 
-async def test_a_failure_of_another_kind_is_told_with_sqlites_words(tmp_path: Path) -> None:
+async def test_a_failure_of_another_kind_is_reported_with_sqlites_words(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
     with pytest.raises(StoreError, match=r"^The database shoal\.db failed: unterminated string\.$"):
         await driver.read(query("search_said", quoted='"', low="", high="z", limit=1))
@@ -320,7 +322,7 @@ async def test_parameters_are_bound_by_place_alone(driver: SqliteDriver, connect
     assert not re.search(r"\?\d|:[a-z]", " ".join(bound))
 
 
-def test_what_a_dialect_does_not_need_is_nothing_there() -> None:
+def test_parts_for_other_dialects_are_removed() -> None:
     assert statements("sqlite")["wake"] == ""
     assert "shoal_wake" in statements("postgres")["wake"]
     assert statements("postgres")["search_insert"] == ""
@@ -330,7 +332,7 @@ def test_expected_failures_are_of_the_one_tree() -> None:
     assert all(issubclass(kind, ShoalError) for kind in (StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer))
 
 
-async def test_nobody_else_may_read_a_new_database(tmp_path: Path) -> None:
+async def test_no_one_else_may_read_a_new_database(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
     await driver.write(query("setting_put", scope="s", key="k", value="v"))
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("shoal.db*")}

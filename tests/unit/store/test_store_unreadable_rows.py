@@ -48,7 +48,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("value", UNREADABLE)
-async def test_a_trigger_is_switched_off_and_others_come(tmp_path: Path, value: str) -> None:
+async def test_an_unreadable_trigger_is_disabled_alone(tmp_path: Path, value: str) -> None:
     kept = Kept(tmp_path)
     spec, at = NewTrigger("periodic", "0 9 * * *", "go", OWNER, "", thread=THREAD), kept.clock.now()
     bad, good = [await TriggerStore(kept.store.driver, kept.clock).add(spec, at) for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_a_trigger_is_switched_off_and_others_come(tmp_path: Path, value: 
 
 @pytest.mark.parametrize("value", UNREADABLE)
 @pytest.mark.parametrize("state", ["running", "exited"])
-async def test_a_process_is_left_out(tmp_path: Path, value: str, state: str) -> None:
+async def test_an_unreadable_process_is_skipped(tmp_path: Path, value: str, state: str) -> None:
     kept, now = Kept(tmp_path), ManualClock().now()
     spec = ProcessSpec("main", THREAD, "sleep 60", author=OWNER, tainted_by="")
     bad, good = [Process(kept.clock.new_id(), spec, "running", "here 7 1 1", "", now, now) for _ in range(2)]
@@ -80,7 +80,7 @@ async def test_a_process_is_left_out(tmp_path: Path, value: str, state: str) -> 
 
 
 @pytest.mark.parametrize("value", UNREADABLE)
-async def test_a_post_is_given_up_and_others_go(tmp_path: Path, value: str) -> None:
+async def test_an_unreadable_post_fails_alone(tmp_path: Path, value: str) -> None:
     kept = Kept(tmp_path)
     for number in range(3):
         await kept.store.outbox.put(NewPost(f"p{number}", THREAD, "hello"))
@@ -106,7 +106,7 @@ async def test_where_marks_cannot_be_read_everything_is_marked(tmp_path: Path, v
 
 
 @pytest.mark.parametrize("value", UNREADABLE)
-async def test_what_a_start_compares_its_settings_with_is_made_anew(tmp_path: Path, value: str) -> None:
+async def test_an_unreadable_settings_record_is_replaced(tmp_path: Path, value: str) -> None:
     kept = Kept(tmp_path)
     await kept.store.settings.put("audit", "settings", value)
     await note_settings(load_config(tmp_path, {}), kept.store, kept.home, ["main"])

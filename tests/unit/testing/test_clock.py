@@ -46,7 +46,7 @@ async def test_a_sleeper_may_sleep_again_within_one_advance() -> None:
     assert ticks == [15, 30, 45, 60]
 
 
-async def test_a_cancelled_sleeper_is_gone() -> None:
+async def test_a_cancelled_sleeper_is_removed() -> None:
     clock = ManualClock()
     task = asyncio.create_task(clock.sleep(5))
     await clock.sleepers()

@@ -41,11 +41,11 @@ def test_a_byte_order_mark_decides(codec: str, text: str) -> None:
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")))
-def test_utf_8_is_what_it_is(text: str) -> None:
+def test_utf_8_is_detected(text: str) -> None:
     assert find_encoding(text.encode()) in (TextEncoding(), TextEncoding("utf-8", b"\xef\xbb\xbf"))
 
 
-def test_what_is_binary_stays_binary() -> None:
+def test_binary_data_stays_binary() -> None:
     noise = random.Random(7)
     blobs = [noise.randbytes(size) for size in (64, 300, 5000) for _ in range(100)]
     blobs += [zlib.compress(blob) for blob in blobs[:50]] + [

@@ -80,7 +80,7 @@ def test_what_was_set_is_read_back_and_nothing_else_changes(
 
 
 @given(values)
-def test_a_literal_is_what_it_was(value: str | int | list[str]) -> None:
+def test_a_literal_is_preserved(value: str | int | list[str]) -> None:
     assert tomllib.loads(f"x = {literal(value)}")["x"] == value
 
 
@@ -164,6 +164,6 @@ def test_a_table_is_removed(text: str, changed: str) -> None:
     assert without_key(text, ("a", "b")) == changed
 
 
-def test_what_is_not_there_cannot_be_removed() -> None:
+def test_a_missing_key_cannot_be_removed() -> None:
     with pytest.raises(CannotPlace):
         without_key(TABLES, ("a", "d"))

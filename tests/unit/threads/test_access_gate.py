@@ -149,7 +149,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 OWNED = AccessRules(owners=("olga",))
 
 
-async def test_without_any_list_only_the_owner_comes_in(place: Place) -> None:
+async def test_without_any_list_only_the_owner_has_access(place: Place) -> None:
     door = place.gate(OWNED)
     assert (await door.send(place.says("olga"))).status == "accepted"
     assert (await door.send(place.says("ada"))).status == "dropped"
@@ -186,7 +186,7 @@ async def test_trust_comes_from_the_rules_and_not_from_the_message(place: Place)
         assert place.inside.taken[-1].author.trusted is trusted
 
 
-async def test_a_stranger_in_a_direct_message_is_paired_by_the_owner(place: Place) -> None:
+async def test_an_untrusted_person_in_a_direct_message_is_paired_by_the_owner(place: Place) -> None:
     door = place.gate(OWNED)
     for _ in range(3):
         assert (await door.send(place.says("ada", direct=True))).status == "dropped"
@@ -219,7 +219,7 @@ async def test_codes_are_rationed(place: Place) -> None:
     assert len(place.inside.said) == 5
 
 
-async def test_an_unreadable_list_closes_the_door(place: Place) -> None:
+async def test_an_unreadable_list_closes_access(place: Place) -> None:
     door = place.gate(OWNED)
     await place.store.settings.put(SCOPE, f"people:{PLATFORM}", '{"paired": [{"user": "ada"}]}')
     assert (await door.send(place.says("ada"))).status == "accepted"
@@ -266,7 +266,7 @@ def test_the_rules_of_access() -> None:
 
 
 @given(st.text(), st.lists(st.text()), st.lists(st.text()))
-def test_nobody_comes_in_who_is_not_named(user: str, allow: list[str], paired: list[str]) -> None:
+def test_only_listed_people_have_access(user: str, allow: list[str], paired: list[str]) -> None:
     found = admit(AccessRules(allow=tuple(allow)), Author(user, trusted=True), "c", paired)
     assert found.allowed == (bool(user) and (user in allow or user in paired or "*" in allow))
 
@@ -278,7 +278,7 @@ def test_a_code_is_known_however_it_is_typed(entropy: bytes) -> None:
     assert not is_code(code[:-1], code_digest(code))
 
 
-async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
+async def test_a_command_of_an_untrusted_person_is_not_obeyed(place: Place) -> None:
     door = place.gate(AccessRules(allow=("ada",)))
     at = place.clock.now()
     asked = CommandRequest(THREAD, Author("ada", trusted=True), "new", "", "k1", at)
@@ -300,7 +300,7 @@ async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_ans
     assert not place.inside.taken
 
 
-async def test_a_strangers_command_is_a_strangers_message(place: Place) -> None:
+async def test_an_untrusted_persons_command_is_an_untrusted_persons_message(place: Place) -> None:
     assert (await place.gate(OWNED).send(place.says("ada", "/new", direct=True))).status == "dropped"
     assert "send this code to my owner" in place.inside.said[0]
     assert not place.inside.requests
@@ -356,7 +356,7 @@ async def test_who_was_paired_elsewhere_is_a_guest_here(place: Place) -> None:
     assert (await place.gate(OWNED, links).send(place.says("ada"))).status == "accepted"
 
 
-async def test_everybody_elsewhere_is_nobody_here(place: Place) -> None:
+async def test_an_allow_all_rule_does_not_extend_to_another_platform(place: Place) -> None:
     links = linked(HERE, "other:77", other=AccessRules(allow=("*",)))
     assert (await place.gate(OWNED, links).send(place.says("ada"))).status == "dropped"
 

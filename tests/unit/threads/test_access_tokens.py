@@ -78,7 +78,7 @@ async def test_a_person_is_who_the_rules_say(
 @pytest.mark.parametrize(
     "person", ["discord:7", "slack:1", "ben", "telegram:", ":1", "web:", "web:Ben", "web:a:b", " "]
 )
-async def test_whom_the_rules_do_not_let_in_a_token_does_not_either(tokens: AccessTokens, person: str) -> None:
+async def test_a_token_gives_no_access_that_the_rules_deny(tokens: AccessTokens, person: str) -> None:
     with pytest.raises(InvalidInput):
         await tokens.create(NewToken("ben", "chat", person), "web:owner")
     assert await tokens.all() == []
@@ -101,7 +101,7 @@ async def test_who_was_paired_on_one_platform_has_access_by_a_token_also_under_t
         assert author.trusted
 
 
-async def test_a_token_is_trusted_where_everybody_is(tokens: AccessTokens) -> None:
+async def test_a_token_is_trusted_where_everyone_is(tokens: AccessTokens) -> None:
     everybody = AccessRules(("1",), ("*",), ("harbour",), trust_everybody=True)
     tokens = replace(tokens, links=Links(People(), {**RULES, "telegram": everybody}))
     token, _ = await tokens.create(NewToken("ben", "chat", "telegram:3"), "web:owner")
@@ -143,7 +143,7 @@ NO_TIMES = ("", "1", "d", "0d", "-1d", "1y", "99999999d", "tomorrow", "2999-13-0
 
 
 @pytest.mark.parametrize("text", [*PAST, *NO_TIMES, "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"])
-def test_what_is_no_time_to_come_is_refused(text: str) -> None:
+def test_a_past_or_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_expiry(text, ManualClock().now())
 

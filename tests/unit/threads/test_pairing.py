@@ -33,7 +33,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await found.store.close()
 
 
-async def test_two_processes_that_pair_at_once_lose_nobody(place: Place) -> None:
+async def test_two_processes_that_pair_at_once_lose_no_one(place: Place) -> None:
     names = [f"user{number}" for number in range(WAITING_MAX)]
     codes = [await place.one.ask(CHAT, Author(name, trusted=True)) for name in names]
     both = (place.one, place.other)
@@ -66,7 +66,7 @@ async def test_only_a_digest_of_a_code_is_kept(place: Place) -> None:
     assert code not in (await place.store.settings.get(SCOPE, f"people:{CHAT}") or "")
 
 
-async def test_a_stranger_has_one_code_at_a_time_and_a_new_one_when_it_expired(place: Place) -> None:
+async def test_an_untrusted_person_has_one_code_at_a_time_and_a_new_one_when_it_expired(place: Place) -> None:
     first = await place.one.ask(CHAT, Author("ada", trusted=True))
     assert await place.one.ask(CHAT, Author("ada", trusted=True)) == ""
     await place.clock.advance(module.CODE_STANDS_SECONDS)
@@ -86,7 +86,7 @@ async def test_a_code_made_by_a_clock_that_ran_ahead_ends_when_that_is_set_right
 
 
 @pytest.mark.parametrize("code", ["", "SHORT", "MUCHTOOLONGACODE", "🔑🔑🔑🔑🔑🔑🔑🔑"])
-async def test_what_cannot_be_a_code_is_said(place: Place, code: str) -> None:
+async def test_an_impossible_code_is_reported(place: Place, code: str) -> None:
     with pytest.raises(InvalidInput, match="8 letters"):
         await place.one.confirm(code, [CHAT], "olga")
 

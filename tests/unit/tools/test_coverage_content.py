@@ -38,7 +38,7 @@ def write(root: Path, name: str, text: str = "x") -> Path:
     return path
 
 
-def test_what_runs_nothing_covers_nothing(tmp_path: Path) -> None:
+def test_a_command_that_runs_no_file_covers_nothing(tmp_path: Path) -> None:
     assert (
         read(tmp_path, Action("tool:bash:ls", harmless=True), Action("tool:bash:x", whole=True, runs=("/x",)))
         is NOTHING
@@ -73,7 +73,7 @@ def test_what_lies_outside_of_the_folders_is_not_covered(tmp_path: Path, path: s
     assert read(tmp_path, Action("tool:bash:bash x", runs=(path,))).coverage.uncovered
 
 
-def test_what_is_the_systems_is_not_mentioned(tmp_path: Path) -> None:
+def test_system_files_are_not_mentioned(tmp_path: Path) -> None:
     assert read(tmp_path, Action("tool:bash:bash x", runs=("/usr/bin/x",))).coverage == Coverage()
 
 

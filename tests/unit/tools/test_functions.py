@@ -79,7 +79,7 @@ async def test_an_async_function_gets_the_context(context: ToolContext) -> None:
     assert (await result(who, context)).text == "Hello u1"
 
 
-async def test_what_it_does_is_stated_in_full(context: ToolContext) -> None:
+async def test_the_action_contains_all_arguments(context: ToolContext) -> None:
     call = who.prepare('{"greeting": "Hi"}', context)
     assert [action.text for action in call.actions] == ['tool:who_asks:{"greeting":"Hi"}']
     assert who.prepare("{}", context).canonical == who.prepare('{"greeting":"Hello"}', context).canonical
@@ -114,7 +114,7 @@ async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
     assert await result(failing, context) == ToolOutput("no", is_error=True)
 
 
-def test_what_cannot_be_a_tool_is_refused() -> None:
+def test_an_unsupported_function_is_refused() -> None:
     def untyped(value) -> str:
         return value
 
@@ -146,7 +146,7 @@ def shown(_: str) -> bool:
     return False
 
 
-def test_tools_are_told_by_name_in_order(registry: Registry) -> None:
+def test_tools_are_reported_by_name_in_order(registry: Registry) -> None:
     assert [spec.name for spec in registry.offer((), shown).listed] == ["order", "who_asks"]
     assert [spec.name for spec in registry.offer(("who_asks", "alias", "missing"), shown).all] == ["alias", "who_asks"]
     assert [spec.name for spec in registry.offer((), lambda name: name == "order").listed] == ["who_asks"]
@@ -171,7 +171,7 @@ def test_a_name_is_taken_once(registry: Registry) -> None:
     registry.add(order)
 
 
-def test_kept_selections_are_bounded(registry: Registry) -> None:
+def test_cached_selections_are_bounded(registry: Registry) -> None:
     for number in range(SELECTIONS_MAX + 10):
         registry.add(tool(name=f"t{number}")(lambda: ""))
     first = registry.offer(("t0",), shown)

@@ -106,7 +106,7 @@ def test_links_out_are_refused_and_links_within_followed(jail: Jail, root: Path,
     assert outside.read_text() == SECRET
 
 
-def test_a_circle_of_links_is_told(jail: Jail, root: Path) -> None:
+def test_a_link_loop_is_reported(jail: Jail, root: Path) -> None:
     (root / "one").symlink_to("two")
     (root / "two").symlink_to("one")
     with pytest.raises(ToolError):
@@ -298,7 +298,7 @@ PATHS = st.builds(
 @pytest.mark.parametrize("opener", OPENERS, ids=["kernel", "walking"])
 @given(path=PATHS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_path_leads_out(opener: WalkingOpener, tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
+def test_no_path_escapes_the_roots(opener: WalkingOpener, tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     base = tmp_path_factory.getbasetemp() / f"no-path-{type(opener).__name__}"
     root = base / "workspace"
     if not root.exists():

@@ -143,7 +143,7 @@ async def test_a_line_that_is_written_over_is_shown_as_a_terminal_shows_it(stand
     assert stand.now() == "get it\ndone  \n"
 
 
-async def test_no_character_moves_the_cursor_or_colours(stand: Stand) -> None:
+async def test_no_character_moves_the_cursor_or_colors(stand: Stand) -> None:
     stand.says("\x1b[1;31mred\x1b[0m \x07 \u202e \x1b]0;title\x07\n")
     assert stand.now() == "red \\x07 \\u202e \\x1b]0;title\\x07\n"
 

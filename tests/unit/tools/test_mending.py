@@ -83,7 +83,7 @@ MENDED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("written", MENDED)
-def test_what_has_one_reading_is_read_so(written: str, tmp_path: Path) -> None:
+def test_an_unambiguous_call_is_repaired(written: str, tmp_path: Path) -> None:
     assert arguments(written) == MENDED[written]
     assert run.prepare(mended_arguments(written, run), tool_context(tmp_path)).actions
 
@@ -100,13 +100,13 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("written", REFUSED)
-def test_what_has_two_readings_or_is_cut_off_is_refused(written: str, tmp_path: Path) -> None:
+def test_an_ambiguous_or_truncated_call_is_refused(written: str, tmp_path: Path) -> None:
     with pytest.raises(ToolError):
         run.prepare(mended_arguments(written, run), tool_context(tmp_path))
 
 
 @pytest.mark.parametrize("written", ["", "null", "{}", '""', "None", '{"random_string":"x"}', '{"dummy":""}', " \n"])
-def test_a_tool_without_arguments_takes_any_nothing(written: str) -> None:
+def test_a_tool_without_arguments_accepts_any_empty_value(written: str) -> None:
     assert json.loads(mended_arguments(written, clock) or "{}") == {}
 
 

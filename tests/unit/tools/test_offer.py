@@ -153,7 +153,7 @@ def test_an_answer_has_few_definitions_of_bounded_length(registry: Registry, tmp
     assert sum(len(one.description) for one in found) <= FOUND_CHARS_MAX
 
 
-def test_words_that_fit_nothing_find_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_unmatched_words_find_nothing(registry: Registry, tmp_path: Path) -> None:
     assert asyncio.run(found_by(registry, tmp_path, "zzz")) == ()
 
 
@@ -182,7 +182,7 @@ def test_a_wrapped_call_is_the_tools_own(written: str, meant: str) -> None:
     "written",
     ['{"find":"time"}', '{"call":"more_tools"}', '{"call":"no such name"}', '{"call":5}', '{"call":"time"', "", "[]"],
 )
-def test_what_names_no_tool_stays_as_it_is(written: str) -> None:
+def test_an_unknown_tool_name_is_unchanged(written: str) -> None:
     assert unwrapped(call(written)) == call(written)
 
 

@@ -72,7 +72,7 @@ def test_an_excerpt_of_one_long_line_is_cut_anywhere(tmp_path: Path) -> None:
     assert bounded.text.startswith("a" * 600 + "\n[… 1,000 characters left out …]\n" + "c" * 400)
 
 
-def test_50_megabytes_are_taken(tmp_path: Path) -> None:
+def test_output_of_50_megabytes_is_handled(tmp_path: Path) -> None:
     bounded = bound("0123456789" * 5_000_000, tmp_path)
     assert bounded.size_bytes == len(stored(tmp_path, bounded)) == ARTIFACT_BYTES_MAX
     assert f"The first {ARTIFACT_BYTES_MAX:,} bytes of it are stored" in bounded.text
@@ -86,7 +86,7 @@ def test_a_piece_is_cut_and_not_stored(tmp_path: Path) -> None:
     assert "Ask for a smaller piece." in bounded.text
 
 
-def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
+def test_a_failing_disk_is_reported(tmp_path: Path) -> None:
     (tmp_path / "artifacts").write_text("a file where the directory should be")
     with pytest.raises(NotADirectoryError):
         bound("x" * 2000, tmp_path)
@@ -100,7 +100,7 @@ def test_control_and_direction_characters_become_visible() -> None:
 
 
 @given(st.text())
-def test_what_is_visible_can_be_written_and_stays_so(text: str) -> None:
+def test_visible_text_is_encodable_and_stable(text: str) -> None:
     shown = visible(text)
     shown.encode("utf-8")
     assert visible(shown) == shown

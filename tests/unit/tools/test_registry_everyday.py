@@ -36,7 +36,7 @@ async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutp
     return await prepared(tool, context, **arguments).run()
 
 
-async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
+async def test_time_is_reported_in_a_zone(context: ToolContext) -> None:
     assert (await run(time, context)).text == "2026-01-05T09:00:00+00:00 (Monday, UTC)"
     assert (await run(time, context, timezone="Asia/Tokyo")).text == "2026-01-05T18:00:00+09:00 (Monday, Asia/Tokyo)"
     for name in ("Mars/Base", "../../etc/passwd", "\0"):
@@ -114,7 +114,9 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
         (CommandResult(b"\0\1\2", b"", 0), "[3 bytes of binary data, not shown]\n[exit code 0]", False),
     ],
 )
-async def test_a_commands_end_is_told(tmp_path: Path, result: CommandResult, told: str, is_error: bool) -> None:
+async def test_the_exit_of_a_command_is_reported(
+    tmp_path: Path, result: CommandResult, told: str, is_error: bool
+) -> None:
     context = tool_context(tmp_path, FakeSandbox(result))
     assert await run(bash(), context, command="x") == ToolOutput(
         told, is_error=is_error, exit_code=result.exit_code or 0

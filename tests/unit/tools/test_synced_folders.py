@@ -66,7 +66,7 @@ async def test_each_machine_keeps_its_own_readable_log(machines: tuple[Machine, 
     assert [path.name for path in b.home.thread(THREAD).iterdir()] == ["scratch"]
 
 
-async def test_the_model_is_told_of_changes_that_met(machines: tuple[Machine, Machine]) -> None:
+async def test_the_model_is_informed_of_changes_that_met(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for machine, text in ((a, "of a"), (b, "of b")):
         machine.write(machine.agent.workspace / "obey me", text)

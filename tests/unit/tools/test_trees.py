@@ -50,7 +50,7 @@ def stand(tmp_path: Path) -> Stand:
 # ---- workspace contents ----
 
 
-def test_names_need_not_be_text(stand: Stand) -> None:
+def test_undecodable_names_are_handled(stand: Stand) -> None:
     before = stand.scan()
     for name in (b"a\nb", b"\xff\xfe", b"-rf", b" ", "ü".encode(), b"\x1b[2J", b"%s", b"a" * 255):
         (stand.root / os.fsdecode(name)).write_text("x")
@@ -135,7 +135,7 @@ def test_a_link_put_in_the_way_is_not_followed(stand: Stand, tmp_path: Path) -> 
     assert (outside / "x").read_text() == "theirs"
 
 
-def test_what_somebody_changes_meanwhile_stays(stand: Stand) -> None:
+def test_concurrent_changes_are_kept(stand: Stand) -> None:
     for name in ("a", "b"):
         (stand.root / name).write_text("one")
     before = stand.scan()
@@ -185,7 +185,7 @@ def test_a_changed_file_is_seen_whatever_its_time_says(stand: Stand) -> None:
     assert stand.changed(before.tree, stand.scan(before).tree) == ["a"]
 
 
-def test_what_no_tree_names_any_more_goes(stand: Stand, tmp_path: Path) -> None:
+def test_unreferenced_content_is_deleted(stand: Stand, tmp_path: Path) -> None:
     (stand.root / "a").write_text("one")
     old = stand.scan()
     (stand.root / "a").write_text("two")
@@ -233,7 +233,7 @@ def shuffle(root: Path, seed: int) -> None:
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
 @settings(max_examples=80, deadline=None)
-def test_any_state_becomes_any_other(first: int, second: int) -> None:
+def test_any_state_can_be_restored_to_any_other(first: int, second: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stand = Stand(Path(folder))
         shuffle(stand.root, first)

@@ -87,7 +87,7 @@ async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     await store.close()
 
 
-async def test_everything_in_it_follows(machines: tuple[Machine, Machine]) -> None:
+async def test_the_whole_workspace_follows(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("notes.txt", "one")
     a.write("deep/er/run.sh", "#!/bin/sh")
@@ -150,7 +150,7 @@ async def test_different_files_changed_on_two_machines_both_count(machines: tupl
     assert ((a.root / "a").read_text(), (a.root / "b").read_text()) == ("2", "2")
 
 
-async def test_of_two_changes_to_one_file_both_are_kept(machines: tuple[Machine, Machine]) -> None:
+async def test_conflicting_changes_to_one_file_are_both_kept(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -166,7 +166,7 @@ async def test_of_two_changes_to_one_file_both_are_kept(machines: tuple[Machine,
     assert a.shows() == b.shows()
 
 
-async def test_of_two_pushes_of_one_file_both_are_kept(machines: tuple[Machine, Machine]) -> None:
+async def test_concurrent_pushes_of_one_file_are_both_kept(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -181,7 +181,7 @@ async def test_of_two_pushes_of_one_file_both_are_kept(machines: tuple[Machine, 
         assert (machine.root / "f.conflict").read_text() == "of a"
 
 
-async def test_what_both_changed_alike_is_no_conflict(machines: tuple[Machine, Machine]) -> None:
+async def test_identical_changes_do_not_conflict(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for machine in machines:
         machine.write("f", "same")
@@ -190,7 +190,7 @@ async def test_what_both_changed_alike_is_no_conflict(machines: tuple[Machine, M
     assert b.shows().keys() == a.shows().keys() == {"f"}
 
 
-async def test_what_is_a_machines_own_stays_there(machines: tuple[Machine, Machine]) -> None:
+async def test_machine_specific_files_stay_local(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("log", "of a")
     a.write("deep/log", "shared")
@@ -201,7 +201,7 @@ async def test_what_is_a_machines_own_stays_there(machines: tuple[Machine, Machi
     assert (b.root / "log").read_text() == "of b"
 
 
-async def test_what_no_manifest_names_is_deleted_once_a_day(machines: tuple[Machine, Machine]) -> None:
+async def test_unreferenced_content_is_deleted_daily(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -283,7 +283,7 @@ async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Mac
     assert b.shows() == {}
 
 
-async def test_damage_is_told_and_what_is_here_stays(machines: tuple[Machine, Machine]) -> None:
+async def test_damage_is_reported_and_local_files_stay(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -304,7 +304,7 @@ async def test_damage_is_told_and_what_is_here_stays(machines: tuple[Machine, Ma
         await b.pull()
 
 
-async def test_a_directory_that_is_too_large_is_told(
+async def test_a_directory_that_is_too_large_is_reported(
     machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, _ = machines

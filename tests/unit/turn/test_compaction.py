@@ -70,7 +70,7 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
         ("UaUatttttttt", 20, 60, 3),
     ],
 )
-def test_where_the_cut_goes(roles: str, keep: int, keep_max: int, index: int) -> None:
+def test_the_cut_falls_at_the_expected_message(roles: str, keep: int, keep_max: int, index: int) -> None:
     assert cut_index(roles, [10] * len(roles), keep, keep_max) == index
 
 
@@ -149,7 +149,7 @@ def test_a_steer_or_another_turn_ends_the_quote() -> None:
     assert compacted(plan, "All.", "threshold", "a page", TRAITS).tainted_by == "a page"
 
 
-def test_nothing_old_makes_no_plan() -> None:
+def test_without_old_messages_there_is_no_plan() -> None:
     assert plan_of(Journal()) is None
     assert plan_of(Journal().user().say()) is None
     assert plan_of(Journal().user(words(50)).say(words(30)), keep=20_000) is None

@@ -140,7 +140,7 @@ def is_paired(messages: Sequence[ModelMessage]) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
-def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], left: int) -> None:
+def test_fitted_requests_hold_the_invariants(steps: list[tuple[str, int, int, bool]], left: int) -> None:
     journal = journal_of(steps)
     space = TokenRoom(left + 50, 50, int(left * 0.7), int(left * 0.2))
     fitted = journal.fit(space)
@@ -161,7 +161,7 @@ def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], l
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
-def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int, int, bool]], left: int) -> None:
+def test_running_sums_match_a_full_count(steps: list[tuple[str, int, int, bool]], left: int) -> None:
     space = TokenRoom(left, 0, int(left * 0.7), int(left * 0.2))
     grown = Journal().user("the first")
     for step in steps:
@@ -173,7 +173,7 @@ def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int,
 # ---- individual rules ----
 
 
-def test_everything_is_sent_while_it_fits() -> None:
+def test_a_request_that_fits_is_complete() -> None:
     journal = Journal().user(words(20)).say(words(20)).user(words(20))
     fitted = journal.fit(room(100))
     assert fitted.messages == messages_of(journal.transcript)
@@ -292,7 +292,7 @@ def test_images_are_left_out_where_they_do_not_fit() -> None:
     assert "image was left out" in cut.text
 
 
-def test_what_the_model_said_is_never_cut() -> None:
+def test_the_models_own_messages_are_never_cut() -> None:
     said = AssistantMessage(words(400))
     assert shorten([UserMessage("hi"), said, UserMessage(words(300))], 250, Meter())[0].text == "hi"
     kept = shorten([said, UserMessage(words(300))], 500, Meter())

@@ -125,12 +125,12 @@ def addresses(nodes: list[Node]) -> list[str]:
 
 
 @pytest.mark.parametrize("answer", KNOWN)
-def test_what_was_said_or_read_stays_a_link(answer: str) -> None:
+def test_known_addresses_stay_links(answer: str) -> None:
     assert with_known_links(answer, known_from(MESSAGES, TRAITS)) == answer
 
 
 @pytest.mark.parametrize("answer", MADE_UP)
-def test_what_was_made_up_is_code(answer: str) -> None:
+def test_invented_addresses_become_code(answer: str) -> None:
     shown = with_known_links(
         f"Before. {answer}" if "\n" not in answer and answer[0] not in ">|#" else answer,
         known_from(MESSAGES, TRAITS),
@@ -156,7 +156,7 @@ def test_the_words_of_a_made_up_link_stay() -> None:
         (ToolCall(CallId("c2"), "process_start", "{}"), "https://evil.example/secret"),
     ],
 )
-def test_what_the_model_composed_was_not_read(messages: tuple[ToolCall, str]) -> None:
+def test_an_address_composed_by_the_model_is_not_known(messages: tuple[ToolCall, str]) -> None:
     call, result = messages
     said = (*MESSAGES, AssistantMessage("", (call,)), ToolMessage(call.id, call.name, result))
     assert not known_from(said, TRAITS)("https://evil.example/secret")

@@ -65,7 +65,7 @@ def other(kind: type[UserSaid | ToolFinished], text: str) -> Callable[[Event], E
     return change
 
 
-def test_the_past_comes_out_the_same(past: Past) -> None:
+def test_an_unchanged_past_replays_identically(past: Past) -> None:
     report = past.replay()
     assert (report.calls, report.differences) == (3, ())
     turn = past.events[-1].turn

@@ -41,7 +41,7 @@ def broken(text: str, directory: str = "tide") -> str:
 # ---- one skill ----
 
 
-def test_a_whole_skill() -> None:
+def test_a_complete_skill_is_read() -> None:
     text = (
         "---\nname: tide\ndescription: Tells\n  the tide\nlicense: MIT\ncompatibility: any\nallowed-tools: bash read\n"
         "inline: true\ndisable-model-invocation: false\nunknown-key: [x]\n---\nBody"
@@ -68,7 +68,7 @@ def test_a_name_in_any_form_becomes_one_of_letters_digits_and_hyphens(written: s
     assert skill.name == name
 
 
-def test_other_faults_are_told() -> None:
+def test_other_errors_are_reported() -> None:
     assert "needs both" in broken("---\nname: tide\n---")
     assert "'tide' is skipped" in broken("no front matter")
     assert "control characters" in broken("---\nname: tide\ndescription: x\n---", "ti\nde")

@@ -64,7 +64,7 @@ def question(call: ToolCall, *, stages: bool) -> MustAsk:
     st.integers(0, 2**24 - 1),
     st.booleans(),
 )
-def test_nothing_that_asks_runs_without_a_yes(
+def test_nothing_that_asks_runs_without_approval(
     messages: Sequence[Sequence[Kind]], answers: int, accepts: int, steered: bool
 ) -> None:
     kinds, ran, allowed = dict[CallId, Kind](), list[CallId](), set[CallId]()

@@ -54,7 +54,7 @@ def test_texts_that_there_is_room_for_are_counted_once() -> None:
     assert counted == ["one", "two"]
 
 
-def test_what_is_estimated_needs_no_tokenizer() -> None:
+def test_estimates_need_no_tokenizer() -> None:
     assert meter_as_set("estimate", "gpt-4o") is ESTIMATES
 
 

@@ -67,7 +67,7 @@ def content(file: Path) -> bytes:
         return b"".join(file.read() for file in files if file is not None)
 
 
-def test_everything_comes_back(shoal: Shoal, home: Path, file: Path) -> None:
+def test_a_backup_restores_everything(shoal: Shoal, home: Path, file: Path) -> None:
     before = json.loads(shoal("threads", "show", "terminal:ask:mine", "--json").out)
     assert shoal("backup", str(file)).code == 0
     assert restored(shoal, home, file).code == 0
@@ -108,7 +108,7 @@ def test_secrets_that_were_never_there_are_not_said_to_be_left_out(shoal: Shoal,
     assert "left secrets out" not in ran.out
 
 
-def test_files_of_secrets_come_along_only_when_asked(shoal: Shoal, home: Path, file: Path) -> None:
+def test_secret_files_are_included_only_on_request(shoal: Shoal, home: Path, file: Path) -> None:
     (home / "secrets").mkdir(mode=0o700)
     (home / "secrets" / "providers.x.api_key").write_text("a-key-of-mine")
     assert "The files of secrets/ were left out" in shoal("backup", str(file)).out
@@ -120,7 +120,7 @@ def test_files_of_secrets_come_along_only_when_asked(shoal: Shoal, home: Path, f
     assert stat.S_IMODE((home / "secrets").stat().st_mode) == 0o700
 
 
-def test_a_file_that_is_there_is_replaced_only_when_asked(shoal: Shoal, file: Path) -> None:
+def test_an_existing_file_is_replaced_only_on_request(shoal: Shoal, file: Path) -> None:
     file.write_text("of the year")
     ran = shoal("backup", str(file))
     assert (ran.code, file.read_text()) == (1, "of the year")
@@ -185,7 +185,7 @@ def named(name: str, kind: bytes = tarfile.REGTYPE, goal: str = "") -> tarfile.T
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "data/../../evil", "evil", "shoal.lock"])
-def test_nothing_lands_outside(shoal: Shoal, home: Path, file: Path, name: str) -> None:
+def test_restoring_writes_nothing_outside_the_home(shoal: Shoal, home: Path, file: Path, name: str) -> None:
     archive_with(file, named("data/x"), named(name))
     ran = restored(shoal, home, file)
     assert ran.code == 1
@@ -203,7 +203,9 @@ def test_no_file_is_written_through_a_link(shoal: Shoal, home: Path, file: Path,
 
 
 @pytest.mark.parametrize("damage", [b"", b"no archive", None])
-def test_a_damaged_backup_is_told_and_makes_nothing(shoal: Shoal, home: Path, file: Path, damage: bytes | None) -> None:
+def test_a_damaged_backup_is_reported_and_restores_nothing(
+    shoal: Shoal, home: Path, file: Path, damage: bytes | None
+) -> None:
     shoal("backup", str(file))
     file.write_bytes(file.read_bytes()[:-2000] if damage is None else damage)
     ran = restored(shoal, home, file)
@@ -238,7 +240,7 @@ def backup_with_schema(shoal: Shoal, home: Path, file: Path, number: int) -> Non
             archive.add(path, path.name)
 
 
-def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home: Path, file: Path) -> None:
+def test_a_backup_of_a_newer_version_is_reported_and_restores_nothing(shoal: Shoal, home: Path, file: Path) -> None:
     backup_with_schema(shoal, home, file, 9999)
     ran = restored(shoal, home, file)
     assert (ran.code, "was written by a newer Shoal" in ran.err) == (2, True)
@@ -364,7 +366,7 @@ def test_a_backup_into_itself_is_refused(shoal: Shoal, home: Path) -> None:
     assert (ran.code, "is itself included in every backup" in ran.err) == (1, True)
 
 
-def test_a_lost_wal_is_told_and_can_be_accepted(shoal: Shoal, home: Path) -> None:
+def test_a_lost_wal_is_reported_and_can_be_accepted(shoal: Shoal, home: Path) -> None:
     with contextlib.closing(sqlite3.connect(home / "shoal.db")) as connection:
         connection.execute("pragma application_id = 4711")
     ran = shoal("migrate")

@@ -33,5 +33,5 @@ LIST = ("list", "{}")
         (calls(("read", "no json")), calls(("read", "no json")), "same"),
     ],
 )
-def test_the_least_that_differs_is_named(recorded: ModelAnswer, answer: ModelAnswer, found: str) -> None:
+def test_the_smallest_difference_is_named(recorded: ModelAnswer, answer: ModelAnswer, found: str) -> None:
     assert difference(recorded, answer) == found

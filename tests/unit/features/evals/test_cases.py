@@ -96,7 +96,7 @@ def test_a_case_is_read_as_it_was_written(
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(before: str, after: str, said: str) -> None:
+def test_errors_are_reported_with_their_line(before: str, after: str, said: str) -> None:
     message = wrong(before, after)
     assert message.startswith("cases/x.toml")
     assert said in message

@@ -61,7 +61,7 @@ def test_a_comparison_says_what_it_takes_before_and_what_came_after(shoal: Shoal
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("asked")
-def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(shoal: Shoal, home: Path) -> None:
+def test_errors_take_one_line_and_change_nothing(shoal: Shoal, home: Path) -> None:
     for words, said in WRONG:
         ran = shoal(*shlex.split(words))
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), (words, ran)

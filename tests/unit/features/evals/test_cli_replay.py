@@ -69,7 +69,7 @@ def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
         f"replay {THREAD} --since 2d",
     ],
 )
-def test_what_there_is_not_cannot_be_replayed(shoal: Shoal, words: str) -> None:
+def test_a_missing_turn_cannot_be_replayed(shoal: Shoal, words: str) -> None:
     assert shoal(*words.split()).code == 2
 
 
@@ -83,7 +83,7 @@ def test_what_there_is_not_cannot_be_replayed(shoal: Shoal, words: str) -> None:
         f"compare --model nobody/none --thread {THREAD}", "check --agent nobody", "check none", "cases list --agent x",
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_one_line_and_exit_2_and_changes_nothing(shoal: Shoal, home: Path, words: str) -> None:
+def test_an_unknown_target_prints_one_line_and_exits_with_2(shoal: Shoal, home: Path, words: str) -> None:
     def journal() -> list[object]:
         with contextlib.closing(sqlite3.connect(home / "shoal.db")) as database:
             return database.execute("select thread, seq, type, data from events order by thread, seq").fetchall()

@@ -74,7 +74,7 @@ def test_a_change_is_shown_and_allowed(shoal: Shoal, home: Path) -> None:
     assert "is allowed in this form" in shoal("mcp", "show", "mcp_odd_echo").out
 
 
-def test_what_does_not_wait_is_told(shoal: Shoal) -> None:
+def test_a_change_that_is_not_pending_is_reported(shoal: Shoal) -> None:
     for name in ("bash", "mcp_odd_none"):
         assert "There is no tool" in shoal("mcp", "allow", name, "0" * 12).err
     assert "There is no tool" in shoal("mcp", "show", "bash").err

@@ -34,13 +34,13 @@ def test_annotations_propose_a_kind(annotations: dict[str, object], kind: Kind) 
 
 
 @pytest.mark.parametrize("annotations", [None, [], "readOnlyHint", 1, True])
-def test_annotations_of_another_form_say_nothing(annotations: object) -> None:
+def test_malformed_annotations_are_ignored(annotations: object) -> None:
     assert hints_of({"name": "x", "annotations": annotations}) == Hints()
     assert Hints().kind == "write"
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.booleans(), st.integers(), st.text(), st.none())))
-def test_only_a_tool_that_says_so_reads(annotations: dict[str, object]) -> None:
+def test_only_a_declared_read_only_tool_is_a_read(annotations: dict[str, object]) -> None:
     kind = kind_of(**annotations)
     if annotations.get("readOnlyHint") is not True:
         assert kind == "write"

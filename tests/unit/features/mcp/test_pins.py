@@ -73,7 +73,7 @@ async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
     await store.close()
 
 
-async def test_what_is_seen_first_is_allowed(owner: Owner) -> None:
+async def test_the_first_definition_is_allowed(owner: Owner) -> None:
     assert await owner.sees(echo="a", die="b") == {"echo": "a", "die": "b"}
     assert owner.told == []
 
@@ -158,7 +158,7 @@ async def test_only_what_was_shown_is_allowed(owner: Owner) -> None:
     assert await owner.sees(echo="harmful") == {"echo": "a"}
 
 
-async def test_what_was_denied_is_not_asked_again(owner: Owner) -> None:
+async def test_a_denied_change_does_not_ask_again(owner: Owner) -> None:
     await owner.sees(echo="a")
     for _ in range(3):
         assert await owner.sees(echo="b", late="c") == {"echo": "a"}
@@ -173,7 +173,7 @@ async def test_what_was_denied_is_not_asked_again(owner: Owner) -> None:
     assert len(owner.told) == 2
 
 
-async def test_what_does_not_wait_cannot_be_decided(owner: Owner) -> None:
+async def test_only_pending_changes_can_be_decided(owner: Owner) -> None:
     await owner.sees(echo="a")
     for name in ("mcp_odd_echo", "mcp_odd_other", "mcp_even_echo", "mcp_none_echo", "bash"):
         with pytest.raises(NotFound):
@@ -212,7 +212,7 @@ async def test_processes_share_the_pins_and_tell_once(owner: Owner) -> None:
     assert await asyncio.gather(*(owner.sees(one, echo="b") for one in processes)) == [{"echo": "b"}] * 4
 
 
-async def test_of_two_first_sights_one_counts(owner: Owner) -> None:
+async def test_only_one_of_two_first_definitions_counts(owner: Owner) -> None:
     """If a server shows each process different tools, only one version is accepted."""
     found = await asyncio.gather(*(owner.sees(owner.process(), echo=f"version {number}") for number in range(4)))
     assert len({one["echo"] for one in found}) == 1

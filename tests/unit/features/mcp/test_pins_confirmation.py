@@ -176,7 +176,7 @@ async def test_a_confirmation_is_in_the_audit_log(store: Store, pins: Pins) -> N
     assert (row.entry.decision, row.entry.user) == ("allow", OWNER)
 
 
-async def test_another_server_of_that_name_is_asked_about_anew(store: Store, pins: Pins) -> None:
+async def test_another_server_of_that_name_is_asked_about_again(store: Store, pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS))
     await confirmed(pins)
     other = Pins(store.settings, store.audit, ManualClock(), {"odd": McpServerSettings(command="python other")})

@@ -43,7 +43,7 @@ def blob(content: bytes, kind: str = "") -> Block:
     }
 
 
-def test_what_cannot_be_shown_is_named() -> None:
+def test_unsupported_content_is_named() -> None:
     link = {"type": "resource_link", "uri": "memo://a", "name": "a", "description": "The first."}
     audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     inside = {"type": "resource", "resource": {"uri": "memo://b", "text": "inside"}}
@@ -157,7 +157,7 @@ def test_a_result_without_a_list_of_blocks_is_read_too(result: Block, expected: 
 @pytest.mark.parametrize(
     ("flag", "is_error"), [(True, True), ("true", True), ("false", False), (None, False), (0, False)]
 )
-def test_whether_it_failed_may_be_a_text(flag: object, is_error: bool) -> None:
+def test_the_error_flag_may_be_a_string(flag: object, is_error: bool) -> None:
     assert output(text("x"), isError=flag).is_error is is_error
 
 

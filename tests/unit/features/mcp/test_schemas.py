@@ -305,7 +305,7 @@ def test_odd_forms_become_the_usual_one(odd: object, expected: Node) -> None:
         assert full["properties"]["value"] == expected
 
 
-def test_a_property_that_may_never_be_is_left_out() -> None:
+def test_an_impossible_property_is_omitted() -> None:
     full, _, _ = read({"type": "object", "properties": {"a": False, "b": True}, "required": ["a", "b"]})
     assert full["properties"] == {"b": {}}
     assert full["required"] == ["b"]
@@ -314,7 +314,7 @@ def test_a_property_that_may_never_be_is_left_out() -> None:
 @pytest.mark.parametrize(
     "schema", [None, True, [], "object", 7, {}, {"properties": None}, {"type": ["object", "null"]}]
 )
-def test_what_says_nothing_takes_no_arguments(schema: object) -> None:
+def test_an_empty_schema_takes_no_arguments(schema: object) -> None:
     full, _, _ = read(schema)
     assert full == {"type": "object", "properties": {}}
 
@@ -325,7 +325,7 @@ def test_arguments_that_are_no_object_are_refused(schema: object) -> None:
         portable(schema)
 
 
-def test_huge_and_deep_ones_are_bounded() -> None:
+def test_huge_and_deep_schemas_are_bounded() -> None:
     wide = {f"field{number}": {"type": "string", "description": "x" * 290} for number in range(80)}
     full, _, _ = read({"type": "object", "properties": wide})
     assert len(full["properties"]) == 80
@@ -352,7 +352,7 @@ def test_words_are_visible() -> None:
     assert full["properties"][name]["description"] == 'x\\x1b[2J Sent as "a\\\\u202eb".'
 
 
-def test_what_a_dialect_has_no_keyword_for_is_told_in_words() -> None:
+def test_unsupported_keywords_become_words_in_the_description() -> None:
     when = {"type": "string", "format": "date-time", "pattern": "^\\d{4}", "description": "When.", "default": "now"}
     count = {"type": "integer", "exclusiveMinimum": 0, "enum": [1, 2]}
     tags = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 5000}

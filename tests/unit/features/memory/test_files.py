@@ -97,7 +97,7 @@ def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monk
     assert path.read_text("utf-8") == "- new\n- late\n"
 
 
-def test_nobody_learns_from_a_file_what_it_holds_for_others(tmp_path: Path) -> None:
+def test_a_file_reveals_no_entries_of_other_people(tmp_path: Path) -> None:
     path = tmp_path / "MEMORY.md"
     assert append_entry(path, "- tea is good", person="owner")
     assert append_entry(path, "- tea is good", person="fake:ada")

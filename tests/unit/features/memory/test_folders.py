@@ -37,7 +37,7 @@ async def test_what_one_machine_remembers_another_knows(machines: tuple[Machine,
     assert not b.home.channel(OTHER).exists()
 
 
-async def test_that_others_kept_something_meanwhile_is_told_to_nobody(
+async def test_other_peoples_new_entries_are_not_announced(
     machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = machines

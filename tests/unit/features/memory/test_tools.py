@@ -47,7 +47,7 @@ async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
     assert prepared(remember, context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
 
 
-async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
+async def test_a_known_entry_is_not_added_again(context: ToolContext) -> None:
     await run(remember, context, text="Likes tea.")
     assert "already contains this" in (await run(remember, context, text="likes  tea")).text
     assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
@@ -59,7 +59,7 @@ async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
     assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
 
 
-async def test_nothing_or_too_much_is_not_remembered(context: ToolContext) -> None:
+async def test_empty_and_oversized_entries_are_refused(context: ToolContext) -> None:
     for text in ("", " \n ", "x" * 5000):
         with pytest.raises(ToolError):
             prepared(remember, context, text=text)
@@ -72,7 +72,7 @@ async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None
     assert path.read_text() == "- 09:00 met at noon\n- 09:00 met at noon\n"
 
 
-async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
+async def test_a_write_failure_is_reported(context: ToolContext) -> None:
     memory_path(context.home, "global", THREAD).mkdir(parents=True)
     with pytest.raises(ToolError, match="Writing the memory file failed"):
         await run(remember, context, text="x", scope="global")

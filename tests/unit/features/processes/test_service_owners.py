@@ -132,7 +132,7 @@ async def test_what_a_silent_machine_ran_is_lost_after_a_while(stand: Stand) -> 
     assert stand.machine.ended == []
 
 
-async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
+async def test_a_full_mailbox_is_retried(stand: Stand) -> None:
     process = await stand.left_behind("here 7 1 1")
     stand.machine.dead.add("7 1 1")
     stand.full = True

@@ -183,7 +183,7 @@ async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Pat
     await store.close()
 
 
-async def test_folders_that_cannot_be_listed_are_tried_again(tmp_path: Path) -> None:
+async def test_folders_that_cannot_be_listed_are_retried(tmp_path: Path) -> None:
     clock, store = ManualClock(), Store(SqliteDriver(tmp_path / "shoal.db"), ManualClock())
     data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # deeper paths are never reached by a call
     data.mkdir(parents=True)

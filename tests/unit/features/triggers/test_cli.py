@@ -48,7 +48,7 @@ def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
         (("0 9 * * *", "hi", "--thread", "x"), "must have three parts"),
     ],
 )
-def test_what_cannot_be_is_refused(shoal: Shoal, words: tuple[str, ...], problem: str) -> None:
+def test_invalid_schedules_are_refused(shoal: Shoal, words: tuple[str, ...], problem: str) -> None:
     ran = shoal("triggers", "add", *words)
     assert (ran.code, ran.out) == (1, "")
     assert problem in ran.err

@@ -261,7 +261,7 @@ async def test_a_single_time_runs_and_its_file_moves_to_done(files: Files) -> No
 
 
 @pytest.mark.parametrize("was_put_away", [True, False])
-async def test_a_single_time_that_is_tried_again_outlives_its_file_unless_that_was_deleted(
+async def test_a_single_time_that_is_retried_outlives_its_file_unless_that_was_deleted(
     files: Files, *, was_put_away: bool
 ) -> None:
     stand = files.stand
@@ -364,7 +364,7 @@ async def test_half_written_files_hold_up_no_other_and_wait_together(files: File
     assert files.stand.inbox.prompts[-1].key == f"file:a7.json@{written}", "what was read, not what was found before"
 
 
-async def test_what_is_no_event_file_is_left_alone(files: Files) -> None:
+async def test_other_files_are_left_alone(files: Files) -> None:
     files.put(".hidden.json", IMMEDIATE)
     files.put("notes.txt", "x")
     (files.directory / "folder.json").mkdir()
@@ -374,7 +374,7 @@ async def test_what_is_no_event_file_is_left_alone(files: Files) -> None:
     assert "link.json" in os.listdir(files.directory)
 
 
-async def test_what_is_done_is_kept_up_to_a_number(files: Files) -> None:
+async def test_finished_files_are_kept_up_to_a_limit(files: Files) -> None:
     done = files.directory / "done"
     done.mkdir()
     for number in range(FILES_MAX):
@@ -485,7 +485,7 @@ async def test_a_directory_that_is_away_for_a_while_ends_nothing_and_forgets_not
 
 
 @pytest.mark.parametrize("content", ["[" * 60_000, '{"type": "immediate", "text": ' + "[" * 5000])
-async def test_a_file_nested_without_end_fails_alone(files: Files, content: str) -> None:
+async def test_a_deeply_nested_file_fails_alone(files: Files, content: str) -> None:
     files.put("deep.json", content)
     files.put("fine.json", IMMEDIATE)
     await files.watching.scan()
@@ -501,7 +501,7 @@ async def test_a_name_that_leaves_no_room_for_the_reasons_name_is_cut_in_it(file
     assert name in files.names("failed")
 
 
-async def test_a_name_that_is_no_text_is_left_alone(files: Files) -> None:
+async def test_a_file_with_an_undecodable_name_is_left_alone(files: Files) -> None:
     name = os.fsdecode(b"\xff.json")
     files.put(name, WEEKDAYS)
     await files.watching.scan()

@@ -27,7 +27,7 @@ def heart(
 @pytest.mark.parametrize(
     "text", ["", "\n\n", "# Tasks\n\n## Daily\n", "<!-- water the\nplants -->", "- [ ]\n* \n", "<!-- open"]
 )
-def test_nothing_to_do_is_seen(tmp_path: Path, text: str) -> None:
+def test_an_empty_task_list_is_detected(tmp_path: Path, text: str) -> None:
     (tmp_path / "HEARTBEAT.md").write_text(text, "utf-8")
     assert tasks(tmp_path / "HEARTBEAT.md") == ""
 
@@ -48,7 +48,7 @@ def test_a_pipe_or_a_folder_in_its_place_asks_for_nothing(tmp_path: Path) -> Non
     assert [tasks(tmp_path / name) for name in ("pipe", "", "circle")] == ["", "", ""]
 
 
-async def test_a_count_that_is_none_begins_anew(tmp_path: Path) -> None:
+async def test_an_invalid_count_restarts(tmp_path: Path) -> None:
     path, kept = tmp_path / "HEARTBEAT.md", MemorySettings()
     path.write_text("- Look at the tide", "utf-8")
     await kept.put("heartbeat", "main", "often lately")

@@ -361,7 +361,7 @@ async def test_what_was_claimed_into_a_channel_is_posted_at_the_next_start_and_n
 # ---- failures ----
 
 
-async def test_a_full_queue_is_tried_again(stand: Stand) -> None:
+async def test_a_full_queue_is_retried(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.full = True
     async with stand.running(stand.service()):
@@ -529,7 +529,7 @@ async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_i
     assert not stand.told
 
 
-async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stand) -> None:
+async def test_a_schedule_that_no_longer_can_be_read_is_disabled(stand: Stand) -> None:
     spec = NewTrigger(
         "periodic",
         "0 * * * *",

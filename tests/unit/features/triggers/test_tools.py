@@ -98,7 +98,7 @@ async def test_times_have_the_forms_of_all_schedules(
     "when",
     ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
 )
-def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, reminders: Reminders, when: str) -> None:
+def test_an_invalid_time_is_refused_with_the_valid_forms(context: ToolContext, reminders: Reminders, when: str) -> None:
     with pytest.raises(ToolError, match=r"Write for example|Add a time|five fields|Give an ISO 8601 time"):
         prepared(reminders.tool, context, when=when, text="x")
 
@@ -112,7 +112,7 @@ def test_the_past_and_an_empty_text_are_refused(context: ToolContext, reminders:
         prepared(reminders.tool, context, when="in 999999 weeks", text="x")
 
 
-async def test_a_schedule_that_never_comes_is_told(context: ToolContext, reminders: Reminders) -> None:
+async def test_a_schedule_without_a_next_time_is_reported(context: ToolContext, reminders: Reminders) -> None:
     reminders.never = ("0 0 29 2 *",)
     with pytest.raises(ToolError, match=r"0 0 29 2 \* never fires"):
         await run(reminders.tool, context, when="0 0 29 2 *", text="x")

@@ -98,7 +98,7 @@ def said(text: str, now: datetime = NOW) -> str:
         ("0 9 * * 1-5", "0 9 * * 1-5"),
     ],
 )
-def test_what_people_write_is_understood(text: str, expected: str) -> None:
+def test_the_usual_forms_are_parsed(text: str, expected: str) -> None:
     assert said(text) == expected
 
 
@@ -132,7 +132,7 @@ def test_what_people_write_is_understood(text: str, expected: str) -> None:
         ("at 9 " * 30, "found no time"),
     ],
 )
-def test_what_is_not_understood_is_said_with_examples(text: str, what: str) -> None:
+def test_an_unknown_form_is_refused_with_examples(text: str, what: str) -> None:
     with pytest.raises(InvalidInput, match=what):
         parse_when(text, "Europe/Berlin", NOW)
 
@@ -151,7 +151,7 @@ def test_what_is_not_understood_is_said_with_examples(text: str, what: str) -> N
         ("at 18:00 work/life balance", "2026-01-05T17:00:00.000Z", "work/life balance"),
     ],
 )
-def test_when_and_what_are_told_apart(argument: str, when: str, text: str) -> None:
+def test_the_time_and_the_text_are_separated(argument: str, when: str, text: str) -> None:
     found = parse_reminder(argument, "Europe/Berlin", NOW)
     assert (found.when.schedule, found.text) == (when, text)
 
@@ -159,7 +159,7 @@ def test_when_and_what_are_told_apart(argument: str, when: str, text: str) -> No
 @pytest.mark.parametrize(
     "argument", ["soon stretch", "in 10 minutes", "@sometimes look", "0 9 * * 1-5", "@daily Europe/Atlantis look"]
 )
-def test_what_says_no_time_or_no_text_is_refused(argument: str) -> None:
+def test_a_missing_time_or_text_is_refused(argument: str) -> None:
     with pytest.raises(InvalidInput):
         parse_reminder(argument, "UTC", NOW)
 

@@ -44,7 +44,7 @@ def given(home: Path, *users: str) -> list[str]:
     return asyncio.run(ask())
 
 
-def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
+def test_a_code_gives_its_sender_access(shoal: Shoal, home: Path) -> None:
     ada, _ = given(home, "ada", "eve")
     people = json.loads(shoal("pair", "list", "--json").out)
     assert [one["user"] for one in people["waiting"]] == ["ada", "eve"]
@@ -56,7 +56,7 @@ def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
     assert "telegram:ada" in shoal("pair", "list").out
 
 
-def test_who_was_let_in_can_be_shut_out(shoal: Shoal, home: Path) -> None:
+def test_access_can_be_revoked(shoal: Shoal, home: Path) -> None:
     (ada,) = given(home, "ada")
     assert shoal("pair", ada).code == 0
     assert "can no longer talk" in shoal("pair", "remove", "telegram:ada").out

@@ -107,7 +107,7 @@ def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> Non
         ("allow", "it is not valid TOML at"),
     ],
 )
-def test_a_broken_file_is_told(shoal: Shoal, rules: str, content: str, problem: str) -> None:
+def test_a_broken_file_is_reported(shoal: Shoal, rules: str, content: str, problem: str) -> None:
     Path(rules).write_text(content)
     ran = shoal("permissions", "check", "--profile", rules, "tool:x:y")
     assert (ran.code, ran.out) == (1, "")
@@ -115,7 +115,7 @@ def test_a_broken_file_is_told(shoal: Shoal, rules: str, content: str, problem: 
 
 
 @pytest.mark.parametrize("name", ["lax", ""])
-def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal, name: str) -> None:
+def test_an_unknown_profile_is_reported_with_the_known_ones(shoal: Shoal, name: str) -> None:
     ran = shoal("permissions", "check", "--profile", name, "tool:x:y")
     assert ran.code == 1
     assert "guarded, locked, open, standard" in ran.err

@@ -52,7 +52,9 @@ def test_the_audit_log_tells_who_made_and_revoked_it(shoal: Shoal) -> None:
         (("ben", "--scope", "chat", "--expires", "2020-01-01"), "is in the past"),
     ],
 )
-def test_what_cannot_be_is_said_and_makes_nothing(shoal: Shoal, arguments: tuple[str, ...], words: str) -> None:
+def test_an_invalid_request_is_reported_and_creates_nothing(
+    shoal: Shoal, arguments: tuple[str, ...], words: str
+) -> None:
     ran = shoal("token", "create", *arguments)
     assert (ran.code, ran.out) == (1, "")
     assert words in ran.err

@@ -31,7 +31,7 @@ def test_an_agent_has_the_configured_profile_while_no_server_runs(shoal: Shoal, 
     assert listed(shoal)["main"]["profile"] == "guarded"
 
 
-def test_a_model_that_nobody_has_is_refused(shoal: Shoal) -> None:
+def test_a_model_that_no_one_has_is_refused(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ops", "--model", "nosuch/x")
     assert ran.code == 1
     assert "No provider has the model 'nosuch/x'" in ran.err
@@ -82,7 +82,7 @@ def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     ("name", "problem"),
     [("main", "already"), ("Ops!", "is not a valid agent name"), ("../x", "is not a valid agent name")],
 )
-def test_a_name_that_cannot_be_is_refused(shoal: Shoal, name: str, problem: str) -> None:
+def test_an_invalid_name_is_refused(shoal: Shoal, name: str, problem: str) -> None:
     ran = shoal("agents", "create", name)
     assert ran.code == 1
     assert problem in ran.err
@@ -186,7 +186,7 @@ def test_the_default_agent_stays(shoal: Shoal) -> None:
     assert "is the default agent" in ran.err
 
 
-def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
+def test_an_unknown_agent_is_reported_with_the_known_ones(shoal: Shoal) -> None:
     for words in (("config", "ops", "model", "x"), ("destroy", "ops", "--yes"), ("destroy", "../data", "--yes")):
         ran = shoal("agents", *words)
         assert ran.code == 1

@@ -26,7 +26,7 @@ def test_json_has_what_the_contract_says(shoal: Shoal) -> None:
     assert set(answer["usage"]) >= {"input_tokens", "output_tokens", "cached_tokens"}
 
 
-def test_a_thread_is_gone_on_with(shoal: Shoal) -> None:
+def test_a_thread_is_continued(shoal: Shoal) -> None:
     for _ in range(2):
         answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
         assert answer["thread"] == "terminal:ask:mine"
@@ -51,18 +51,18 @@ def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:
     assert [event["data"]["text"] for event in events if event["type"] == "user_message"] == ["say hello\n\none\ntwo\n"]
 
 
-def test_too_much_input_is_told(shoal: Shoal) -> None:
+def test_too_much_input_is_reported(shoal: Shoal) -> None:
     ran = shoal("ask", "what is this?", stdin="x" * (INPUT_CHARS_MAX + 1))
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("shoal: Standard input has more than 1,000,000 characters.")
 
 
-def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
+def test_an_unknown_agent_is_reported_with_the_known_ones(shoal: Shoal) -> None:
     ran = shoal("ask", "--agent", "nobody", "hello")
     assert (ran.code, ran.out, ran.err) == (1, "", "shoal: There is no agent 'nobody'. Agents: main.\n")
 
 
-def test_a_wrong_thread_id_is_told(shoal: Shoal) -> None:
+def test_a_wrong_thread_id_is_reported(shoal: Shoal) -> None:
     ran = shoal("ask", "--thread", "mine", "hello")
     assert ran.code == 1
     assert "must have three parts" in ran.err
@@ -127,7 +127,7 @@ def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, mo
     assert row["usage"]["output_tokens"] == answer["usage"]["output_tokens"]
 
 
-def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Path) -> None:
+def test_a_broken_agent_file_is_reported_without_a_traceback(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "agents" / "main" / "agent.toml").write_text("model = [\n")
     ran = shoal("ask", "hi")

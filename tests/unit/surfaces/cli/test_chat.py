@@ -14,14 +14,14 @@ def test_each_line_of_a_pipe_is_answered(shoal: Shoal) -> None:
     assert ran.out.index("Hello!") < ran.out.index("→ time")
 
 
-def test_a_line_that_cannot_be_sent_is_told_and_the_next_is_answered(shoal: Shoal) -> None:
+def test_a_line_that_cannot_be_sent_is_reported_and_the_next_is_answered(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="\udcff\nhello\n")
     assert ran.code == 0
     assert ran.out.startswith("! This cannot be stored")
     assert "Hello! I am the demo model" in ran.out
 
 
-def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
+def test_an_approval_is_answered_by_a_letter(shoal: Shoal) -> None:
     allowed = shoal("chat", stdin="run touch .git\ny\n")
     assert allowed.code == 0
     assert "allowed by owner" in allowed.out
@@ -91,12 +91,12 @@ def test_over_a_pipe_nothing_of_the_past_is_printed(shoal: Shoal) -> None:
     assert shoal("chat").out == ""
 
 
-def test_a_question_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
+def test_an_approval_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
     shoal("chat", stdin="run touch .git\ny\n")
     shoal("chat", stdin="run touch .git/again\n")
     assert " ".join(shoal("chat").out.split()).startswith("? The agent asks to run bash: │ touch .git/again")
 
 
-def test_changed_files_are_told_without_ids(shoal: Shoal) -> None:
+def test_changed_files_are_reported_without_ids(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
     assert "[1 file changed; /undo shows and restores them]" in ran.out

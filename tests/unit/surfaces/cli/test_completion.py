@@ -36,7 +36,7 @@ def test_the_script_can_be_printed(shoal: Shoal, tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_shell_is_told_which_there_are(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_shell_is_reported_with_the_known_ones(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/sh")
     ran = shoal("completion")
     assert (ran.code, ran.err) == (

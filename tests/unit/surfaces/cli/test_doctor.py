@@ -31,7 +31,7 @@ def test_the_next_step_names_only_what_is_missing(shoal: Shoal, home: Path) -> N
     assert shoal("doctor").out.splitlines()[-1] == "Next: 'shoal setup model' connects a model."
 
 
-def test_what_is_not_ok_says_what_to_do(shoal: Shoal, home: Path) -> None:
+def test_every_problem_has_a_remedy(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "token").chmod(0o644)
     for one in findings(shoal).values():
@@ -72,7 +72,7 @@ def test_a_key_is_tried(shoal: Shoal, home: Path, model: str, key: str, status: 
     assert "right" not in refreshed.out
 
 
-def test_a_default_model_that_is_not_offered_is_told(shoal: Shoal, home: Path, model: str) -> None:
+def test_a_default_model_that_is_not_offered_is_reported(shoal: Shoal, home: Path, model: str) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/other'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
@@ -105,7 +105,7 @@ def test_what_an_agent_has_of_its_own_is_looked_at(
     assert (found["status"], what in found["message"]) == (status, True)
 
 
-def test_a_fallback_that_nobody_has_is_told(shoal: Shoal, home: Path) -> None:
+def test_a_fallback_that_no_one_has_is_reported(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[model]\nname = 'demo'\nfallback = ['nosuch/x']\n")
     found = findings(shoal)["models"]
@@ -158,7 +158,7 @@ def test_the_last_line_is_the_one_thing_to_do(shoal: Shoal, home: Path, model: s
     assert shoal("doctor").out.splitlines()[-1].startswith("Next: agent main: Correct ")
 
 
-def test_broken_agents_and_skills_are_told(shoal: Shoal, home: Path) -> None:
+def test_broken_agents_and_skills_are_reported(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "agents/main/agent.toml").write_text("profile = 'lax'\n")
     (home / "data/skills/bad").mkdir()
@@ -183,7 +183,7 @@ def test_a_wrong_mcp_section_says_what_is_allowed(shoal: Shoal, home: Path, sect
     assert why in findings(shoal)["config"]["message"]
 
 
-def test_a_model_that_nobody_has_fails_also_without_any_provider(shoal: Shoal, home: Path) -> None:
+def test_a_model_that_no_one_has_fails_also_without_any_provider(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[model]\nname = 'anthropic/claude'\n")
     assert findings(shoal)["models"]["status"] == "fail"
@@ -211,7 +211,7 @@ def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, ho
     assert found["todo"] == "Check its disk and its permissions."
 
 
-def test_what_is_no_database_is_not_waited_for(shoal: Shoal, home: Path) -> None:
+def test_a_path_that_is_not_a_database_does_not_block(shoal: Shoal, home: Path) -> None:
     shoal("init")
     os.mkfifo(home / "shoal.db")
     found = findings(shoal)["database"]
@@ -233,7 +233,7 @@ def test_looking_at_a_home_that_is_not_there_makes_none(shoal: Shoal, home: Path
     assert not home.exists()
 
 
-def test_an_account_whose_agent_does_not_exist_is_told(shoal: Shoal, home: Path) -> None:
+def test_an_account_whose_agent_does_not_exist_is_reported(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\nagent = 'nosuch'\n")
     found = findings(shoal)["discord main"]

@@ -39,7 +39,7 @@ def test_secrets_are_closed_to_others(shoal: Shoal, home: Path) -> None:
     assert len((home / "token").read_text().strip()) >= 32
 
 
-def test_what_it_makes_loads(shoal: Shoal, home: Path) -> None:
+def test_the_created_files_load(shoal: Shoal, home: Path) -> None:
     shoal("init")
     defaults = msgspec.structs.replace(load_config(home / "nowhere", {}), home=home)
     assert load_config(home, {}) == defaults
@@ -62,7 +62,7 @@ def test_without_git_there_is_still_a_workspace(
     assert list((home / "agents/main/workspace").iterdir()) == []
 
 
-def test_nothing_that_is_there_is_changed(shoal: Shoal, home: Path) -> None:
+def test_existing_files_are_unchanged(shoal: Shoal, home: Path) -> None:
     shoal("init")
     token = (home / "token").read_text()
     (home / "shoal.toml").write_text("[web]\nport = 1\n")
@@ -89,7 +89,7 @@ def test_an_empty_directory_is_closed(shoal: Shoal, home: Path) -> None:
     assert mode(home) == 0o700
 
 
-def test_a_place_that_cannot_be_written_is_told(shoal: Shoal, home: Path) -> None:
+def test_an_unwritable_folder_is_reported(shoal: Shoal, home: Path) -> None:
     home.write_text("a file")
     ran = shoal("init")
     assert ran.code == 1

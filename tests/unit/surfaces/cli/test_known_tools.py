@@ -9,6 +9,6 @@ from shoal.testing.scenario import scenario
 from shoal.tools.registry import Registry
 
 
-async def test_what_is_known_beforehand_is_what_runs(tmp_path: Path) -> None:
+async def test_the_known_tools_match_the_running_ones(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), settings={"tools": {"hardware": True}}) as world:
         assert sorted(tool_names(world.app[LiveConfig].current)) == list(world.app[Registry].names())

@@ -63,7 +63,7 @@ def test_home_may_stand_behind_the_command(shoal: Shoal, tmp_path: Path) -> None
     assert "No such option" in shoal("init", "--bogus").err
 
 
-def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
+def test_an_unknown_command_is_reported_with_the_nearest(shoal: Shoal) -> None:
     ran = shoal("permision")
     assert ran.code == 2
     assert "There is no command 'permision'. Did you mean permissions?" in ran.err
@@ -78,7 +78,7 @@ def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
         (["restore", "nosuch.tar.gz"], "There is no file or backup nosuch.tar.gz."),
     ],
 )
-def test_a_slip_is_told_in_plain_words(shoal: Shoal, words: list[str], told: str) -> None:
+def test_a_typo_is_reported_in_plain_words(shoal: Shoal, words: list[str], told: str) -> None:
     ran = shoal(*words)
     assert ran.code in {1, 2}
     assert ran.err.startswith(f"shoal: {told}")
@@ -154,7 +154,7 @@ def test_every_mistake_of_the_configuration_has_its_line(shoal: Shoal, home: Pat
     assert [line.split(": ")[2].split(" ")[0] for line in ran.err.splitlines()] == ["turns.steps_max", "modle"]
 
 
-def test_the_errors_of_a_group_are_told_one_by_one(
+def test_the_errors_of_a_group_are_reported_one_by_one(
     shoal: Shoal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from shoal.kernel.errors import StoreFull

@@ -60,7 +60,7 @@ def test_a_file_whose_lines_end_as_on_windows_is_changed_too(shoal: Shoal, home:
     assert b"\r" not in (home / "shoal.toml").read_bytes(), "its lines end in two ways"
 
 
-def test_a_wrong_key_is_said_and_nothing_is_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_and_not_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("wrong")
     address = f"providers.openai.base_url={model}/v1"
     ran = shoal("setup", "--provider", "openai", "--key", f"file:{tmp_path / 'key'}", "--set", address)
@@ -70,7 +70,7 @@ def test_a_wrong_key_is_said_and_nothing_is_written(shoal: Shoal, home: Path, mo
     assert "sandbox " in ran.out, "the other steps go on"
 
 
-def test_a_key_of_somebody_else_is_not_even_tried(shoal: Shoal) -> None:
+def test_a_key_of_someone_else_is_not_even_tried(shoal: Shoal) -> None:
     ran = shoal("setup", "--provider", "anthropic", "--key", "-", stdin="123456789:AAFakeTokenForTestsOnly\n")
     assert ran.code == 1
     assert "That is a Telegram bot token, not an Anthropic key." in ran.out
@@ -115,7 +115,7 @@ def test_a_home_that_is_half_anothers_is_left_alone_too(tmp_path: Path) -> None:
     assert "belongs to another product" in not_usable(tmp_path)
 
 
-def test_a_place_that_cannot_be_a_home_is_said(shoal: Shoal, home: Path) -> None:
+def test_an_unusable_home_is_reported(shoal: Shoal, home: Path) -> None:
     home.write_text("a file")
     ran = shoal("setup")
     assert ran.code == 1
@@ -125,7 +125,7 @@ def test_a_place_that_cannot_be_a_home_is_said(shoal: Shoal, home: Path) -> None
     assert not_usable(home.parent / "file/home") == f"{home.parent / 'file'} is a file. Choose another directory."
 
 
-def test_a_port_in_use_is_said_and_not_written(shoal: Shoal, home: Path) -> None:
+def test_a_port_in_use_is_reported_and_not_written(shoal: Shoal, home: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -131,11 +131,11 @@ def test_no_escape_sequence_of_the_agents_reaches_the_terminal(text: str) -> Non
         ("- a\n\nb", "- a\n\n"),
     ],
 )
-def test_what_is_shown_for_good_are_whole_blocks(text: str, whole: str) -> None:
+def test_only_complete_blocks_are_printed_permanently(text: str, whole: str) -> None:
     assert text[: whole_blocks(text)] == whole
 
 
-def test_an_answer_that_is_asked_for_anew_is_not_shown_twice() -> None:
+def test_an_answer_that_is_asked_for_again_is_not_shown_twice() -> None:
     screen = Lines()
     answer = StreamedAnswer(screen)
     answer.stream("The first tr", 1)
@@ -192,7 +192,7 @@ async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, m
     assert " ".join(stand.going_on()).endswith("trying again in 19 s")
 
 
-async def test_what_is_waited_for_is_said(stand: Stand) -> None:
+async def test_the_reason_for_a_wait_is_shown(stand: Stand) -> None:
     stand.chat.show_status(StatusChanged("thinking"), NOW - 12.4)
     assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
     stand.chat.show_status(StatusChanged("retrying", "the model is overloaded", 20), NOW - 1)
@@ -214,7 +214,7 @@ async def test_thinking_is_shown_while_it_lasts_and_folded_when_the_answer_begin
     assert capsys.readouterr().out == ""
 
 
-async def test_thinking_begins_anew_with_another_call(stand: Stand) -> None:
+async def test_each_call_starts_its_own_thinking(stand: Stand) -> None:
     stand.chat.thinking.stream("the first try", 1)
     stand.chat.thinking.stream("the second", 2)
     assert stand.going_on()[1:] == ["  the second"]

@@ -76,7 +76,7 @@ def test_rebuild_makes_the_same_files(shoal: Shoal, home: Path) -> None:
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("words", ["show", "log", "export", "rebuild"])
-def test_an_unknown_thread_is_told(shoal: Shoal, words: str) -> None:
+def test_an_unknown_thread_is_reported(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == ("shoal: There is no thread terminal:ask:other. 'shoal threads list' shows them.\n")

@@ -39,7 +39,7 @@ def test_an_address_waits_after_too_many_failures_and_no_longer_than_the_window(
     assert limit.wait_seconds("a") == 0
 
 
-def test_the_window_starts_anew_after_it_has_passed() -> None:
+def test_the_window_restarts_after_it_has_passed() -> None:
     clock = ManualClock()
     limit = FailureLimit(clock)
     for _ in range(FAILURES_MAX - 1):
@@ -49,7 +49,7 @@ def test_the_window_starts_anew_after_it_has_passed() -> None:
     assert limit.wait_seconds("a") == 0
 
 
-def test_only_so_many_addresses_are_remembered() -> None:
+def test_the_number_of_remembered_addresses_is_bounded() -> None:
     limit = FailureLimit(ManualClock())
     for _ in range(FAILURES_MAX):
         limit.add("0")
@@ -73,7 +73,7 @@ async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessToke
     await store.close()
 
 
-async def test_a_cookie_is_good_until_it_expires(clock: ManualClock, tokens: AccessTokens) -> None:
+async def test_a_cookie_is_valid_until_it_expires(clock: ManualClock, tokens: AccessTokens) -> None:
     gate = Gate(OPTIONS, clock, tokens, is_file)
     cookie = f"shoal_8420={gate.make_cookie(OWNER)}"
     clock.stand_still(COOKIE_SECONDS - 1)
@@ -82,7 +82,7 @@ async def test_a_cookie_is_good_until_it_expires(clock: ManualClock, tokens: Acc
     assert await gate.visitor(request(cookie=cookie)) is None
 
 
-async def test_a_cookie_whose_time_was_changed_is_no_good(clock: ManualClock, tokens: AccessTokens) -> None:
+async def test_a_cookie_with_a_changed_time_is_invalid(clock: ManualClock, tokens: AccessTokens) -> None:
     gate = Gate(OPTIONS, clock, tokens, is_file)
     expires, _, signature = gate.make_cookie(OWNER).partition(".")
     assert await gate.visitor(request(cookie=f"shoal_8420={int(expires) + 1}.{signature}")) is None

@@ -21,7 +21,7 @@ def imported(name: str, known: list[str]) -> list[str]:
     return known
 
 
-def test_what_the_first_module_needs_is_asked_for_at_once() -> None:
+def test_the_first_modules_imports_are_preloaded() -> None:
     """If this fails, copy the first list into index.html."""
     needed = imported("main.js", [])[1:]
     assert needed == PRELOADED.findall((FILES / "index.html").read_text())

@@ -157,7 +157,7 @@ async def test_an_event_that_the_hub_missed_is_read_from_the_journal() -> None:
     assert await reading == [[1, 2, 3, 4]]
 
 
-async def test_a_number_that_the_journal_has_not_reached_starts_anew() -> None:
+async def test_a_number_that_the_journal_has_not_reached_restarts() -> None:
     stand = Stand()
     stand.journal.grow(3)
     assert await stand.read(10, 3) == [1, 2, 3]
@@ -205,7 +205,7 @@ async def test_frames_number_events_and_nothing_else() -> None:
     )
 
 
-async def test_a_quiet_stream_says_that_it_lives() -> None:
+async def test_a_quiet_stream_sends_keepalives() -> None:
     stand = Stand()
     stand.streams = stand.live(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
     async with aclosing(thread_items(stand.streams, THREAD, 0)) as items:

@@ -113,7 +113,7 @@ async def test_write_shows_and_writes_the_content(context: ToolContext, locks: P
     assert again.canonical != call.canonical
 
 
-async def test_write_refuses_what_it_may_not(context: ToolContext, locks: PathLocks) -> None:
+async def test_write_refuses_forbidden_paths(context: ToolContext, locks: PathLocks) -> None:
     for path in ("/skills/x", "/etc/x", "../x", str(context.home.token_file)):
         with pytest.raises(ToolError):
             prepared(write_tool(locks), context, path=path, content="x")

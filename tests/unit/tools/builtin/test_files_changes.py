@@ -65,7 +65,7 @@ def test_a_text_that_is_there_twice_names_the_lines() -> None:
         change("x\n" * 20, "x", "y")
 
 
-def test_nothing_to_do_is_an_error() -> None:
+def test_an_edit_without_changes_is_an_error() -> None:
     for old, new in (("", "x"), ("one", "one")):
         with pytest.raises(ToolError):
             change(TEXT, old, new)

@@ -90,7 +90,7 @@ async def test_a_page_becomes_marked_markdown_that_taints(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "link", ["javascript:a()", " JaVa&#9;Script:a()", "data:text/html,x", "vbscript:x", "&#1;javascript:x"]
 )
-async def test_links_that_run_something_go(tmp_path: Path, link: str) -> None:
+async def test_script_links_are_removed(tmp_path: Path, link: str) -> None:
     output = await read(tmp_path, Pages(f'<p><a href="{link}">here</a> <img src="{link}" alt="picture"></p>'.encode()))
     assert "here" in output.text
     assert "script" not in output.text.lower().replace("description", "")
@@ -124,7 +124,7 @@ async def test_long_pages_are_cut_and_say_so(tmp_path: Path) -> None:
         (Pages(b"", status=404), "404"),
     ],
 )
-async def test_what_cannot_be_read_is_told(tmp_path: Path, pages: Pages, why: str) -> None:
+async def test_an_unreadable_page_is_reported(tmp_path: Path, pages: Pages, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         await read(tmp_path, pages)
 
@@ -150,7 +150,7 @@ async def test_a_failure_has_no_word_of_the_page_and_taints_nothing(tmp_path: Pa
     assert not told.value.tainted_by
 
 
-async def test_what_the_guard_refuses_is_told(tmp_path: Path) -> None:
+async def test_a_refused_address_is_reported(tmp_path: Path) -> None:
     pages = Pages()
     pages.refuses = "not a public address"
     with pytest.raises(ToolError, match="not a public address"):
@@ -199,7 +199,7 @@ async def test_a_pdf_that_unpacks_without_end_ends_as_an_error(tmp_path: Path) -
         await read(tmp_path, Pages(bomb, "application/pdf"))
 
 
-async def test_a_pdf_that_is_too_long_or_encrypted_is_told(tmp_path: Path) -> None:
+async def test_a_pdf_that_is_too_long_or_encrypted_is_reported(tmp_path: Path) -> None:
     pages = Pages(pdf("x"), "application/pdf")
     pages.answer = msgspec.structs.replace(pages.answer, cut=True)
     with pytest.raises(ToolError, match="more than"):
@@ -240,7 +240,7 @@ async def test_with_a_key_brave_is_asked_which_alone_sees_it(tmp_path: Path) -> 
     assert "the-key" not in output.text
 
 
-async def test_more_results_than_twenty_are_refused_and_trouble_is_told(tmp_path: Path) -> None:
+async def test_more_results_than_twenty_are_refused_and_trouble_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="count"):
         await search(tmp_path, Pages(), count=21)
     with pytest.raises(ToolError, match="brave_api_key"):
