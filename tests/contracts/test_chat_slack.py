@@ -382,9 +382,9 @@ ODD_FRAMES: tuple[tuple[str, Given, str], ...] = (
     ("events_api", {"type": "event_callback", "event": {"type": "channel_rename", "channel": {"id": "C1"}}},
      "channel_rename"),
     ("events_api", {"type": "event_callback", "event": {"type": "message", "user": {"id": "UADA"}}},
-     "message with user of an unknown form"),
-    ("events_api", {"type": "event_callback", "event": "gone"}, "event of an unknown form"),
-    ("interactive", {"type": "block_actions", "user": "UADA"}, "interaction with user of an unknown form"),
+     "message with user in an unknown format"),
+    ("events_api", {"type": "event_callback", "event": "gone"}, "event in an unknown format"),
+    ("interactive", {"type": "block_actions", "user": "UADA"}, "interaction with user in an unknown format"),
     ("slash_commands", {"command": "/shoal"}, "call without a command"),
     ("tides_api", {}, "envelope tides_api"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The contract of tools over the four tools."""
+"""The contract for tools, run with the four tools."""
 
 import json
 

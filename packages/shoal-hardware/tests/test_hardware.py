@@ -1,4 +1,4 @@
-"""I2C and SPI on a fake bus: exact actions, nothing without being asked for, and clear words without a device."""
+"""I2C and SPI with a fake bus: exact actions, approval of every write, and clear errors without a device."""
 
 import json
 import os
@@ -23,7 +23,7 @@ NO_DEVICE = OSError(121, "Remote I/O error")
 
 
 class FakePackages:
-    """smbus2 and spidev, as far as they are used: devices at some addresses of bus 1, each with 256 registers."""
+    """Fakes for smbus2 and spidev: devices at some addresses of bus 1, each with 256 registers."""
 
     def __init__(self, *addresses: int) -> None:
         self.registers = {address: bytearray(256) for address in addresses}
@@ -206,7 +206,7 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stub() -> Generator[int]:
-    """The number of a bus of the kernel's stub with a device at 0x20."""
+    """Yield the number of a bus of the kernel's stub driver with a device at 0x20."""
     if os.geteuid() != 0 or shutil.which("modprobe") is None:
         pytest.skip("the kernel's i2c-stub can only be loaded by root, with modprobe")
     pytest.importorskip("smbus2", reason="the extra hardware is not installed")

@@ -1,4 +1,4 @@
-"""A home directory, and a way to run `shoal` in it."""
+"""Fixtures: a home directory, and a function that runs `shoal` in it."""
 
 import io
 import logging
@@ -15,13 +15,14 @@ from shoal.surfaces.cli.main import run as run_shoal
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where a home directory may be made."""
+    """Return the path of a home directory that does not exist yet."""
     return tmp_path / "home"
 
 
 @pytest.fixture
 def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
-    """Run `shoal --home HOME …` in this process, without the keys and tokens of whoever runs the tests."""
+    """Return a function that runs `shoal --home HOME …` in this process, without the keys and tokens in the
+    environment."""
     for name in os.environ:
         if name.endswith(("_API_KEY", "_TOKEN", "_BASE_URL")) or name in ("DATABASE_URL", "SHOAL_HOME"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""What the tests of imports share: how a command ran, and the homes of other products."""
+"""Shared types of the import tests, and the makers of other products' homes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -23,7 +23,7 @@ Shoal = Callable[..., Ran]
 
 
 class Line(NamedTuple):
-    """A line of the report."""
+    """A line of the import report."""
 
     became: str
     what: str

@@ -1,4 +1,4 @@
-"""Homes of other products, made after their documentation: what a person has who has used each for a while."""
+"""Sample homes of other products, based on their documentation, as after some time of use."""
 
 import json
 import sqlite3
@@ -239,7 +239,8 @@ def database(file: Path, schema: str, rows: Mapping[str, Iterable[tuple[object, 
 
 
 def openclaw_2026_9(root: Path) -> Path:
-    """The same home as OpenClaw 2026.9 keeps it: conversations, keys, pairings and schedules in databases."""
+    """Create the same home in the format of OpenClaw 2026.9, with conversations, keys, pairings and schedules in
+    databases."""
     openclaw(root)
     config = (root / "openclaw.json").read_text()
     config = config.replace(

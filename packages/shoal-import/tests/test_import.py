@@ -1,4 +1,4 @@
-"""`shoal import` brings over what another product's home holds, once, explains the rest, and lets nothing of it act."""
+"""`shoal import` imports another product's data once, explains what it skips, and activates nothing."""
 
 import json
 import stat
@@ -20,7 +20,7 @@ SECRETS = ("AAOpenclawToken", "sk-ant-openclaw", "sk-or-hermes", "AAHermesToken"
 
 @pytest.fixture
 def bring(shoal: Shoal, tmp_path: Path) -> Callable[..., list[Line]]:
-    """Make a product's home, and import it."""
+    """Return a function that creates a product's home and imports it."""
 
     def run(product: str, *options: str) -> list[Line]:
         root = tmp_path / product
@@ -38,7 +38,7 @@ def of(lines: list[Line], became: str) -> list[str]:
     return [line.what for line in lines if line.became == became]
 
 
-# ---- what each product has ----
+# ---- products ----
 
 
 def test_openclaw_comes_over_and_the_rest_is_explained(bring: Callable[..., list[Line]], home: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_export_of_chats_comes_too(shoal: Shoal, tmp_path: Path) -> None:
     assert "came   conversation One: " in ran.out
 
 
-# ---- what holds of all of them ----
+# ---- rules for all products ----
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
@@ -236,7 +236,7 @@ def test_a_folder_of_something_else_is_refused(shoal: Shoal, tmp_path: Path, pro
     assert len(ran.err.splitlines()) == 1
 
 
-# ---- the forms of their files ----
+# ---- file formats ----
 
 
 @pytest.mark.parametrize(

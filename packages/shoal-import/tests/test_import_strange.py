@@ -1,4 +1,5 @@
-"""Whatever the home of another product holds, `shoal import` ends in a report that names what could not be read."""
+"""For any content of another product's home, `shoal import` ends with a report that names the files it could not
+read."""
 
 import json
 import re
@@ -27,7 +28,7 @@ Bring = Callable[..., list[Line]]
 
 @pytest.fixture
 def bring(shoal: Shoal) -> Bring:
-    """Import a home that is there."""
+    """Return a function that imports an existing home."""
 
     def run(product: str, root: Path, *options: str) -> list[Line]:
         ran = shoal("import", product, str(root), "--json", *options)
@@ -42,14 +43,14 @@ def left(lines: list[Line]) -> dict[str, str]:
 
 
 def texts(shoal: Shoal, title: str) -> list[str]:
-    """What was said in the conversation of a title."""
+    """Return the messages in the conversation with this title."""
     threads = json.loads(shoal("threads", "list", "--json").out)
     (thread,) = [thread["thread"] for thread in threads if thread["title"].startswith(title)]
     events = json.loads(shoal("threads", "show", "--json", thread).out)["events"]
     return [event["data"]["text"] for event in events if event["type"] in ("user_message", "assistant_message")]
 
 
-# ---- what is stored where now ----
+# ---- newer storage formats ----
 
 
 def test_of_openclaw_the_databases_are_read_like_the_files_before(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_what_stands_only_in_a_write_ahead_log_comes_and_nothing_is_changed(brin
 
 
 def packed(root: Path, pack: Callable[[str], bytes]) -> Path:
-    """A home of OpenClaw whose entry 4 of each conversation is compressed."""
+    """Create a home of OpenClaw in which entry 4 of each conversation is compressed."""
     peers.openclaw_2026_9(root)
     with closing(sqlite3.connect(root / "agents/main/agent/openclaw-agent.sqlite")) as database:
         select = "select session_id, event_json from transcript_events where seq = 4"
@@ -161,7 +162,7 @@ def test_of_open_webui_messages_and_settings_come_from_tables_of_their_own(
     assert "provider openwebui-1" in [line.what for line in lines if line.became == "came"]
 
 
-# ---- nothing is lost without a line ----
+# ---- complete reports ----
 
 
 def test_long_conversations_come_whole_and_long_texts_say_where_they_end(
@@ -316,7 +317,7 @@ def test_an_odd_value_stops_its_own_schedule_only(
     assert any(line.what.startswith("conversation") for line in lines if line.became == "came")
 
 
-# ---- what is no home of the product ----
+# ---- invalid homes ----
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ def test_a_database_of_something_else_is_no_open_webui(shoal: Shoal, tmp_path: P
     assert (ran.code, "it contains no person" in ran.err) == (1, True)
 
 
-# ---- whatever it holds ----
+# ---- arbitrary content ----
 
 VALUES = st.recursive(
     st.none()
@@ -363,7 +364,7 @@ NOISE = b"\x00\xff\xfe{[\x80" * 200
 
 
 def replaced(value: object, number: int, by: object) -> tuple[object, int]:
-    """The value with its number-th part replaced, and how many parts are left to count."""
+    """Return the value with its part at index `number` replaced, and the number of parts left to count."""
     if number == 0:
         return by, -1
     number -= 1
@@ -382,7 +383,7 @@ def replaced(value: object, number: int, by: object) -> tuple[object, int]:
 
 
 def change(file: Path, way: str, number: int, by: object) -> None:
-    """Make a file of a home strange: cut off, noise, or one value of it another."""
+    """Damage a file of a home: cut it off, fill it with noise, or replace one value."""
     data = file.read_bytes()
     if way == "noise":
         file.write_bytes(NOISE)
@@ -409,7 +410,7 @@ def change(file: Path, way: str, number: int, by: object) -> None:
 
 
 def read(product: str, root: Path) -> tuple[Found | None, str]:
-    """What is found in a home, or why it is none."""
+    """Return the data in a home, or the reason why it is not a home of the product."""
     try:
         return cast("Found", import_module(f"shoal_import.{product}").read(root)), ""
     except InvalidInput as error:

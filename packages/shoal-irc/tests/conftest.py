@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Shared test configuration."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""An IRC server with ada, ben, mallory and a bot on it: what it was told, and what may befall a line.
+"""A fake IRC server with the users ada, ben, mallory and a bot. It records Shoal's lines and can cause failures.
 
-While Shoal is away it keeps what people say, as a bouncer does.
+Like a bouncer, it stores messages while Shoal is disconnected.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ ACCOUNT, PASSWORD = "shoal-account", "hunter2"
 
 
 class Person(NamedTuple):
-    """Somebody on the network; `account` is empty for who is not logged in."""
+    """A user on the network. `account` is empty if they are not logged in."""
 
     nick: str
     mask: str
@@ -32,7 +32,7 @@ PEOPLE = {
 
 
 class Said(NamedTuple):
-    """A line of Shoal's, and the token that asked whether it came."""
+    """A line from Shoal, and the token of the PING that asked for its confirmation."""
 
     token: str
     target: str
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 
 class FakeIrc(FakePlatform):
-    """One server. `capabilities` are what it offers; `taken` are nicks that others have."""
+    """One server. `capabilities` are the capabilities it offers. `taken` are nicks that others use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class FakeIrc(FakePlatform):
     async def stop(self) -> None:
         assert self._listener is not None
         self._listener.close()
-        for writer in self._talks.values():  # also of who is on the way in
+        for writer in self._talks.values():  # includes clients that are still registering
             writer.transport.abort()
         await asyncio.gather(*self._talks)
         self._talks.clear()
@@ -86,7 +86,7 @@ class FakeIrc(FakePlatform):
         await super().let_go()
 
     async def says(self, target: str, text: str, who: str = "ada") -> str:
-        """Somebody writes to a channel or a nick; returns the message's id."""
+        """Send a user's message to a channel or nick, and return the message's id."""
         self._count += 1
         person = self.people.get(who) or Person(self.nick, "shoal@bots.example")
         tags = [f"msgid=m{self._count}", "time=2026-01-05T08:00:00.000Z"]
@@ -103,7 +103,7 @@ class FakeIrc(FakePlatform):
         return f"m{self._count}"
 
     def tells(self, line: str) -> None:
-        """Send a line to Shoal, or keep it until Shoal is there."""
+        """Send a line to Shoal, or store it until Shoal connects."""
         if self._writer is None:
             self._kept.append(line)
         else:
@@ -172,7 +172,7 @@ class FakeIrc(FakePlatform):
             writer.close()
 
     def _confirm(self, token: str, pending: tuple[str, str] | None, writer: asyncio.StreamWriter) -> None:
-        """Do what was asked before the PING, as the weather is, and answer it."""
+        """Process the command before a PING, with a failure if one is scheduled, and answer the PING."""
         if pending is None:
             self.tells(f"PONG irc.example :{token}")
             return

@@ -1,4 +1,4 @@
-"""Shoal's contract for chat adapters, over IRC's."""
+"""Shoal's contract for chat adapters, run with the IRC adapter."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Sh
 
 
 class Irc(Counterpart[IrcAdapter, FakeIrc]):
-    """A private conversation with ada, whom the server vouches for."""
+    """A private conversation with ada, whose account the server confirms."""
 
     lacks = frozenset[Lack](
         {"threads", "answers", "replies", "files_in", "edits", "deletions", "reactions", "polls", "greeting"}
@@ -67,7 +67,8 @@ class Irc(Counterpart[IrcAdapter, FakeIrc]):
 
 @pytest.fixture
 async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Irc]:
-    """A network and an adapter; it runs where the test does not run it, since IRC posts where it listens."""
+    """Start a network and an adapter. The adapter runs even if the test does not run it, because IRC posts on the
+    connection that it listens on."""
     server = FakeIrc()
     await server.start()
     made = Irc(tmp_path, server)
@@ -80,5 +81,4 @@ async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await server.stop()
 
 
-class TestIrc(ChatContract):
-    """In a private conversation."""
+class TestIrc(ChatContract): ...

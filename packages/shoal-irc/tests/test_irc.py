@@ -1,4 +1,4 @@
-"""What is IRC's own: signing in, nicks, who somebody is, and lines that nothing breaks out of."""
+"""Behavior specific to IRC: signing in, nicks, identities, and protection against line injection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -23,7 +23,6 @@ Start = Callable[..., AbstractAsyncContextManager[tuple[Irc, Inbox]]]
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeIrc]:
-    """A network."""
     made = FakeIrc()
     await made.start()
     yield made
@@ -32,7 +31,7 @@ async def server() -> AsyncIterator[FakeIrc]:
 
 @pytest.fixture
 def start(server: FakeIrc, tmp_path: Path) -> Start:
-    """Run an adapter with these settings while inside."""
+    """Return a function that runs an adapter with these settings while its block runs."""
 
     @asynccontextmanager
     async def started(**settings: object) -> AsyncGenerator[tuple[Irc, Inbox]]:
@@ -87,7 +86,7 @@ async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIr
 
 
 async def test_somebody_is_their_account_or_else_their_host(start: Start, server: FakeIrc) -> None:
-    """Whoever takes ada's nick is somebody else, and has a conversation of their own."""
+    """A user who takes ada's nick has a different identity and a separate conversation."""
     async with start(allow=("ada-account", "role:*!*@*.example")) as (_, inbox):
         await server.says("shoal", "it is me")
         server.people["ada"] = Person("ada", "~eve@elsewhere.example")

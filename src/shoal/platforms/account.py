@@ -38,8 +38,8 @@ S = TypeVar("S", bound=AccountSettings)
 T = TypeVar("T")
 
 UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature or token is missing or wrong."}')
-NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
-NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
+NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Shoal is not ready yet. Send it again."}')
+NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"The event was not stored. Send it again."}')
 TAKEN = HttpAnswer(200, b"{}")
 
 BEFORE_MAX = 8
@@ -174,7 +174,6 @@ class ChatAccount(Generic[S]):
         raise NotImplementedError
 
     def _reset_backoff(self) -> None:
-        """Reset the backoff after a successful connection."""
         self._failures, self.failure = 0, ""
         self.failed.clear()
 
@@ -416,10 +415,10 @@ class ChatAccount(Generic[S]):
         try:
             decoded, odd = decode_known(content, kind)
         except UNREADABLE:
-            self._not_understood(f"{what} of an unknown form")
+            self._not_understood(f"{what} in an unknown format")
             return None
         for path in odd:
-            self._not_understood(f"{what} with {path} of an unknown form")
+            self._not_understood(f"{what} with {path} in an unknown format")
         return decoded
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:

@@ -72,7 +72,6 @@ class _CardReading:
         self._left = PARTS_MAX
 
     def lines(self, part: Json, depth: int) -> Iterator[str]:
-        """Yield the lines of a part."""
         self._left -= 1
         if depth > DEPTH_MAX or self._left < 0:
             return

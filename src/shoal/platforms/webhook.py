@@ -159,7 +159,7 @@ def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> 
             return Reaction(thread, call.emoji, author, call.id)
 
 
-# ---- what goes out ----
+# ---- outgoing calls ----
 
 
 class _FileOut(msgspec.Struct, frozen=True):
@@ -185,8 +185,6 @@ class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _PostedId(msgspec.Struct, frozen=True):
-    """Response to a post, if any."""
-
     id: str = ""
 
 

@@ -1,1 +1,1 @@
-"""Setup: its questions, trying and writing the answers, and applying them to a running Shoal."""
+"""Setup: ask questions, test and write the answers, and apply them to a running Shoal."""

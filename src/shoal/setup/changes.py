@@ -1,4 +1,4 @@
-"""Changes of the configuration: made one at a time, written and audited. Errors are one sentence."""
+"""Changes to the configuration. They are made one at a time, written and audited. Errors are one sentence."""
 
 import asyncio
 import os
@@ -34,9 +34,10 @@ from shoal.store.store import Store
 from shoal.text.toml_edit import Value
 
 CHAIN = "setup"
-"""Audit chain of setup."""
+"""Name of setup's audit chain."""
 PUBLIC_URL = "web.public_url"
-"""Written with an account whose platform calls this server. It takes effect at once for that account."""
+"""Key written together with an account whose platform calls this server. It takes effect immediately for that
+account."""
 
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
 SettingName = Annotated[
@@ -46,7 +47,7 @@ SettingName = Annotated[
 
 
 class Changes:
-    """Every change goes through here. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Makes every change. `by` is always a person, PLATFORM:USER, for the audit log."""
 
     def __init__(self, home: Home, store: Store, backend: Backend, redactor: Redactor) -> None:
         self._home = home
@@ -57,12 +58,11 @@ class Changes:
 
     @classmethod
     def of(cls, services: Services) -> "Changes":
-        """Create it from the services of one Shoal."""
         return cls(services[Home], services[Store], services[Backend], services[Redactor])
 
     @asynccontextmanager
     async def changing(self, what: str, by: str) -> AsyncGenerator[None]:
-        """Make one change in the block and audit it. Errors are one sentence.
+        """Make one change in the block and audit it. Errors become one sentence.
 
         Raises Conflict if several processes may each have their own shoal.toml.
         """
@@ -78,12 +78,12 @@ class Changes:
 
     @contextmanager
     def in_a_sentence(self) -> Generator[None]:
-        """Convert errors in the block to InvalidInput with one sentence without secrets. KeyRefused and Unreachable are
-        its subclasses for failures of a provider."""
+        """Convert errors in the block to InvalidInput with one sentence and without secrets. For a provider's failures,
+        its subclasses KeyRefused and Unreachable are raised."""
         try:
             yield
         except OSError as error:
-            raise InvalidInput(f"It could not be written: {error.strerror}.") from error
+            raise InvalidInput(f"The change could not be written: {error.strerror}.") from error
         except ShoalError as error:
             kinds: dict[type[ShoalError], type[InvalidInput]] = {
                 ProviderRefused: KeyRefused,
@@ -101,7 +101,7 @@ class Changes:
     async def write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
         """Write keys of shoal.toml, and secrets in separate files. Returns the resulting configuration.
 
-        Raises ConfigError and OSError as `write_with_secrets` does, and changes nothing then.
+        Raises ConfigError and OSError as `write_with_secrets` does. Nothing is changed then.
         """
         later = [key for key in (*values, *secrets) if not _takes_effect(key)]
         assert not later, f"{', '.join(later)} would take effect only at the next start"
@@ -110,5 +110,6 @@ class Changes:
 
 
 def _takes_effect(key: str) -> bool:
-    """Whether a change of a key takes effect at once. Tables of accounts and providers are replaced as a whole."""
+    """Return whether a change of a key takes effect immediately. Tables of accounts and providers are replaced as a
+    whole."""
     return key == PUBLIC_URL or key.startswith(("platforms.", "providers.")) or is_live(tuple(key.split(".")))

@@ -1,4 +1,4 @@
-"""Connects chats: a platform's fields, its account, and the owner of the bot."""
+"""Connect chats: a platform's fields, its account, and the bot's owner."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,14 +29,14 @@ from shoal.text.toml_edit import Value
 from shoal.threads.access_gate import Pairing
 
 CONNECT_SECONDS = 5.0
-"""Time limit for connecting an account that was tried before."""
+"""Time limit for connecting an account that was tested before."""
 
 AccountState = Literal["connected", "connecting", "failing", "off"]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of a platform's account. `kind` is the kind of a `secret`. For secrets, `is_set` tells whether one
-    exists, and `value` is empty."""
+    """A field of a platform's account. `kind` is the kind of a `secret`. For secrets, `is_set` is true if one exists,
+    and `value` is empty."""
 
     name: str
     question: str
@@ -48,9 +48,9 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
-    """A platform that can be set up. `install`: the command that installs its package first, or empty.
-    `owner_question`: the question for the owner's id if messages arrive only when Shoal serves a public address, and
-    `fetches_with` the field with which they arrive without one."""
+    """A platform that can be set up. `install` is the command that installs its package, or empty if none is needed. If
+    messages arrive only when Shoal has a public address, `owner_question` is the question for the owner's id, and
+    `fetches_with` is the field with which no public address is needed."""
 
     name: str
     title: str
@@ -61,8 +61,8 @@ class ChatChoice(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account on a platform; `name` is the first part of its threads' ids. `failure` is the latest error. Without a
-    running Shoal, every account is `off`."""
+    """An account on a platform. `name` is the first part of its threads' ids. `failure` is the latest error. If Shoal
+    is not running, every account is `off`."""
 
     name: str
     platform: str
@@ -74,9 +74,9 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The input for a platform's account: `values` by the keys of its table, each written as in an environment
-    variable. Missing keys do not change. `public_url`: Shoal's public address, for platforms that call it.
-    `another_bot`: accept the token of another bot in place of the current one."""
+    """Input for a platform's account. `values` are keys of its table in the format of environment variables. Missing
+    keys do not change. `public_url` is Shoal's public address, for platforms that call it. `another_bot` accepts the
+    token of a different bot."""
 
     values: dict[SettingName, Entered] = {}
     public_url: Entered = ""
@@ -84,7 +84,7 @@ class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChatSetup:
-    """Sets up the chats."""
+    """Connects accounts on platforms and sets their owners."""
 
     def __init__(self, services: Services) -> None:
         self._changes = services[Changes]
@@ -98,11 +98,9 @@ class ChatSetup:
 
     @classmethod
     def of(cls, services: Services) -> "ChatSetup":
-        """Make it of the services of one Shoal."""
         return cls(services)
 
     def choices(self) -> tuple[ChatChoice, ...]:
-        """Return the platforms that can be set up."""
         return tuple(self._choice(name) for name in platforms())
 
     def _choice(self, platform: str) -> ChatChoice:
@@ -117,7 +115,7 @@ class ChatSetup:
         return ChatChoice(platform, record.title, tuple(fields), install, record.owner_question, record.fetches_with)
 
     def accounts(self) -> tuple[Account, ...]:
-        """Return all configured accounts and their state."""
+        """Return all configured accounts and their states."""
         accounts: list[Account] = []
         for platform, name, account in every_account(self._config.current):
             adapter = self._connections.adapters.get(name)
@@ -134,7 +132,7 @@ class ChatSetup:
         return tuple(accounts)
 
     async def test(self, platform: str, entered: ChatEntered) -> None:
-        """Test the input with the platform, or the configured account without input. Changes nothing.
+        """Test the input with the platform or, without input, the configured account. Changes nothing.
 
         Raises InvalidInput with the reason.
         """
@@ -143,7 +141,7 @@ class ChatSetup:
                 values, secrets = self._account(platform, entered)
                 await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
             elif not any(account.enabled for account in self._config.current.platforms.of(platform)):
-                raise InvalidInput(f"There is no account of {platform[:80]} to test. Give its token.")
+                raise InvalidInput(f"No {platform[:80]} account is configured. Give its token to test it.")
             elif not self._is_connected(platform):
                 await trying.try_account(self._changes.loaded({}), platform)
 
@@ -156,9 +154,9 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.platform == platform)
 
     async def own(self, platform: str, by: str, *, code: str = "", user: str = "") -> Account:
-        """Make a user, or the person who received this code, the owner there.
+        """Make a user, or the person who received this code, the owner.
 
-        Raises NotFound for an unknown code, InvalidInput for an invalid one.
+        Raises NotFound for an unknown code, or InvalidInput for an invalid one.
         """
         prompt = None
         async with self._changes.changing(f"owner of {platform}", by):
@@ -178,7 +176,7 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.name == platform)
 
     async def _paired(self, platform: str, code: str, by: str) -> str:
-        """Return the user who received this code, and end the pairing. Raises NotFound."""
+        """Return the user who received this code, and end their pairing. Raises NotFound."""
         try:
             _, user = await self._pairing.confirm(code, [platform], by)
         except NotFound as error:
@@ -188,7 +186,7 @@ class ChatSetup:
 
     @asynccontextmanager
     async def hearing(self, platform: str) -> AsyncGenerator[Hearing]:
-        """Connect an account while Shoal does not run. Each person who writes to the bot receives a code for `own`.
+        """Connect an account while Shoal is not running. Each person who writes to the bot receives a code for `own`.
 
         Raises PlatformError, ConfigError.
         """
@@ -211,14 +209,15 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.name == platform)
 
     def _is_connected(self, platform: str) -> bool:
-        """Whether an account of the platform is connected here. Raises InvalidInput with the reason if it fails."""
+        """Return whether an account of the platform is connected here. Raises InvalidInput with the reason if it is
+        failing."""
         account = next((account for account in self.accounts() if account.platform == platform), None)
         if account is not None and account.failure:
             raise InvalidInput(account.failure)
         return account is not None and account.state == "connected"
 
     def _account(self, platform: str, entered: ChatEntered) -> tuple[dict[str, Value], dict[str, str]]:
-        """Return the table for the file and the secrets it refers to. Raises InvalidInput."""
+        """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
         if platform not in platforms():
             raise InvalidInput(
                 f"There is no platform {platform[:80]!r} to set up. Platforms: {', '.join(platforms())}."
@@ -255,7 +254,7 @@ class ChatSetup:
         return {**more, **values}, secrets
 
     async def _reconnect(self, config: Config, name: str) -> None:
-        """Apply an account's configuration: connect it if Shoal runs, or remove it."""
+        """Apply an account's configuration. Connects it if Shoal is running, or removes it if it was disabled."""
         if name in self._connections.adapters:
             await self._connections.remove(name)
         config = self._with_platforms(config)
@@ -270,7 +269,7 @@ class ChatSetup:
         self._connections.settle(config)
 
     def _with_platforms(self, config: Config) -> Config:
-        """Return the current configuration with these accounts and the public address."""
+        """Return the current configuration with the given accounts and public address."""
         current = self._config.current
         web = msgspec.structs.replace(current.web, public_url=config.web.public_url)
         return msgspec.structs.replace(current, platforms=config.platforms, web=web)

@@ -1,4 +1,4 @@
-"""Finds the owner of a bot while Shoal does not run: each person who writes to it receives a different code."""
+"""Find a bot's owner while Shoal is not running. Each person who writes to the bot receives a different code."""
 
 import asyncio
 import secrets
@@ -20,7 +20,7 @@ WRITERS_MAX = 100
 
 
 class Hearing:
-    """An account that is connected to find its owner. Strangers who write first do not block the owner."""
+    """A connected account whose owner is not known yet. Other people who write first do not block the owner."""
 
     def __init__(self, adapter: ChatAccount[AccountSettings]) -> None:
         self._adapter = adapter
@@ -28,7 +28,7 @@ class Hearing:
         self._writers: asyncio.Queue[Prompt | PlatformError] = asyncio.Queue()
 
     async def run(self, inbox: SetupInbox) -> None:
-        """Send a code to each person who writes directly, once."""
+        """Send a code, once, to each person who writes a direct message."""
         people = set[str]()
         while len(people) < WRITERS_MAX:
             prompt = await inbox.prompts.get()
@@ -54,7 +54,7 @@ class Hearing:
         raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
 
     def owner(self, typed: str) -> Prompt:
-        """Return the message of the person who received this code, in any spelling. Raises NotFound."""
+        """Return the message of the person who received this code. Its spelling may vary. Raises NotFound."""
         for code, prompt in self._codes.items():
             if is_code(typed, code_digest(code)):
                 return prompt
@@ -63,7 +63,7 @@ class Hearing:
         )
 
     def thread_of(self, user: str) -> str:
-        """Return the thread in which a user wrote, or ""."""
+        """Return the thread in which a user wrote, or an empty string."""
         return next((prompt.thread for prompt in self._codes.values() if prompt.author.id == user), "")
 
     async def greet(self, prompt: Prompt) -> None:

@@ -1,6 +1,6 @@
-"""Sets Shoal up: each answer is tested, written and applied, without a restart if Shoal runs.
+"""Set Shoal up. Each answer is tested, written and applied, without a restart if Shoal is running.
 
-An error is one sentence and changes nothing: neither the file, nor the secrets, nor the running parts.
+An error is one sentence and changes nothing: neither the file, nor the secrets, nor the running services.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ Titles: TypeAlias = Literal["auto", "words", "model"]
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """State of setup: the current model, the other choices, and the chats. `titles`: the source of titles of new
-    threads."""
+    """State of setup: the current model, the other choices, and the chats. `titles` is the source of new threads'
+    titles."""
 
     model: str
     is_demo: bool
@@ -42,8 +42,8 @@ class SetupState(msgspec.Struct, frozen=True):
 
 
 class LiveSetup:
-    """The state of setup, and all settings except models and chats. `by` is always a person, PLATFORM:USER, for the
-    audit log."""
+    """State of setup, and all settings except models and chats. `by` is always a person, PLATFORM:USER, for the audit
+    log."""
 
     def __init__(self, services: Services) -> None:
         self._changes = services[Changes]
@@ -60,11 +60,10 @@ class LiveSetup:
 
     @classmethod
     def of(cls, services: Services) -> "LiveSetup":
-        """Make it of the services of one Shoal."""
         return cls(services)
 
     def state(self) -> SetupState:
-        """Return the state of setup."""
+        """Return the current model, the chats, and the available choices."""
         model = self._agents.defaults.model
         return SetupState(
             model,
@@ -78,9 +77,9 @@ class LiveSetup:
     # ---- permission rules ----
 
     async def change_rules(self, what: str, edit: Callable[[str], str], by: str) -> None:
-        """Change shoal.toml with `edit`, and apply its rules from the next turns.
+        """Change permission rules in shoal.toml with `edit`. They apply from the next turn.
 
-        Raises InvalidInput with the reason, or the errors of `edit`, and then changes nothing.
+        Raises InvalidInput with the reason, or the errors of `edit`. Nothing is changed then.
         """
         async with self._changes.changing(what, by):
             fresh = (await asyncio.to_thread(write_section, self._home, "permissions", edit)).permissions
@@ -91,7 +90,8 @@ class LiveSetup:
             self._config.current = msgspec.structs.replace(self._config.current, permissions=permissions)
 
     async def set_titles(self, titles: Titles, by: str) -> None:
-        """Set how new threads get titles: from a model, their first words, or the cheaper way. Raises InvalidInput."""
+        """Set the source of new threads' titles: a model, the first words, or the cheaper of the two. Raises
+        InvalidInput."""
         async with self._changes.changing(f"titles {titles}", by):
             config = await self._changes.write({"threads.titles": titles}, {})
             self._config.current = msgspec.structs.replace(self._config.current, threads=config.threads)
@@ -105,9 +105,9 @@ class LiveSetup:
         by: str,
         try_out: Callable[[Config], Awaitable[None]],
     ) -> None:
-        """Write live keys of one section of shoal.toml, after `try_out` has accepted the new configuration.
+        """Write live keys in one section of shoal.toml after `try_out` accepts the new configuration.
 
-        Raises InvalidInput with the reason, and then changes nothing. Raises StoreError.
+        Raises InvalidInput with the reason, and changes nothing then. Raises StoreError.
         """
         async with self._changes.changing(what, by):
             await try_out(self._changes.loaded(values))

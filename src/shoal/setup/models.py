@@ -1,4 +1,4 @@
-"""Sets up the model: lists a provider's models, tests one, and makes it the default."""
+"""Set up the model: list a provider's models, test one, and make it the default."""
 
 import re
 from pathlib import Path
@@ -37,13 +37,13 @@ from shoal.setup.writing import value_of
 from shoal.text.toml_edit import Value
 
 SERVER_ADDRESS = "http://127.0.0.1:8080/v1"
-"""Usual address of the user's own server."""
+"""Default address for the user's own server."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A provider that can be set up. `wants`: its inputs. `is_set`: it is configured or runs here. `has_key`: it has a
-    key, which is never shown. `address`: its current or default address. `key_kind`: the kind of key that it requires.
-    `install`: the command that installs its package first, or empty."""
+    """A provider that can be set up. `wants` are its inputs. `is_set` is true if it is configured or runs in this
+    process. `has_key` is true if a key is stored, which is never shown. `address` is its current or default address.
+    `key_kind` is the kind of key that it requires. `install` is the command that installs its package, or empty."""
 
     name: str
     title: str
@@ -57,9 +57,9 @@ class ModelChoice(msgspec.Struct, frozen=True):
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The input for a provider. An empty `key` keeps the current one. `price` is in US dollars per million tokens, for
-    all or by kind; null keeps the current one. `settings` are more keys of its table, each written as in an environment
-    variable."""
+    """Input for a provider. An empty `key` keeps the current one. `price` is in US dollars per million tokens, for all
+    tokens or by kind. If it is null, the current price is kept. `settings` are more keys of its table in the format of
+    environment variables."""
 
     key: Entered = ""
     address: Entered = ""
@@ -69,28 +69,28 @@ class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProviderTried(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """With a `model`, a provider that lists no models is accepted, too."""
+    """Input for a provider that is tested. With a `model`, a provider that does not list models is accepted too."""
 
     model: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class ModelChosen(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model of the provider, by its name there. `keep`: set it without a test."""
+    """A model of the provider, by the provider's name for it. `keep` sets it without a test."""
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     keep: bool = False
 
 
 class OfferedModels(msgspec.Struct, frozen=True):
-    """The models of a provider, and the default one."""
+    """Models of a provider, and its default model."""
 
     models: tuple[str, ...]
     usual: str
 
 
 class ModelAnswered(msgspec.Struct, frozen=True):
-    """The new model, PROVIDER/MODEL, and its first answer. `note`: what to do before messages to it can succeed, or
-    empty."""
+    """The new model, PROVIDER/MODEL, and its first answer. `note` says what to do before messages to the model can
+    succeed, or is empty."""
 
     model: str
     said: str
@@ -98,7 +98,7 @@ class ModelAnswered(msgspec.Struct, frozen=True):
 
 
 class ModelSetup:
-    """Sets up the model."""
+    """Tests models and sets the default one."""
 
     def __init__(self, services: Services) -> None:
         self._changes = services[Changes]
@@ -111,7 +111,6 @@ class ModelSetup:
 
     @classmethod
     def of(cls, services: Services) -> "ModelSetup":
-        """Make it of the services of one Shoal."""
         return cls(services)
 
     def choices(self) -> tuple[ModelChoice, ...]:
@@ -149,7 +148,7 @@ class ModelSetup:
     async def offer(self, name: str, entered: ProviderTried) -> OfferedModels:
         """Return a provider's models if it accepts the key. Changes nothing.
 
-        Raises InvalidInput with the reason, KeyRefused or Unreachable if one of these applies.
+        Raises InvalidInput with the reason. It is KeyRefused or Unreachable if one of these applies.
         """
         values, secrets = self._provider(name, entered)
         with self._changes.in_a_sentence():
@@ -166,7 +165,7 @@ class ModelSetup:
     async def use(self, name: str, entered: ModelChosen, by: str) -> ModelAnswered:
         """Test a model and use it from the next turn.
 
-        Raises InvalidInput with the reason, and then changes nothing.
+        Raises InvalidInput with the reason, and changes nothing then.
         """
         table = table_of(name)
         chosen = DEMO if name == DEMO else f"{table}/{entered.model.removeprefix(f'{table}/')}"
@@ -187,7 +186,7 @@ class ModelSetup:
             return self._answered(chosen, answer)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
-        """Set the price of a model in US dollars per million tokens, from its next call. Raises InvalidInput."""
+        """Set a model's price in US dollars per million tokens, from its next call. Raises InvalidInput."""
         name, _, at_provider = model.partition("/")
         row = self._config.current.providers.get(name)
         if row is None or not at_provider:
@@ -205,7 +204,7 @@ class ModelSetup:
             await self._replace(name)
 
     async def _replace(self, provider: str) -> None:
-        """Replace the provider in use with the configured one, and list its models if Shoal runs."""
+        """Replace the running provider with the configured one. Lists its models if Shoal is running."""
         row = self._config.current.providers.get(provider)
         if isinstance(self._models, Catalog) and row is not None:
             self._models.replace(provider, row)
@@ -217,7 +216,7 @@ class ModelSetup:
         return ModelAnswered(model, answer, f"{unpriced_note([model])} {PRICE_TODO}" if unpriced else "")
 
     def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
-        """What the file would say, and the secrets it would name. Raises InvalidInput."""
+        """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
         if name not in provider_titles():
             raise InvalidInput(
                 f"There is no provider {name[:80]!r} to set up. Providers: {', '.join(provider_names())}."
@@ -231,7 +230,7 @@ class ModelSetup:
         if lacking_package(name):
             raise InvalidInput(f"This needs the extra `{name}`. {how_to_add(name)}, then restart Shoal.")
         if known is None and name != SERVER:
-            return values, secrets  # of a package, which configures its provider itself
+            return values, secrets  # the package configures its provider itself
         kind = key_kind(name)
         if name == "local":
             values[f"{table}.model_file"] = gguf_file(entered.model_file or (row.model_file if row is not None else ""))
@@ -266,7 +265,7 @@ def checked_address(text: str, usual: str = "") -> str:
 
 
 def gguf_file(path: str) -> str:
-    """Return the absolute path of a model file on Shoal's machine. Raises InvalidInput if it is not one."""
+    """Return the absolute path of a model file on Shoal's machine. Raises InvalidInput if it is not a model file."""
     file = Path(path).expanduser()
     if not file.is_absolute():
         raise InvalidInput(f"{path[:300]!r} is not the absolute path of a GGUF file on Shoal's machine.")

@@ -1,7 +1,7 @@
-"""The owner's own permission rules, one by one, and edits of shoal.toml that add, change or remove one.
+"""The owner's permission rules, and edits of shoal.toml that add, change or remove one rule.
 
-They are in `[[permissions.overrides]]`, for some agents, places and people, or in a custom profile. Built-in profiles
-cannot be changed.
+The rules are in `[[permissions.overrides]]`, for certain agents, channels and people, or in a custom profile. Built-in
+profiles cannot be changed.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ GONE = "This rule is no longer in shoal.toml. Reload the rules."
 
 
 class OwnRule(msgspec.Struct, frozen=True):
-    """A pattern in a list: of a `profile`, or for everyone who matches all selectors; without any, for everybody."""
+    """A pattern in one of the lists. It belongs to a `profile`, or applies to everyone who matches all selectors.
+    Without selectors it applies to everyone."""
 
     list: RuleList
     pattern: str
@@ -36,17 +37,16 @@ class OwnRule(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return a key that changes with the rule."""
+        """Key that changes with the rule."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Return its scope."""
         return (self.profile, *(getattr(self, name) for name in _SELECTORS))
 
 
 def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
-    """Return all rules: overrides for certain agents, places and people in checking order, then those of profiles."""
+    """Return all rules: overrides in the order in which they are checked, then the rules of profiles."""
     rules = [
         OwnRule(kind, pattern, **{name: getattr(override, name) for name in _SELECTORS})
         for override in reversed(settings.overrides)
@@ -62,10 +62,10 @@ def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
 
 
 def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
-    """Return the text of shoal.toml with `was` replaced by `now`. None for `was` adds a rule, None for `now` removes
-    it.
+    """Return the text of shoal.toml with `was` replaced by `now`. If `was` is None, the rule is added. If `now` is
+    None, it is removed.
 
-    Raises Conflict if `was` does not exist, CannotPlace if it is written in a form that cannot be edited reliably.
+    Raises Conflict if `was` does not exist, or CannotPlace if it is written in a form that cannot be edited reliably.
     """
     if was is not None and (now is None or was.place == now.place):
         return _changed(text, was, now)
@@ -81,7 +81,7 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
 
 
 def with_profile(text: str, name: str, source: ProfileSettings) -> str:
-    """Return the text of shoal.toml with one more profile that has the rules of `source`. Raises CannotPlace."""
+    """Return the text of shoal.toml with a new profile that has the rules of `source`. Raises CannotPlace."""
     fields: dict[str, Value] = {kind: patterns for kind in LISTS if (patterns := getattr(source, kind))}
     if source.effects:
         fields["effects"] = True
@@ -93,13 +93,14 @@ def with_profile(text: str, name: str, source: ProfileSettings) -> str:
 
 
 def with_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml with one more set of rules at its end. Raises CannotPlace."""
+    """Return the text of shoal.toml with a new set of rules at the end. Raises CannotPlace."""
     fields: dict[str, Value] = {name: value for name in (*_SELECTORS, *LISTS) if (value := getattr(override, name))}
     return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
 
 
 def without_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml without a set of rules. Raises Conflict if it does not exist, and CannotPlace."""
+    """Return the text of shoal.toml without a set of rules. Raises CannotPlace, or Conflict if the set does not
+    exist."""
     for number, entry in reversed([*enumerate(_overrides(text))]):
         if entry == override:
             return with_element(text, _OVERRIDES, number, None)
@@ -151,5 +152,5 @@ def _overrides(text: str) -> tuple[OverrideSettings, ...]:
 def _profile(text: str, name: str) -> dict[RuleList, tuple[str, ...]]:
     profile = _permissions(text).profiles.get(name)
     if profile is None:
-        raise NotFound(f"There is no profile {name[:80]!r} in shoal.toml.")
+        raise NotFound(f"The profile {name[:80]!r} is not in shoal.toml.")
     return {kind: cast("tuple[str, ...]", getattr(profile, kind)) for kind in LISTS}

@@ -1,4 +1,4 @@
-"""Tests a person's input before it is written: a model's first answer, a platform's token."""
+"""Test a person's input before it is written: a model's first answer, a platform's token."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from shoal.platforms.account import ChatAccount
 from shoal.setup.choices import OWN_SERVER
 
 ANSWER_SECONDS = 120.0
-"""Time limit for a model's first answer. A model in this process is loaded first."""
+"""Time limit for a model's first answer. It includes loading a model in this process."""
 ANSWER_TOKENS = 200
 CONNECT_SECONDS = 30.0
 
 
 def plain(error: Exception) -> str:
-    """Return an error for a person who is asked again, without advice to edit the file and restart."""
+    """Return an error's text for a person who will be asked again, without the advice to edit the file and restart."""
     text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
     text = re.sub(
         r" Check (?:api_key|base_url|model\.name)\b.{0,300}?\.(?= |$)| Set platforms\..{0,300}? then restart\.",
@@ -47,7 +47,7 @@ def plain(error: Exception) -> str:
 
 
 async def offered(config: Config, name: str) -> list[str]:
-    """Return the models of a provider. Raises ProviderRefused, ProviderDown."""
+    """Return the models of a configured provider. Raises ProviderRefused, ProviderDown."""
     provider = build_provider(name, config.providers[name], SystemClock(), os.environ, config.home)
     try:
         return [model.id for model in await provider.models()]
@@ -69,7 +69,7 @@ async def offered_by_package(config: Config, name: str) -> list[str]:
 async def answer_of(config: Config, name: str) -> str:
     """Return a model's first answer, at most 200 characters.
 
-    Raises ShoalError with one sentence, InvalidInput for an unknown model.
+    Raises ShoalError with one sentence, or InvalidInput for an unknown model.
     """
     catalog = open_catalog(config, os.environ, SystemClock())
     texts: list[str] = []
@@ -98,7 +98,7 @@ NOTHING_ASKED = "Models are not called while Shoal is being set up."
 
 
 class SetupInbox:
-    """Implements `InboxPort`: forwards direct messages to the bot and stores nothing."""
+    """Implements `InboxPort`. Queues direct messages to the bot and stores nothing."""
 
     pause_seconds = 0.0
 
@@ -107,7 +107,7 @@ class SetupInbox:
         self.prompts = asyncio.Queue[Prompt]()
 
     async def admits(self, message: Prompt) -> bool:
-        """Nobody."""
+        """Queue a direct message and admit nobody."""
         if message.direct and not message.author.is_bot:
             self.prompts.put_nowait(message)
         return False
@@ -168,7 +168,7 @@ def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount
 async def connected(
     config: Config, platform: str, settings: Settings
 ) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
-    """Connect a platform's account for the block. Raises PlatformError with the reason if it fails, ConfigError."""
+    """Connect a platform's account while the block runs. Raises ConfigError, or PlatformError with the reason."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
     async with unwrapped(), anyio.create_task_group() as tasks:
         tasks.start_soon(adapter.run, inbox)
@@ -191,13 +191,13 @@ async def connected(
 
 
 async def try_account(config: Config, platform: str) -> None:
-    """Connect once, without storing anything. Raises PlatformError, ConfigError."""
+    """Connect once without storing anything. Raises PlatformError, ConfigError."""
     async with connected(config, platform, PassingSettings()):
         pass
 
 
 class PassingSettings:
-    """Implements `Settings` for a trial: nothing is durable."""
+    """Implements `Settings` in memory for a test."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], str] = {}

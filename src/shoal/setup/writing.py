@@ -1,4 +1,4 @@
-"""Writes settings: keys of shoal.toml, and secrets in separate files."""
+"""Write settings: keys of shoal.toml, and secrets in separate files."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from shoal.text.toml_edit import CannotPlace, Value, literal, with_value, withou
 
 
 def value_of(key: str, text: str) -> Value:
-    """Parse a value for a key such as `web.port`, written as in an environment variable."""
+    """Parse a value for a key such as `web.port`, in the format of environment variables."""
     value = parse_variable(tuple(key.split(".")), text)
     return text if isinstance(value, dict) else cast("Value", value)
 
@@ -25,8 +25,8 @@ def value_of(key: str, text: str) -> Value:
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:
     """Set keys of shoal.toml, such as `web.port`, and leave the rest unchanged.
 
-    Raises ConfigError, and changes nothing, if the result is invalid, a key cannot be placed reliably, or a variable
-    would override it. Raises OSError.
+    Raises ConfigError if the result is invalid, a key cannot be placed reliably, or a variable would override it.
+    Nothing is changed then. Raises OSError.
     """
     for key in values:
         variable = f"{PREFIX}{key.replace('.', SEPARATOR).upper()}"
@@ -46,8 +46,8 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
 def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Config:
     """Change one section of shoal.toml with `edit`. Returns the resulting configuration.
 
-    Raises ConfigError, and changes nothing, if the result is invalid, cannot be placed, or a variable overrides it.
-    Raises OSError and the errors of `edit`.
+    Raises ConfigError if the result is invalid, cannot be placed, or is overridden by a variable. Nothing is changed
+    then. Raises OSError and the errors of `edit`.
     """
     prefix = f"{PREFIX}{section.upper()}{SEPARATOR}"
     if variable := next((name for name in os.environ if name.startswith(prefix)), ""):
@@ -64,14 +64,14 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
 
 
 def keep_secret(home: Home, key: str, value: str) -> Value:
-    """Write a secret to a separate private file, and return its reference for the configuration."""
+    """Write a secret to a separate private file. Returns the reference to it for the configuration."""
     home.secrets.mkdir(mode=0o700, exist_ok=True)
     write_private(home.secrets / key, f"{value}\n")
     return {"file": str((home.secrets / key).relative_to(home.root))}
 
 
 def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping[str, str]) -> None:
-    """Write keys, and secrets in separate files: everything, or nothing if an error is raised.
+    """Write keys, and secrets in separate files. If an error is raised, nothing is changed.
 
     Raises ConfigError and OSError as `write_settings` does.
     """
@@ -88,7 +88,7 @@ def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping
 
 
 def without_table(home: Home, path: tuple[str, ...]) -> None:
-    """Remove a table and its subtables from shoal.toml. Raises ConfigError if it is not written as one."""
+    """Remove a table and its subtables from shoal.toml. Raises ConfigError if it is not written as a table."""
     file = home.config_file.resolve()
     try:
         text = without_key(read_regular_text(file), path)
@@ -98,7 +98,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file atomically with one that only its owner can read. Raises OSError."""
+    """Replace a file atomically. Only its owner can read the new file. Raises OSError."""
     temporary = file.with_name(f".{file.name}.new")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
         os.fchmod(opened.fileno(), 0o600)
@@ -109,7 +109,7 @@ def write_private(file: Path, text: str) -> None:
 
 
 def written(home: Home) -> dict[str, object]:
-    """Return the content of each key of shoal.toml and each secret file, by the names that people see."""
+    """Return the content of each key in shoal.toml and of each secret file, by the names shown to people."""
     keys: dict[str, object] = {}
 
     def read(table: Mapping[str, object], prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Files given to people and models: media types by content, image conversion, and copies that no tool can change."""
+"""Files for people and models: media types by content, image conversion, and copies that no tool can change."""
 
 import hashlib
 import io
@@ -46,7 +46,7 @@ _FTYP = {
     b"msf1": "image/heic",
 }
 _SHORT = (b"MZ", b"BM")
-"""Signatures that also begin ordinary words."""
+"""Signatures that ordinary text can start with."""
 EXECUTABLE = "application/x-executable"
 
 
@@ -63,13 +63,13 @@ def media_type_of(content: bytes) -> str:
 
 
 PIXELS_MAX = 1568
-"""Longest side sent to models. Providers shrink larger images themselves, and charge for them."""
+"""Longest side of images sent to models, in pixels. Providers shrink larger images themselves but charge for them."""
 IMAGE_BYTES_MAX = 3_000_000
-"""Largest image that every provider accepts. In base64, which their limits count, it has 4 MB.
+"""Largest image that every provider accepts, in bytes. Base64, which the providers' limits count, increases it to 4 MB.
 
-Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels, or 2,000 pixels if a request has more than 20 images; Groq
-4 MB; Mistral 10 MB; OpenAI, xAI and Gemini 20 MB per request. Gemini accepts no GIF, xAI and llama.cpp neither GIF nor
-WebP.
+Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels, or 2,000 pixels if a request has more than 20 images. Groq
+accepts 4 MB, Mistral 10 MB, and OpenAI, xAI and Gemini 20 MB per request. Gemini does not accept GIF, and xAI and
+llama.cpp accept neither GIF nor WebP.
 """
 AREA_MAX = 60_000_000
 """Largest image that is opened, in pixels."""
@@ -81,18 +81,18 @@ _ORIENTATION = 0x0112
 
 
 def is_image(media_type: str) -> bool:
-    """Whether `fit_image` may be able to convert content of this type."""
+    """Return whether `fit_image` may be able to convert content of this type."""
     return media_type.startswith("image/")
 
 
 def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, str]:
-    """Convert an image to a form that every provider accepts. Returns it with its media type.
+    """Convert an image to a format that every provider accepts. Returns it with its media type.
 
-    A suitable image is returned unchanged. Others become a PNG or JPEG, scaled down if necessary; an animation is
-    reduced to its first frame. The content determines the format.
+    A suitable image is returned unchanged. Others become a PNG or JPEG and are scaled down if necessary. An animation
+    is reduced to its first frame. The content determines the format.
 
-    Without the optional Pillow, only the image's header is checked, and the image is sent unchanged or rejected.
-    Blocking. Raises InvalidInput for an image that is damaged, truncated, huge or unusable.
+    Without the optional Pillow, only the image's header is checked, and the image is returned unchanged or rejected.
+    Blocks. Raises InvalidInput for an image that is damaged, truncated, huge or unusable.
     """
     content = without_damaged_extras(content)
     bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
@@ -143,7 +143,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
             picture.save(target, "JPEG", quality=85)
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
-        side = max(1, side // 2)  # a tiny picture can have a long colour profile
+        side = max(1, side // 2)  # even a tiny image can have a long color profile
     raise InvalidInput(f"an image may have at most {bytes_max:,} bytes")
 
 
@@ -160,7 +160,7 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
 
 
 SIDE_MAX = 2000
-"""Longest side of an image when Pillow is not installed."""
+"""Longest side of an image if Pillow is not installed, in pixels."""
 
 
 def _why_not(content: bytes) -> str:
@@ -178,9 +178,9 @@ _UNSAFE = lazy_re.compile(r"[^\w.() -]+")
 
 
 def keep_copy(home: Home, thread: ThreadId, name: str, content: bytes) -> Path:
-    """Store `content` below the thread's directory, by digest, under a safe form of `name`; returns the path.
+    """Store `content` below the thread's directory, by digest, under a safe form of `name`. Returns the path.
 
-    The same content under the same name is stored once, durably. Blocks; raises OSError.
+    The same content with the same name is stored only once, durably. Blocks. Raises OSError.
     """
     folder = home.thread(thread) / FOLDER / hashlib.sha256(content).hexdigest()[:32]
     path = folder / (_UNSAFE.sub("_", name).strip(". ")[:120] or "file")

@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a workspace before a turn's first call that may change files, and at the turn's end.
+"""Checkpoints: the state of a workspace before a turn's first call that may change files, and at the end of the turn.
 
-The difference between the two is what the turn did. Other changes to the same workspace in between are included;
-`features/undo/undo.py` finds other turns that made some. A turn without such a call costs nothing.
+The difference between the two is the turn's work. It includes other changes to the same workspace in that time;
+`features/undo/undo.py` finds the turns that made them. A turn without such a call has no checkpoint.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
-"""How long a scan is reused. Afterwards everything that is missing from the store is stored again."""
+"""Time for which a scan is reused. Afterward, content that is missing from the store is stored again."""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
-"""Most workspaces, and most folders of all of them, held in memory."""
+"""Maximum number of workspaces, and of folders in all of them, cached in memory."""
 
 
 class _Seen(NamedTuple):
@@ -38,7 +38,7 @@ class _Seen(NamedTuple):
 
 
 class Checkpoints:
-    """Takes and stores checkpoints, separately for each workspace."""
+    """Takes and stores checkpoints for each workspace."""
 
     def __init__(self, files: Files, home: Home, marked: MarkedFiles, settings: CheckpointsSettings) -> None:
         self._files = files
@@ -49,7 +49,8 @@ class Checkpoints:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def name_of(self, workspace: Path) -> str:
-        """Return a workspace's name, the same on every machine: its path in the home directory if it is below it."""
+        """Return a workspace's name, which is its path relative to the home directory if it is inside. The name is then
+        the same on every machine."""
         home = self._home.root
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)
 
@@ -66,7 +67,7 @@ class Checkpoints:
             yield
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
-        """Return the checkpoint before these calls, or None if none of them may change files."""
+        """Return the checkpoint before these calls, or nothing if none of them may change files."""
         if not self._settings.days or not any(may_write(call.traits, call.invocation.actions) for call in started):
             return ()
         name = self.name_of(workspace)
@@ -79,7 +80,7 @@ class Checkpoints:
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
     async def after(self, before: Checkpointed | None) -> tuple[FilesChanged, ...]:
-        """Return the workspace at the end of a turn that was checkpointed."""
+        """Return the workspace's changes at the end of a turn with a checkpoint."""
         if before is None:
             return ()
         if not before.tree:
@@ -94,7 +95,8 @@ class Checkpoints:
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:
-        """Store the current state of a workspace, which the caller must hold alone. Raises OSError, StoreError."""
+        """Store the current state of a workspace. The caller must hold the workspace's lock. Raises OSError,
+        StoreError."""
         path, now = self.path_of(workspace), time.monotonic()
         marks, trees = await self._marked.marks(path), self.trees(workspace)
         seen = self._seen.pop(workspace, None)
@@ -105,7 +107,7 @@ class Checkpoints:
         while len(self._seen) > SEEN_WORKSPACES_MAX or (
             len(self._seen) > 1 and sum(len(seen.folders) for seen in self._seen.values()) > SEEN_FOLDERS_MAX
         ):
-            del self._seen[next(iter(self._seen))]  # the least recently used
+            del self._seen[next(iter(self._seen))]  # evict the least recently used
         return scan
 
     async def gap(self, workspace: Path) -> str:
@@ -120,11 +122,12 @@ class Checkpoints:
             return f"The workspace could not be read or stored ({system_words(error)})."
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
-        """Mark changes in a workspace while the block runs, for at most this long. Does nothing without a source."""
+        """Mark changes in a workspace while the block runs, for at most `seconds_max`. Does nothing without a
+        source."""
         return self._marked.during([self.path_of(workspace)], source, seconds_max)
 
     def known(self) -> set[str]:
-        """Return the agents' workspaces that have checkpoints on this machine."""
+        """Return the names of the agents' workspaces that have checkpoints on this machine."""
         names = map(self.name_of, self._home.root.glob("agents/*/workspace"))
         return {name for name in names if is_text(name) and self._lock(name).exists()}
 
@@ -132,7 +135,7 @@ class Checkpoints:
         return self._home.data / "checkpoints" / f"{digest_of(workspace.encode())}.lock"
 
     async def sweep(self, workspace: str, roots: Collection[str]) -> int:
-        """Delete the contents of a workspace that none of these trees names. Returns how many were deleted."""
+        """Delete the contents of a workspace that none of these trees names. Returns the number of deleted contents."""
         async with self.alone(workspace):
             self._seen.pop(workspace, None)
             trees = self.trees(workspace)
@@ -140,14 +143,14 @@ class Checkpoints:
 
 
 def may_write(traits: Traits, actions: Sequence[Action]) -> bool:
-    """Whether a call may change files of the workspace."""
+    """Return whether a call may change files of the workspace."""
     if traits.read_only or traits.changes in ("nothing", "home"):
         return False
     return not (traits.runs_commands and all(map(is_look, actions)))
 
 
 def files_of(changes: Sequence[TreeChange]) -> list[TreeChange]:
-    """Return the changes without those of folders that appear or disappear with their content."""
+    """Return the changes without folders that appear or disappear together with their content."""
     found: list[TreeChange] = []
     for change, following in zip(changes, [*changes[1:], None], strict=False):
         entry = change.before or change.after

@@ -1,19 +1,21 @@
-"""The files that an approval of a command covers, by content, so that the code that runs is the code that was approved.
+"""The files that an approval of a command covers. They are compared by content, so the code that runs is the code that
+was approved.
 
 what an action names             what is covered
 ------------------------------   ------------------------------------------------------------------------------
-a file                           its bytes
-nothing that exists              that there is nothing
-a link                           where it leads and the bytes there, resolved as the command resolves it
+a file                           its content
+a missing file                   its absence
+a link                           its target and the content there, resolved as the command resolves it
 a folder                         every file below it
-a file of the sandbox's system   nothing: no command can change it
-another one outside the mounts   cannot be covered
-`runs_more`                      every file below the mounts that may be code, and every link; also each other file
-                                 whose name, or its folder's, stands in the command, or in a line by which a named
-                                 file includes others; every file where words of it are known only when it runs
-parts that run nothing           what they read, where they may hand it on to a part that runs it
+a file of the sandbox's system   nothing, because no command can change it
+a file outside the mounts        cannot be covered
+`runs_more`                      every link and every file below the mounts that may be code; other files if
+                                 the command, or a line with which a named file includes others, contains the
+                                 name of the file or of its folder; every file if some words of the command are
+                                 known only when it runs
+parts that run nothing           the files they read, if they may pass the content to a part that runs it
 
-The digests are of content and names alone, so they agree on every machine that a workspace moves to.
+Digests depend only on contents and names, so they are equal on every machine that a workspace moves to.
 """
 
 import hashlib
@@ -39,22 +41,22 @@ from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
 from shoal.tools.openat import closing_file
 
 DIGESTS_KEPT_MAX = 20_000
-"""File digests kept, keyed by what `stat` reports."""
+"""Maximum number of cached file digests. The key is the file's `stat` result."""
 SETTLED_NS = 2_000_000_000
-"""A digest is kept only if the file has been unchanged for this long, so that a later change shows in its times."""
+"""A digest is cached only if the file has not changed for this long. A later change then changes its times."""
 LISTINGS_KEPT_MAX = 8
-"""Code file listings kept, to name the files that changed."""
+"""Maximum number of cached listings of code files. They are used to name changed files."""
 BOUND_BYTES_MAX = 4_194_304
-"""Longest file that is held in memory until it runs."""
+"""Largest file that is held in memory until it runs."""
 NAMED_MAX = 200
-"""Most files and folders that a command may name to run. A longer command is not covered."""
+"""Maximum number of files and folders that a command may name to run. A command with more is not covered."""
 CHANGES_SHOWN_MAX = 5
 TRIES = 3
-"""Attempts to read a file that is being moved."""
+"""Number of attempts to read a file that is being moved."""
 TICK_NS = 20_000_000
-"""Clock granularity of file systems: two changes within it can have the same time."""
+"""Clock granularity of file systems. Two changes within this time can have the same timestamp."""
 DEPTH_MAX = 64
-"""Deepest nesting of folders that is searched."""
+"""Maximum depth of folders that are searched."""
 
 _GIT_DATA = frozenset(
     {"objects", "logs", "refs", "packed-refs", "index", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "shallow"}
@@ -63,7 +65,7 @@ _SCRIPTS = frozenset(
     {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
 )
 _INCLUDES = lazy_re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
-"""Lines by which scripts and makefiles include other files."""
+"""Lines with which scripts and makefiles include other files."""
 _WORD = lazy_re.compile(r"[\w@%+=:,./~-]+")
 _FOLDER = lazy_re.compile(r"(?:.*[=:,])?[./~]*")
 
@@ -73,7 +75,7 @@ _Value = TypeVar("_Value")
 
 
 class Content(msgspec.Struct, frozen=True):
-    """The content that a call runs: as shown to people, and as passed to the sandbox."""
+    """Content that a call runs: `coverage` for people, and `runs` for the sandbox."""
 
     coverage: Coverage = NO_COVERAGE
     runs: tuple[RunFile, ...] = ()
@@ -83,8 +85,8 @@ NOTHING = Content()
 
 
 class ContentReader:
-    """Reads what commands run, within limits on code files and total bytes for each approval. Its methods block and may
-    be called from several threads."""
+    """Reads the files that commands run, within limits on code files and total bytes per approval. The methods block
+    and are thread-safe."""
 
     def __init__(self, files_max: int = 5_000, bytes_max: int = 67_108_864) -> None:
         self.files_max = files_max
@@ -94,8 +96,8 @@ class ContentReader:
         self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
 
     def read(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool, fetched: str = "") -> Content:
-        """Read what a call with these actions would run now. `fetched` names content that it downloads, which nobody
-        can foresee."""
+        """Read the files that a call with these actions would run now. `fetched` names content that the call downloads,
+        which cannot be covered."""
         parts = [action for action in actions if not action.whole]
         running = [action for action in parts if action.runs or action.runs_more]
         if not running:
@@ -119,7 +121,7 @@ class ContentReader:
         if len(set(named)) > NAMED_MAX:
             look.uncovered(f"it names more than {NAMED_MAX} files to run")
         hiding = [action for action in running if action.runs_more]
-        # A file that one part writes for another to run, or a here-document for an interpreter, may name files too.
+        # A file that one part writes for another to run, or a here-document for an interpreter, may also name files.
         says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
         listing = look.code(hiding, actions if says_more else hiding) if hiding else None
         others_digest = ""
@@ -132,7 +134,8 @@ class ContentReader:
         return Content(coverage, tuple(look.runs))
 
     def changes(self, before: Coverage, now: Coverage, since: str) -> str:
-        """Describe the differences, a sentence for each file. `since` ends "… changed since". Empty if none."""
+        """Describe the differences with one sentence per file, or return an empty string. `since` completes "… changed
+        since"."""
         old = {file.path: file for file in before.files}
         new = {file.path: file for file in now.files}
         absent = CoveredFile("", -1, "")
@@ -178,7 +181,7 @@ class ContentReader:
 
 
 def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
-    """Store it as the most recently used, and drop the least recently used."""
+    """Store an entry as the most recently used one, and evict the least recently used."""
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > entries_max:
@@ -186,7 +189,7 @@ def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_ma
 
 
 class _Look:
-    """One reading: its results so far, within the limits."""
+    """State of one `read` call: its results so far, and what remains of the limits."""
 
     def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
@@ -199,11 +202,10 @@ class _Look:
         self._bytes_left = reader.bytes_max
 
     def uncovered(self, why: str) -> None:
-        """Record why not everything that may run is covered. The first reason is the one reported."""
+        """Record a reason why the coverage is incomplete. Only the first reason is reported."""
         self.why = self.why or why
 
     def name(self, path: str, *, may_bind: bool) -> None:
-        """Cover a named file or folder."""
         place = resolve(path, self._mounts, mapped=self._mapped)
         if place is None:
             self.uncovered(f"the target of {short(path)} is unknown")
@@ -233,8 +235,8 @@ class _Look:
             self.uncovered(f"{short(shown)} cannot be read ({why})")
 
     def _folders(self, place: MountedPath) -> tuple[tuple[str, int, int], ...]:
-        """Return the folders on the path to a file, if unchanged for a moment: later additions then show in their
-        times."""
+        """Return the folders on the path to a file. Waits until they have not changed for a moment, so that a later
+        change has a different timestamp."""
         ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
             statuses = [way.host.lstat() for way in ways]
@@ -248,13 +250,13 @@ class _Look:
         )
 
     def _found_at(self, place: MountedPath) -> str:
-        """Return the path by which a command finds it."""
+        """Return the path at which a command finds the file."""
         return str(PurePosixPath(place.mount.inside, *place.parts) if self._mapped else place.host)
 
     def _read(
         self, place: MountedPath, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool
     ) -> None:
-        """Record its current content. Raises OSError."""
+        """Record the file's current content. Raises OSError."""
         try:
             file = open_resolved(place)
         except FileNotFoundError:
@@ -282,7 +284,7 @@ class _Look:
                     self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
                 else:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        # The program that reads a manifest or makefile may rewrite it. Other files are only run.
+        # A program that reads a manifest or makefile may rewrite it. Scripts are only run.
         suffix = PurePosixPath(place.shown).suffix.lower()
         is_script = suffix in _SCRIPTS or (not suffix and status.st_mode & 0o111) or not is_code(place.shown)
         if not is_script and not (content or b"").startswith(b"#!"):
@@ -295,8 +297,8 @@ class _Look:
         self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
     def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
-        """Return the digests of code below the mounts that parts may run, of links, and of files that other files
-        mention, except the named files. None if a limit is exceeded."""
+        """Return the digests of links, of code below the mounts that the parts may run, and of files that other files
+        mention. Named files are omitted. Returns None if a limit is exceeded."""
         self._said = "\n".join([*(action.text for action in saying), self._said])
         covers_all = any(_says_little(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
@@ -331,7 +333,7 @@ class _Look:
                 within_git, is_said = entry.name == ".git" or in_git, whole or entry.name in self._said
                 with _entered(folder, entry.name, below) as inner:
                     self._add_code(inner, below, named, folders, in_git=within_git, whole=is_said)
-            elif (  # a part that does not name all that it runs may run these
+            elif (  # a part that does not name everything it runs may run these files
                 whole
                 or entry.is_symlink()
                 or is_code(entry.name)
@@ -344,7 +346,7 @@ class _Look:
                     raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
-        """Return a file's size and its identity: the digest of its content, prefixed with the text of a link."""
+        """Return a file's size and the digest of its content. For a link, the target precedes the digest."""
         text = ""
         file: int | None = None
         if entry.is_symlink():
@@ -353,7 +355,7 @@ class _Look:
                 place = resolve(path, self._mounts, mapped=self._mapped)
                 file = open_resolved(place) if place is not None and place.mount in self._mounts else None
         else:
-            with suppress(OSError):  # it disappeared, or cannot be opened, such as a pipe or a socket
+            with suppress(OSError):  # it disappeared or cannot be opened, such as a pipe or socket
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
@@ -369,30 +371,31 @@ class _Look:
 
 
 class _TooMuchError(OSError):
-    """A limit was exceeded. The text says which."""
+    """A limit was exceeded. The message says which one."""
 
 
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
-    """Return a descriptor of a subfolder, without following links. Raises OSError, also if it is nested too deeply."""
+    """Open a subfolder without following links and return its descriptor. Raises OSError if that fails or the folder is
+    nested too deeply."""
     if path.count("/") > DEPTH_MAX:
-        raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
+        raise _TooMuchError(f"the code it may run is more than {DEPTH_MAX} folders deep")
     return closing_file(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Return the entries of an open folder with their paths."""
+    """Yield the entries of an open folder with their paths."""
     with os.scandir(folder) as scan:
         for entry in scan:
             yield entry, f"{path}{_readable(entry.name)}"
 
 
 def coverage_key(coverage: Coverage) -> str:
-    """Return what an approval is bound to in a coverage, as canonical JSON."""
+    """Return the part of a coverage that an approval is bound to, as canonical JSON."""
     return msgspec.json.encode([coverage.files, coverage.others, coverage.others_digest]).decode()
 
 
 def swapped_of(runs: Sequence[RunFile]) -> str:
-    """Return the first held file that is no longer the one that was read, or an empty string."""
+    """Return the first file that was replaced after it was read, or an empty string."""
     for file in runs:
         if file.content is not None and file.host is not None:
             try:
@@ -405,12 +408,13 @@ def swapped_of(runs: Sequence[RunFile]) -> str:
 
 
 def short(path: str) -> str:
-    """Return a path as people know it, without the workspace's name."""
+    """Return a path as shown to people, without the workspace's name."""
     return path.removeprefix("/workspace/")
 
 
 def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
-    """Whether a part that may run any file has words that are known only when it runs, or names a whole mount."""
+    """Return whether a part may run any file: some of its words are known only when it runs, or it names a whole
+    mount."""
     if action.runs and not action.opaque:
         return False
     words = action.text.split(":", 2)[-1].split()
@@ -422,6 +426,6 @@ def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
 
 
 def _readable(name: str) -> str:
-    """Return a name as text, with the bytes escaped that are not UTF-8."""
+    """Return a file name as text. A name that is not UTF-8 is returned in hexadecimal."""
     raw = os.fsencode(name)
     return name if raw == name.encode(errors="replace") else f"bytes:{raw.hex()}"

@@ -1,9 +1,9 @@
-"""Reads documents in a separate process: `python -m shoal.tools.document_readers KIND` reads one from standard input
-and writes a line of JSON for each part.
+"""Read documents in a separate process. `python -m shoal.tools.document_readers KIND` reads a document from standard
+input and prints one line of JSON per part.
 
-A hostile document may consume memory and time, so the process has tight limits of both, and the kernel ends it when it
-exceeds them. Office files are zipped XML; only their text is read, in pieces, and a file that unpacks to more than
-ARCHIVE_BYTES_MAX is rejected.
+A hostile document may use much memory and time, so the process has tight limits on both, which the kernel enforces.
+Office files are zipped XML. Only their text is read, in pieces, and a file that unpacks to more than ARCHIVE_BYTES_MAX
+is rejected.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
 ARCHIVE_BYTES_MAX = 134_217_728
-"""Most bytes that the parts of an office file may unpack to in total."""
+"""Maximum total size of the unpacked parts of an office file."""
 PAGES_MAX = 2000
 MEMORY_BYTES_MAX = 1_073_741_824
 _DONE_WITH = frozenset(("p", "row", "si", "sp", "sheet", "Relationship"))
@@ -30,11 +30,11 @@ _HEADING = re.compile(r"#{1,6} +(.*)")
 
 
 class CannotRead(Exception):
-    """The reason a document cannot be read, as the end of a sentence."""
+    """A document cannot be read. The message is the reason, written as the end of a sentence."""
 
 
 def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the pages of a PDF."""
+    """Yield the text of each page in a PDF. Raises CannotRead."""
     import io
 
     from pypdf import PdfReader
@@ -51,7 +51,7 @@ def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
 
 
 def office_parts(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the text of a .docx, .xlsx or .pptx."""
+    """Yield the text of a .docx, .xlsx or .pptx file."""
     import io
     import zipfile
 
@@ -69,14 +69,14 @@ def office_parts(content: bytes) -> Iterator[DocumentPart]:
             yield from slides_of(office)
         else:
             raise CannotRead("it is an archive, and archives are not searched")
-    except RuntimeError as error:  # raised by zipfile for a password
+    except RuntimeError as error:  # zipfile raises this for a password
         raise CannotRead("it is encrypted") from error
     except (zipfile.BadZipFile, SyntaxError, EOFError, KeyError, NotImplementedError) as error:
         raise CannotRead("it is damaged") from error
 
 
 class OfficeArchive:
-    """The parts of an office file, with a limit on their total unpacked size."""
+    """Parts of an office file, with a limit on their total unpacked size."""
 
     def __init__(self, archive: "ZipFile") -> None:
         self._archive = archive
@@ -99,7 +99,7 @@ class OfficeArchive:
 
 
 class _Counted:
-    """A file of an archive that stops the reading when the archive unpacks to too much."""
+    """A file in an archive. Reading stops when the archive unpacks to too much."""
 
     def __init__(self, file: IO[bytes], archive: OfficeArchive) -> None:
         self._file = file
@@ -114,7 +114,7 @@ class _Counted:
 
 
 def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Yield paragraphs, including those in tables, with their section."""
+    """Yield paragraphs, including those in tables, with their sections."""
     section, number = "", 0
     for tag, paragraph in office.elements("word/document.xml"):
         if tag != "p":
@@ -137,7 +137,7 @@ def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Yield the rows of all sheets with the text of their cells. Dates are their stored numbers."""
+    """Yield the rows of all sheets with the text of their cells. Dates appear as their stored numbers."""
     shared = ["".join(element.itertext()) for tag, element in office.elements("xl/sharedStrings.xml") if tag == "si"]
     relations = office.elements("xl/_rels/workbook.xml.rels")
     targets = {
@@ -178,7 +178,7 @@ def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def html_lines(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the lines of a page as Markdown, with their section."""
+    """Yield the lines of a page as Markdown, with their sections."""
     import turbohtml
 
     page, section = turbohtml.parse(content), ""
@@ -216,7 +216,8 @@ _READERS = {"pdf": pdf_pages, "office": office_parts, "html": html_lines, "mail"
 
 
 def main() -> None:
-    """Read standard input and write a line for each part. On failure, print a reason and exit with EXIT_TOLD."""
+    """Read a document from standard input and print one line per part. On failure, print the reason and exit with
+    EXIT_TOLD."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":

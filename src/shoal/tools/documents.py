@@ -1,6 +1,6 @@
-"""The text of documents in parts with their places: PDF, office files, HTML, e-mail and plain text.
+"""Extract the text of documents, in parts with their positions: PDF, office files, HTML, e-mail and plain text.
 
-Everything but plain text is read in a separate process (tools/document_readers.py), which ends when the caller is
+Everything except plain text is read in a separate process (tools/document_readers.py), which ends when the caller is
 cancelled.
 """
 
@@ -22,23 +22,24 @@ from shoal.tools.output import is_binary, text_of
 
 SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
-"""Most characters of a PDF that is read as a web page."""
+"""Maximum number of characters read from a PDF on the web."""
 DOCUMENT_BYTES_MAX = 33_554_432
 """Largest file that is read."""
 DOCUMENT_CHARS_MAX = 1_000_000
-"""Most characters of a document that are searched."""
+"""Maximum number of characters of a document that are searched."""
 PIECE_CHARS = 900
-"""Approximate length of the pieces that documents are split into for a search."""
+"""Approximate length of the pieces that a document is split into for searching, in characters."""
 FOLDER_FILES_MAX = 1_000
 FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
-"""Exit code of the child when it prints a reason."""
+"""Exit code of the child process after it printed a reason."""
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
-"""Returns the documents below a folder that are searched, each with the part that is not, if any."""
+"""Function that returns the searched documents below a folder. The value describes the part that is not searched, if
+any."""
 
 
 class DocumentStates(list[DocumentState]):
-    """The document indexes of all features."""
+    """The `DocumentState` functions of all features."""
 
 
 _HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
@@ -49,7 +50,7 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 class DocumentPart(NamedTuple):
-    """A passage and its place. Only parts of one `group` (a page, a sheet) are joined into a piece."""
+    """A passage and its position. Only parts of one `group` (a page, a sheet) are joined into a piece."""
 
     group: str
     place: str
@@ -60,7 +61,7 @@ _part_decoder = msgspec.json.Decoder(DocumentPart)
 
 
 def kind_of(name: str, content: bytes) -> str:
-    """Return how a file is read: `pdf`, `office`, `html`, `mail`, `text`, or empty if it has no text.
+    """Return the way to read a file: `pdf`, `office`, `html`, `mail`, `text`, or an empty string if it has no text.
 
     Raises ToolError for an old or encrypted office file.
     """
@@ -81,9 +82,9 @@ def kind_of(name: str, content: bytes) -> str:
 
 
 async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
-    """Return the parts of a document, at most DOCUMENT_CHARS_MAX characters; none if it has no text.
+    """Return the parts of a document, with at most DOCUMENT_CHARS_MAX characters. Empty if it has no text.
 
-    Raises ToolError with the end of a sentence ("it is damaged") if it cannot be read.
+    Raises ToolError if the document cannot be read. The message is the end of a sentence, such as "it is damaged".
     """
     kind = kind_of(name, content)
     if kind == "text":
@@ -103,7 +104,8 @@ async def pdf_text(content: bytes) -> str:
 
 
 def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
-    """Return places and texts of about PIECE_CHARS characters. Parts of one group are joined, and long ones are cut."""
+    """Yield positions and texts of about PIECE_CHARS characters. Parts of one group are joined, and long parts are
+    cut."""
     group = place = ""
     held: list[str] = []
     size = 0
@@ -128,7 +130,7 @@ def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
 
 
 def documents_below(folder: Path) -> list[Path]:
-    """Return the files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
+    """Return the files of a folder that are not hidden, FOLDER_DEPTH_MAX levels deep, at most FOLDER_FILES_MAX."""
     paths: list[Path] = []
     for path, folders, names in walk(folder):
         depth = len(Path(path).relative_to(folder).parts)

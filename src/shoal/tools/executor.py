@@ -1,22 +1,20 @@
-"""The single choke point: every tool call is admitted and run here, and nowhere else.
+"""Admit and run tool calls. Every tool call goes through this module.
 
     arguments ─ prepare (validate, resolve) ─► actions ─ decide (profile, taint) ─► allow ─► run ─► result
                      │ wrong                                   │ deny     │ ask
                      ▼                                         ▼          ▼
                   Refused                                   Refused     MustAsk (an approval bound to the digest)
 
-Hooks of installed packages decide after the rules and the taint have allowed a call. The stricter decision wins.
+Hooks of installed packages decide after the rules and the taint check allowed a call. The stricter decision wins.
 
 One object, the Invocation, is decided on, shown and run. An approval is bound to two digests: of the call, and of the
 call with the content that it runs (`tools.content`).
 
-    an approval is answered      if the call differs: Refused; if only the content differs: MustAsk again, with the
-    change
+    an approval is answered      Refused if the call differs; MustAsk with the change if only the content differs
     allowed for the thread       runs without asking if the content is the same, the turn is untainted, and the person
-    is
-                                 trusted as much as the one who allowed it; otherwise MustAsk, with the reason
-    about to start               the content is compared again, finally by the sandbox just before it runs; if it
-                                 differs, the command does not run: MustAsk again
+                                 is trusted as much as the one who allowed it; otherwise MustAsk with the reason
+    about to start               the content is compared again, the last time by the sandbox just before it runs; if
+                                 it differs, the command does not run: MustAsk again
 
 Raises only CancelledError and the store's errors.
 """
@@ -84,13 +82,13 @@ PRIVATE = "untrusted content in a private conversation"
 MOVED_ON = "The earlier calls have changed what this call would do."
 CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
-"""Longest run of a call, in seconds."""
+"""Maximum duration of a call."""
 TURNS_KEPT_MAX = 256
-"""Turns whose checkpoint gap and pages read without asking are cached."""
+"""Maximum number of turns whose checkpoint gap and automatic page reads are cached."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
-"""Programs that change no file, provided that the permissions consider them harmless."""
+"""Programs that change no file if the permission rules consider the command harmless."""
 NOT_UPHELD = "The person who allowed it may no longer do so."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
@@ -98,7 +96,7 @@ SWAPPED = "{name} was replaced while this ran, so what ran may not be what was a
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """The audience and place of a turn's calls. Each of `bounds` limits what a call may do."""
+    """Audience and location of a turn's calls. Each profile in `bounds` further limits what a call may do."""
 
     thread: ThreadId
     turn: TurnId
@@ -114,16 +112,16 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The call does not run. The model gets this result."""
+    """Decision that the call does not run. The model receives `result`."""
 
     result: ToolFinished
     audit: tuple[AuditEntry, ...] = ()
 
 
 class MustAsk(msgspec.Struct, frozen=True):
-    """The call waits for a person. An earlier request of the same call is void.
+    """Decision that the call waits for a person. An earlier request for the same call becomes void.
 
-    `advice` finds out what else the person should know; it is awaited once, before the request is sent. `can_stage`:
+    `advice` returns more information for the person. It is awaited once, before the request is sent. If `can_stage`,
     the request may wait until the end of the turn.
     """
 
@@ -134,25 +132,25 @@ class MustAsk(msgspec.Struct, frozen=True):
     can_stage: bool = False
 
     def on_card(self, item: CardItem) -> Self:
-        """Return a copy with its position on an approval card. Cards for calls that only untrusted text asked for, and
-        cards with too many calls to read one by one, offer no rule."""
+        """Return a copy with its position on an approval card. A card offers no rule if only untrusted text asked for
+        its calls, or if it has too many calls to read one by one."""
         has_rule = not item.foreign and item.total <= CARD_CALLS_MAX
         item = replace(item, always=self.approval.item.always if has_rule else NO_RULE)
         approval, event = replace(self.approval, item=item), replace(self.event, item=item)
         return replace(self, approval=approval, event=event)
 
     def with_reason(self, more: str) -> Self:
-        """Return a copy with a further sentence of the reason."""
+        """Return a copy with another sentence added to the reason."""
         reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
         approval, event = replace(self.approval, reason=reason), replace(self.event, reason=reason)
         return replace(self, approval=approval, event=event)
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The call may run once `started` is durable. `content` is what a person allowed it to run, to be compared before
-    the start.
+    """Decision that the call may run once `started` is durable.
 
-    `by_person`: a person allowed the call.
+    `content` is the content that a person allowed it to run, and is compared before the start. `by_person` is true if a
+    person allowed the call.
     """
 
     call: ToolCall
@@ -166,7 +164,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    """Admits and runs calls."""
+    """Admits and runs tool calls."""
 
     def __init__(
         self,
@@ -184,11 +182,11 @@ class Executor:
         gap: Callable[[Path], Awaitable[str]],
     ) -> None:
         """Create an executor. `upholds` returns whether the person who allowed something could still allow it. `gap`
-        returns the part of a workspace that no checkpoint restores, or an empty string."""
+        returns a description of the part of a workspace that no checkpoint restores, or an empty string."""
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
-        """Whether commands are kept from this machine and from the network."""
+        """Whether the sandbox keeps commands from this machine and from the network."""
         self._asks_for_commands = not sandbox.isolated and config.sandbox.kind == "auto"
         self._ask_expires_seconds = config.permissions.ask_expires_seconds
         self._approvals = store.approvals
@@ -213,8 +211,8 @@ class Executor:
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None, *, asks_anyway: bool = False
     ) -> Refused | MustAsk | Admitted:
-        """Decide on a call. `request` is its answered approval, if there was one. With `asks_anyway`, ask about a call
-        that could run without asking."""
+        """Decide on a call. `request` is its answered approval, if any. `asks_anyway` asks about a call even if it
+        could run without asking."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
             names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
@@ -227,7 +225,7 @@ class Executor:
         actions = invocation.actions
         gap = await self._gap_of(tool.traits, actions, context)
         situation = self._situation(context, context.taint, covered=not gap)
-        # The strictest of several profiles decides; the first one if equal.
+        # The strictest profile decides. If several are equally strict, the first one decides.
         by_profiles = [decide_all(profile, actions, situation) for profile in profiles]
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn
@@ -243,7 +241,7 @@ class Executor:
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
         asks, taint = decision == "ask", context.taint
         if not taint.active and self._gated(decision, actions, context, STEERED, situation)[0] != decision:
-            # Taint marks are looked up only where they could change the decision.
+            # Taint marks are looked up only if they could change the decision.
             taint = await self._marked_taint(actions, context) or taint
         decision, reason = self._gated(
             decision, actions, context, taint, self._situation(context, taint, covered=not gap)
@@ -300,7 +298,8 @@ class Executor:
         return self._ask(asking, why_not)
 
     async def _standing_rule(self, asking: "_Asking", situation: Situation) -> StandingRule:
-        """Return the rule that the owner may create for a call that only the rules and its effect ask about."""
+        """Return the rule that the owner may create for a call that needs approval only because of the rules and its
+        effect."""
         context, actions = asking.context, asking.invocation.actions
         traits, asker = self.registry.traits.of(asking.call.name), context.asker
         stays_asked = traits.runs_commands and self._asks_for_commands
@@ -315,8 +314,8 @@ class Executor:
         return with_past(rule, self._named(asking.invocation), self._past[1])
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Return why an approval for the whole thread does not cover the call (empty if there is none), or None if it
-        does."""
+        """Return the reason why an approval for the whole thread does not cover the call, or None if it does. The
+        reason is empty if there is no such approval."""
         context, why = asking.context, ""
         for grant in await self._approvals.grants(context.thread, asking.call_digest):
             giver = grant.decided_trust
@@ -337,9 +336,8 @@ class Executor:
     async def again(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Admitted:
-        """Admit a call that was admitted and started before and may be repeated. No new decision is made, but content
-        that a person allowed must be unchanged.
-        """
+        """Admit a call that started before and may be repeated. The decision is not made again, but content that a
+        person allowed must be unchanged."""
         tool = self.registry.get(call.name)
         if tool is None:
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=", ".join(self.registry.names())))
@@ -357,9 +355,9 @@ class Executor:
         return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""), by_person=request is not None)
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
-        """Run a call and bound its result. Returns None while the result is pending.
+        """Run a call and limit the length of its result. Returns None while the result is pending.
 
-        A failure is a result, and cancelling ends the run. If the content to run is no longer the approved content, the
+        A failure is a result, and cancelling ends the run. If the content to run differs from the approved content, the
         call does not run and waits for a person again.
         """
         began = self._clock.monotonic()
@@ -377,7 +375,7 @@ class Executor:
             return None
         if len(output.text) <= self._bounds.stored_chars_min:
             bounded = self._bound(output, context.mounts)
-        else:  # in a thread, so that no other turn waits for it
+        else:  # in a thread, so that other turns do not wait
             bounded = await asyncio.to_thread(self._bound, output, context.mounts)
         return ToolFinished(
             call_id=admitted.call.id,
@@ -396,13 +394,13 @@ class Executor:
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
-        """Return the taint of the output of a call with these actions: a marked file that it reads, or what it fetches.
-        Empty if nothing taints it. Raises StoreError."""
+        """Return the taint of the output of a call with these actions: a marked file that it reads, or content that it
+        fetches. Returns an empty string if its output is untainted. Raises StoreError."""
         marked, traits, real = self._marked, self.registry.traits, self._of_real_files(actions)
         return self._fetched(actions) or await marked.source_of(real, mounts, traits, mapped=self._maps(mounts))
 
     def _virtual_folder(self, action: Action) -> VirtualFolder | None:
-        """Return the virtual folder that an action shows or lists a file of."""
+        """Return the virtual folder that contains the file or folder of an action, or None."""
         if not self.registry.traits.of(action.tool).shows_file:
             return None
         return next((folder for folder in self._services.virtual_folders if folder.has(action.detail)), None)
@@ -420,7 +418,7 @@ class Executor:
         return files
 
     def _maps(self, mounts: Sequence[Mount]) -> bool:
-        """Whether commands see the mounts under their names in the sandbox instead of the host's."""
+        """Return whether commands see the mounts under their sandbox names instead of their host names."""
         return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
 
     def _fetched(self, actions: Sequence[Action]) -> str:
@@ -438,7 +436,8 @@ class Executor:
         ContentChanged."""
         invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
         is_command = isinstance(invocation, PreparedCommand)
-        only_looks = is_command and all(map(is_look, actions))  # nothing it reads can disappear after this
+        # A command that only looks deletes nothing, so the files that it read can be checked after it ran.
+        only_looks = is_command and all(map(is_look, actions))
         read = "" if only_looks else await self.source_of(actions, context.mounts)
         tool_context = self._tool_context(admitted.call, context)
         if files := self._virtual_files(actions, tool_context):
@@ -462,7 +461,7 @@ class Executor:
                 kept_files = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
                 audience_person = context.purpose.audience.person
                 person = audience_person if kept_files.person is None and traits.for_person else kept_files.person
-                # Names that others' prompts may contain reveal nothing of a private conversation.
+                # The names may enter other people's prompts, so they must not reveal a private conversation.
                 source = PRIVATE if steered_by and audience_person and person is None else steered_by
                 amending = self._prompt_files.amending(kept_files.files, source, CALL_SECONDS_MAX, person or "")
                 await stack.enter_async_context(amending)
@@ -485,7 +484,7 @@ class Executor:
         if traits.origin == "foreign" and not output.is_pending:
             output = replace(output, tainted_by=output.tainted_by or f"the tool {name}")
         await self._marked.keep(marked, touched)
-        if is_command and not read:  # including files marked while it ran
+        if is_command and not read:  # includes files that were marked while it ran
             read = await self.source_of(actions, context.mounts)
         if swapped := swapped_of(runs):
             output = replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
@@ -495,7 +494,8 @@ class Executor:
         return replace(output, tainted_by=output.tainted_by or read)
 
     async def _behind(self, outcome: ToolOutput | ToolError, context: CallContext) -> str:
-        """Return the taint of a text: its own source, or the mark of a file that it quotes. Raises StoreError."""
+        """Return the taint of a text: its own source, or the source of a marked file that it quotes. Raises
+        StoreError."""
         if outcome.tainted_by or not outcome.quotes:
             return outcome.tainted_by
         person = context.purpose.audience.person
@@ -505,8 +505,8 @@ class Executor:
         return next((written_after(name, source) for name, source in quotes if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
-        """Write the stored results to files before deciding on a call, because the decision reads the files that it
-        names."""
+        """Write stored results to files before deciding on a call that names them, because the decision reads those
+        files."""
         folder = next((mount.host for mount in context.mounts if mount.inside == INSIDE), None)
         if folder is None or not names_artifacts(call, self.registry.traits.of(call.name)):
             return
@@ -564,7 +564,7 @@ class Executor:
 
     @property
     def situation(self) -> Situation:
-        """Return the situation of a trusted person's untainted turn whose checkpoint restores all files."""
+        """Return the situation of an untainted turn of a trusted person with a checkpoint that restores all files."""
         return Situation(isolated=self.sandbox.isolated, sealed=self.is_sealed, covered=True, trusted=True)
 
     def _situation(self, context: CallContext, taint: TaintState, *, covered: bool) -> Situation:
@@ -573,10 +573,10 @@ class Executor:
         return replace(self.situation, covered=covered, trusted=trusted, tainted=tainted)
 
     async def _gap_of(self, traits: Traits, actions: Sequence[Action], context: CallContext) -> str:
-        """Return what a command may change in the workspace that the turn's checkpoint would not restore, or an empty
-        string.
+        """Return a description of the workspace changes by a command that the turn's checkpoint would not restore, or
+        an empty string.
 
-        Looked up once a turn, and only for commands that do more than read in a sealed sandbox.
+        Looked up once per turn, and only for commands in a sealed sandbox that do more than read.
         """
         if not (traits.takes_commands and self.is_sealed):
             return ""
@@ -589,7 +589,7 @@ class Executor:
         return self._gaps[context.turn]
 
     def _ask(self, asking: "_Asking", why: str) -> MustAsk:
-        """Ask a person. `why` is added to the reason of the rules."""
+        """Create a request to a person. `why` precedes the reason given by the rules."""
         call, context, coverage = asking.call, asking.context, asking.content.coverage
         reason = strip_controls(self.redactor.redact(" ".join(f"{why} {asking.reason}".split())))
         approval = NewApproval(
@@ -617,7 +617,7 @@ class Executor:
         return MustAsk(approval, event, asking.audit, advice, stages and can_wait)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
-        """Return the actions without secrets, for journal and cards."""
+        """Return the actions without secrets, for the journal and approval cards."""
         return tuple(dict.fromkeys(self.redactor.redact(action.text) for action in invocation.actions))
 
     def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
@@ -639,7 +639,7 @@ class Executor:
 
 
 class _Asking(NamedTuple):
-    """A call that only a person can allow, and the digests that the answer is bound to."""
+    """A call that only a person can allow, with the digests that the answer is bound to."""
 
     call: ToolCall
     context: CallContext
@@ -660,7 +660,7 @@ class _Asking(NamedTuple):
 
 
 def is_look(action: Action) -> bool:
-    """Whether a part of a command changes no file, not even its modification time."""
+    """Return whether a part of a command changes no file, including modification times."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 

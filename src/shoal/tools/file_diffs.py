@@ -1,4 +1,4 @@
-"""Changes to a file as people read them: a diff if both sides are text, otherwise the reason why there is none."""
+"""Show changes to a file: a diff if both versions are text, otherwise the reason why there is no diff."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from shoal.tools.trees import Trees
 
 BYTES_COMPARED_MAX = 262_144
 LINES_COMPARED_MAX = 4_000
-"""Longer texts are not compared line by line."""
+"""Maximum number of lines of a text that is compared line by line."""
 DIFF_LINES_MAX = 400
-"""Longest diff of one file that is shown."""
+"""Maximum number of lines of a file's diff that are shown."""
 FILES_TOLD_MAX = 20
 TOLD_CHARS_MAX = 2_400
-"""Most files listed in a chat message, and the maximum total length of their diffs."""
+"""Maximum number of files listed in a chat message, and maximum total length of their diffs."""
 PATH_CHARS_MAX = 120
 
 _LACKS: dict[Lacks, str] = {
@@ -28,13 +28,13 @@ _LACKS: dict[Lacks, str] = {
 
 
 def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
-    """Return why the earlier entry cannot replace the present one, or an empty string if it can or already does.
+    """Return why the earlier entry cannot replace the current one, or an empty string if it can or already does.
 
     Entries that are not stored are neither restored nor deleted.
     """
     before = change.before
     if before is not None and now is not None and alike(replace(now, mode=before.mode), before):
-        return ""  # only the mode may differ
+        return ""  # at most the mode differs
     if before is not None and before.kind in ("socket", "device"):
         return f"A {before.kind} cannot be restored."
     if before is not None and before.lacks:
@@ -53,8 +53,8 @@ def file_change(
     *,
     shows: bool,
 ) -> FileChange:
-    """Return a change with its diff, without secrets, and why it cannot be undone. The diff is omitted unless it
-    `shows`."""
+    """Return a change with its diff, without secrets, and the reason if it cannot be undone. The diff is omitted unless
+    `shows` is true."""
     path, before, after = change
     name = redact(shown_path(path))
     kind = "added" if before is None else "removed" if after is None else "changed"
@@ -79,7 +79,8 @@ def file_change(
 
 
 def changes_text(changes: TurnChanges) -> str:
-    """Describe the changes a turn made to files, with as many diffs as fit into a message, and how to undo them."""
+    """Describe the changes that a turn made to files, with as many diffs as fit into a message, and how to undo
+    them."""
     lines = change_lines(changes.files[:FILES_TOLD_MAX], changes.changed, TOLD_CHARS_MAX)
     lines += changes.notes
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
@@ -94,7 +95,7 @@ def changes_text(changes: TurnChanges) -> str:
 
 
 def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[str]:
-    """Return the first of the changed files as lines of Markdown, with diffs of at most `room` characters in total."""
+    """Return the changed files as lines of Markdown, with diffs of at most `room` characters in total."""
     lines: list[str] = []
     for one in files:
         since = f", {SINCE[one.since]}" if one.since else ""
@@ -111,7 +112,7 @@ def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[s
 
 
 def _text(trees: Trees, entry: TreeEntry | None) -> str | None:
-    """Return the text to compare, or None if it cannot be compared."""
+    """Return the text to compare, or None if the entry cannot be compared."""
     if entry is None or entry.kind == "folder":
         return ""
     if entry.kind == "link":

@@ -1,8 +1,8 @@
-"""Tools from typed functions: annotations become the schema that the model sees and the validation.
+"""Tools from typed functions: annotations become the JSON Schema for the model and validate its arguments.
 
 `@tool` makes a tool of a function. A function that returns a result is called when the call runs. A function that
-returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead: it resolves everything that the
-call depends on and describes what the call will do. That one object is shown, decided on and run.
+returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead. It resolves everything that the
+call depends on and describes what the call will do. This object is then shown, decided on and run.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ SIGNATURES_MAX = 500
 
 _PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
 _WRAPPED = lazy_re.compile(r"(?<=\S)\n(?=[^\W\d])")
-"""A line end inside a paragraph of a docstring."""
+"""Line break inside a paragraph of a docstring."""
 _Result = TypeVar("_Result")
 Example: TypeAlias = Mapping[str, object]
 NO_EXAMPLE: Example = MappingProxyType({})
@@ -52,9 +52,9 @@ _canonical_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Prepared(NamedTuple):
-    """An `Invocation`: a description of the call, as shown and as canonical JSON, and the function that runs it.
+    """An `Invocation`: a description of the call, for people and as canonical JSON, and the function that runs it.
 
-    `advice` finds out what else the person who is asked should know. It may be slow.
+    `advice` returns more information for the person who is asked for approval. It may be slow.
     """
 
     actions: tuple[Action, ...]
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 class PreparedCommand(NamedTuple):
     """An `Invocation` that runs a command in a sandbox.
 
-    `work` gets the command and the taint of its output (empty: none), for tools whose output arrives later.
+    `work` receives the command and the taint of its output (empty for none), for tools whose output arrives later.
     """
 
     actions: tuple[Action, ...]
@@ -81,7 +81,8 @@ class PreparedCommand(NamedTuple):
     tainted_by: str = ""
 
     def bound(self, runs: tuple[RunFile, ...], tainted_by: str, see: SeeOutput) -> "PreparedCommand":
-        """Return a copy with the files that must be unchanged, the taint of its output, and its audience."""
+        """Return a copy with the files that must stay unchanged, the taint of the output, and the receiver of live
+        output."""
         return self._replace(command=msgspec.structs.replace(self.command, runs=runs, see=see), tainted_by=tainted_by)
 
     async def run(self) -> ToolOutput:
@@ -91,18 +92,19 @@ class PreparedCommand(NamedTuple):
 def planned(
     name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", /, **effect: object
 ) -> Prepared:
-    """Create a call with the single action `tool:NAME:DETAIL`. People see the same, unless `shown` says more."""
+    """Create a call with the single action `tool:NAME:DETAIL`. People see `shown`, or the name and detail if it is
+    empty."""
     return Prepared((Action(f"tool:{name}:{detail}"),), shown or f"{name} {detail}", canonical(name, **effect), work)
 
 
 def canonical(tool: str, **effect: object) -> str:
-    """Encode what determines a call's effect as canonical JSON: keys sorted, no spaces."""
+    """Encode everything that determines a call's effect as canonical JSON: sorted keys, no spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()
 
 
 @contextmanager
 def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
-    """Report these errors to the model, with their own text."""
+    """Report these errors to the model as tool errors with the same text."""
     try:
         yield
     except errors as error:
@@ -111,7 +113,7 @@ def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
 
 @contextmanager
 def quoting(file: Path) -> Generator[None]:
-    """Let a file's mark taint the errors of the block, which quote the file."""
+    """Let the taint mark of a file apply to errors raised in the block, which quote the file."""
     try:
         yield
     except ToolError as error:
@@ -120,7 +122,7 @@ def quoting(file: Path) -> Generator[None]:
 
 
 class FunctionTool(Generic[_Result]):
-    """A tool that calls a function. Calling the tool directly calls the function."""
+    """A tool that runs a function. Calling the tool object calls the function directly."""
 
     def __init__(
         self,
@@ -149,7 +151,7 @@ class FunctionTool(Generic[_Result]):
         return self.function(*positional, **named)
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON text and plan the call. Raises ToolError, which names the wrong argument."""
+        """Validate the JSON arguments and plan the call. Raises ToolError, which names an invalid argument."""
         name = self.spec.name
         if len(arguments) > ARGUMENTS_CHARS_MAX:
             raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too many.")
@@ -173,7 +175,7 @@ class FunctionTool(Generic[_Result]):
         async def work() -> ToolOutput:
             if inspect.iscoroutinefunction(self.function):
                 result = await self.function(**given)
-            else:  # in the bounded thread pool, where a cancelled call runs to its end
+            else:  # runs in the bounded thread pool, where a cancelled call runs to its end
                 result = await asyncio.to_thread(self.function, **given)
             if isinstance(result, ToolOutput):
                 return result
@@ -184,7 +186,7 @@ class FunctionTool(Generic[_Result]):
 
 
 class ToolDecorator:
-    """Creates tools from functions. If it is stored under a name, it describes the tool before its function exists."""
+    """Creates tools from functions. Stored under a name, it describes a tool before the tool's function exists."""
 
     def __init__(self, traits: Traits, name: str, example: Example) -> None:
         self.traits = traits
@@ -200,7 +202,6 @@ class ToolDecorator:
         return FunctionTool(function, spec, self.traits, self.example, signature.arguments, signature.hints)
 
     def alias(self, name: str, example: Example = NO_EXAMPLE) -> "ToolDecorator":
-        """Return the same tool under another name."""
         traits = msgspec.structs.replace(self.traits, offered="by_name", rank=RANK_LAST)
         return ToolDecorator(traits, name, example or self.example)
 
@@ -214,16 +215,16 @@ def tool(
 ) -> FunctionTool[_Result] | ToolDecorator:
     """Turn an annotated function into a tool, as `@tool` or `@tool(Traits(effect="read", origin="own"))`.
 
-    The docstring becomes the description, with its wrapped lines joined. A parameter is described by `Annotated[...,
-    "text"]`, by `msgspec.Meta(description=…)` or by its line under `Args:`. A parameter of type ToolContext gets the
-    call's context. A returned string or ToolOutput is used unchanged, and anything else becomes JSON.
+    The docstring becomes the description, with wrapped lines joined. A parameter is described by `Annotated[...,
+    "text"]`, by `msgspec.Meta(description=…)` or by its line under `Args:`. A parameter of type ToolContext receives
+    the call's context. A returned string or ToolOutput is used unchanged. Other values become JSON.
 
     A function with the return type Invocation plans the call instead of running it, and raises ToolError for an
-    impossible one. Only such functions may have the traits `runs_commands` and `waits`.
+    impossible call. Only such functions may have the traits `runs_commands` and `waits`.
 
-    By default, results are foreign text, which taints the turn. Set the trait `origin` to "own" for the owner's text,
-    or to "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or
-    annotation is missing or has no JSON form.
+    By default, results are untrusted and taint the turn. Set the trait `origin` to "own" for the owner's text, or to
+    "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or annotation is
+    missing or has no JSON form.
 
     `example` contains valid arguments, for documentation and the contract suite. Give it if arguments made from the
     schema alone would be invalid or hard to understand.
@@ -234,7 +235,7 @@ def tool(
 
 
 class _Signature(NamedTuple):
-    """A tool's metadata, derived from its function."""
+    """Metadata of a tool, derived from its function."""
 
     hints: Mapping[str, type]
     description: str
@@ -248,7 +249,7 @@ _signatures: dict[object, _Signature] = {}
 def _signature_of(function: Callable[..., object], name: str) -> _Signature:
     """Read a function's docstring and annotations.
 
-    The built-in tools are created again for each start from the same code, so results are cached by code, docstring,
+    Every start creates the built-in tools again from the same code, so results are cached by code, docstring,
     annotations and defaults.
     """
     key = None
@@ -279,7 +280,7 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
 def _documented_fields(
     function: Callable[..., object], name: str, hints: Mapping[str, type]
 ) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
-    """Return the description, and a field for each parameter with its line under `Args:`."""
+    """Return the description and one field per parameter, including parameter descriptions under `Args:`."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     lines = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
     described = {match[1]: match[2].strip() for match in lines if match}
@@ -303,7 +304,7 @@ def _documented_fields(
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:
-    """Return the JSON Schema of a Struct as compact JSON text: an object without further properties."""
+    """Return the JSON Schema of a Struct as compact text: an object without additional properties."""
     (_,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema = components.pop(arguments.__name__)
     schema.pop("title", None)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 REASON_CHARS_MAX = 300
 TURNS_WAITING_MAX = 1000
-"""Most ended turns queued for the hooks. Hooks are not called for further ones."""
+"""Maximum number of ended turns queued for the hooks. Hooks are not called for turns beyond it."""
 
 
 class HookRunner:
@@ -28,9 +28,9 @@ class HookRunner:
         self.runs_after_turns = bool(self._after)
 
     async def before_call(self, planned: PlannedCall) -> tuple[str, HookRuling] | None:
-        """Return the strictest ruling on a call and the hook that gave it, or None if every hook agrees.
+        """Return the strictest ruling on a call and the name of its hook, or None if every hook agrees.
 
-        A hook that fails or takes too long denies the call. Nothing is raised.
+        A hook that fails or takes too long denies the call. Never raises.
         """
         strictest: tuple[str, HookRuling] | None = None
         for name, hook, seconds in self._before:
@@ -57,7 +57,7 @@ class HookRunner:
             log.warning("hooks skipped a turn", extra={"thread_id": summary.thread, "turn": summary.turn})
 
     async def run(self) -> None:
-        """Call the hooks for each turn that ended, one at a time, until cancelled."""
+        """Call the hooks for each ended turn, one at a time, until cancelled."""
         while True:
             summary = await self._ended.get()
             for name, hook, seconds in self._after:
@@ -69,7 +69,7 @@ class HookRunner:
 
 
 async def call_extension(what: str, seconds: float, call: Awaitable[T]) -> T:
-    """Await code of a package. Raises ExtensionFailed if it raises an error, or after `seconds`."""
+    """Await an extension's code. Raises ExtensionFailed if it fails or takes longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await call

@@ -1,14 +1,14 @@
-"""Resolve paths of tools and commands, and open them without a race between check and use.
+"""Resolve the paths of tools and commands, and open them without a race between check and use.
 
-A path that a model gives is resolved once, following links, into a `MountedPath`: the mount that contains it and the
-real path below the mount. Permissions are checked for that path. It is opened beneath the root's descriptor without
-following any link, so a link placed there in the meantime makes the call fail. A write creates a new file and renames
-it over the old one within one directory descriptor: readers see the old content or the new, and hard links elsewhere
-keep the old.
+A path from a model is resolved once, following links, into a `MountedPath`: the mount that contains it and the real
+path below the mount. Permissions are checked for that path. It is opened below the root's descriptor without following
+links, so a link placed there after the check makes the call fail. A write creates a new file and renames it over the
+old one within one directory descriptor. Readers see either the old or the new content, and hard links elsewhere keep
+the old content.
 
-A path of a command is resolved as the command resolves it (`resolve`): in a sandbox that maps its folders, an absolute
-link starts at the sandbox's root. `/scratch/x` is then the thread's scratch folder, wherever it is on the host. Without
-such a sandbox it is the host's path.
+A path in a command is resolved as the command resolves it (`resolve`). In a sandbox that maps its folders, an absolute
+link starts at the sandbox's root, and `/scratch/x` is in the thread's scratch folder, wherever that is on the host.
+Without such a sandbox, a path is a host path.
 """
 
 import difflib
@@ -29,17 +29,17 @@ from shoal.text.encodings import plain_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
-"""Longest file that the file tools read or write."""
+"""Largest file that the file tools read or write."""
 PATH_BYTES_MAX = 4096
-"""Longest path. The kernel has the same limit."""
+"""Longest path, in bytes. The kernel has the same limit."""
 ENTRIES_MAX = 2000
-"""Most entries listed of a directory."""
+"""Maximum number of directory entries that are listed."""
 
 NAMES_MAX = 20_000
-"""Most names of a directory that are searched for a similar one."""
+"""Maximum number of names in a directory that are searched for a similar one."""
 
 SANDBOX_FILES = Mount(Path(os.devnull), "/")
-"""Stands for the sandbox's own file system, which does not exist on the host."""
+"""Mount for the sandbox's own file system, which does not exist on the host."""
 _HOST_FILES = Mount(Path("/"), "/")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
@@ -51,8 +51,8 @@ _RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 
 def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
-    """Resolve the links of an absolute path as named in an action. Missing parts stay as written. Returns None for a
-    circle of links, for paths that differ for each process, and if commands do not know the host path that results."""
+    """Resolve the links of an absolute path in an action. Missing parts are kept. Returns None for a circle of links,
+    for paths that differ between processes, and for host paths that commands cannot see."""
     if mapped and path.startswith(_HOST):
         return None
     if not mapped:
@@ -73,18 +73,18 @@ def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath 
 
 
 def open_resolved(place: MountedPath) -> int:
-    """Return a descriptor of the current file. Raises OSError, also if a link was placed there."""
+    """Return a descriptor of the file. Raises OSError if it cannot be opened or a link was placed there."""
     with best_opener().directory(place.mount.host, place.parts[:-1]) as folder:
         return os.open(place.parts[-1] if place.parts else ".", _READ, dir_fd=folder)
 
 
 def is_systems(path: str) -> bool:
-    """Whether a path belongs to the sandbox's own system, which no command can change."""
+    """Return whether a path belongs to the sandbox's own system, which no command can change."""
     return path in _DEVICES or any(PurePosixPath(path).is_relative_to(folder) for folder in _SYSTEM)
 
 
 class Entry(NamedTuple):
-    """A line of a directory listing. `size_bytes` is 0 unless it is a file."""
+    """An entry of a directory listing. `size_bytes` is 0 unless it is a file."""
 
     name: str
     kind: str
@@ -101,7 +101,7 @@ class RoomKeeper(Protocol):
 
 
 class Jail:
-    """The directories that a call may use. Relative paths start in the first."""
+    """The directories that a call may use. Relative paths start in the first one."""
 
     def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None, *, home: str = "") -> None:
         self._roots = tuple(roots)
@@ -109,16 +109,16 @@ class Jail:
         self._home = home or self._roots[0].inside
 
     def resolve(self, path: str, *, is_new: bool = False) -> MountedPath:
-        """Resolve a path: relative, a path inside the sandbox, or a path of the host.
+        """Resolve a path, which may be relative, a path inside the sandbox, or a host path.
 
-        `..` is resolved as text, and `~` is the home of commands.
+        `..` is resolved as text, and `~` is the home directory of commands.
 
-        If the path does not exist and the file is not to be created (`is_new`), it resolves to the only name that looks
-        the same: with another Unicode form, other spaces, quotes or dashes, or another case.
+        If the path does not exist and the file will not be created (`is_new`), it resolves to the only existing name
+        that looks the same: with another Unicode form, other spaces, quotes or dashes, or another case.
 
-        The prefix `host:` selects a host path that has the same name as a path inside the sandbox. Raises ToolError for
-        an empty path, for one outside the allowed directories, directly or through a link, and for a name that is not
-        valid text and could not be stored or posted.
+        The prefix `host:` selects a host path whose name also exists inside the sandbox. Raises ToolError for an empty
+        path, for a path outside the allowed directories (directly or through a link), and for a name that is not valid
+        text, which could not be stored or posted.
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
@@ -134,7 +134,7 @@ class Jail:
         return self._resolved(str(PurePosixPath(inside, *parts)))
 
     def _alike(self, place: MountedPath) -> tuple[str, ...] | None:
-        """Return the existing names that look like those of a missing path, or None."""
+        """Return the existing names that look like the names of a missing path, or None."""
         parts = list[str]()
         for name in place.parts:
             same = [name]
@@ -188,7 +188,7 @@ class Jail:
         return MountedPath(f"{_HOST}{shown}" if is_taken else str(shown), root, parts)
 
     def read(self, place: MountedPath, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-        """Return a regular file's content. Raises ToolError if it is missing, not a regular file, or longer than
+        """Return a regular file's content. Raises ToolError if it is missing, not a regular file, or larger than
         `bytes_max`."""
         try:
             with self._parent(place, FileNotFoundError) as parent:
@@ -207,14 +207,13 @@ class Jail:
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
-        """Return the names of files near a missing one that it may have meant."""
+        """Return existing names that resemble the name of a missing file."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
         return [names[name] for name in close]
 
     def size(self, place: MountedPath) -> int | None:
-        """Return the size of a file in bytes, or None if it does not exist. Raises ToolError if it is not a regular
-        file."""
+        """Return a file's size in bytes, or None if it does not exist. Raises ToolError if it is not a regular file."""
         try:
             with self._parent(place, FileNotFoundError) as parent:
                 return _require_file(os.stat(place.parts[-1], dir_fd=parent, follow_symlinks=False), place)
@@ -222,7 +221,7 @@ class Jail:
             return None
 
     def write(self, place: MountedPath, content: bytes) -> None:
-        """Write `content` atomically, preserving the mode of an existing file and creating missing directories.
+        """Write `content` atomically. Keeps the mode of an existing file and creates missing directories.
 
         Raises ToolError if the root is read-only, the path is not a regular file, or the disk is full.
         """
@@ -259,7 +258,7 @@ class Jail:
             raise ToolError(f"{place.shown} is read only. You may write to: {writable}.")
 
     def entries(self, place: MountedPath) -> tuple[list[Entry], bool]:
-        """Return the entries of a directory, sorted by name, and whether it has more than ENTRIES_MAX. Raises
+        """Return the entries of a directory, sorted by name, and whether it has more than ENTRIES_MAX entries. Raises
         ToolError."""
         entries: list[Entry] = []
         with (
@@ -287,9 +286,10 @@ class Jail:
 
 
 def jail_of(context: ToolContext) -> Jail:
-    """Return the jail of a call: the sandbox's mounts, the workspace first, or everything for an unrestricted agent.
+    """Return the jail of a call: the sandbox's mounts with the workspace first, or everything for an unrestricted
+    agent.
 
-    Outside the mounts a path is known by its name on the host.
+    Outside the mounts, a path has its host name.
     """
     workspace = context.agent.workspace
     roots = sorted(context.mounts, key=lambda mount: mount.host != workspace)
@@ -303,7 +303,7 @@ def jail_of(context: ToolContext) -> Jail:
 
 
 async def require_room(context: ToolContext) -> None:
-    """Raise SandboxError if a folder that the call may write to is too large, or its disk is nearly full."""
+    """Raise SandboxError if a folder that the call may write to is too large, or if its disk is nearly full."""
     if isinstance(context.sandbox, RoomKeeper):
         await context.sandbox.require_room(context.mounts)
 
@@ -313,7 +313,7 @@ def _plain(name: str) -> str:
 
 
 def _require_file(status: os.stat_result, place: MountedPath) -> int:
-    """Return the size of a regular file. Raises ToolError for anything else."""
+    """Return the size of a regular file. Raises ToolError for other kinds."""
     if stat.S_ISREG(status.st_mode):
         return status.st_size
     if stat.S_ISLNK(status.st_mode):
@@ -352,7 +352,7 @@ _TOLD = {
 
 @contextmanager
 def _told(path: str, *passed: type[OSError]) -> Generator[None]:
-    """Convert the system's errors into sentences for the model, except those that the caller handles."""
+    """Convert the system's errors to sentences for the model, except the errors that the caller handles."""
     try:
         yield
     except passed:

@@ -1,11 +1,11 @@
-"""Live output of a running command for people who watch: its end, without secrets, a few times a second.
+"""Live output of a running command for people who watch: the latest part, without secrets, a few times a second.
 
-The command's result stores the whole output; nothing is stored here. Pieces of output are queued, and the oldest are
-dropped if a command writes too much. They become text SHOW_SECONDS later, and only if a person watches.
+Nothing is stored here, because the command's result contains the whole output. Pieces of output are queued, and the
+oldest are dropped if a command writes too much. They are decoded SHOW_SECONDS later, and only if someone watches.
 
-A secret may arrive in several pieces, so text that could become one is held back (`Redactor.redact_begun`), separately
-for each of the two streams. After dropped pieces the text may start in the middle of a secret: as much as the longest
-secret, up to the next line, is omitted.
+A secret may arrive in several pieces. Text that could become a secret is therefore held back (`Redactor.redact_begun`),
+separately for each of the two streams. After dropped pieces, the text may start in the middle of a secret, so as much
+as the longest secret, up to the next line, is omitted.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from shoal.permissions.redact import Redactor
 from shoal.tools.output import visible
 
 SHOW_SECONDS = 0.25
-"""Shortest time between two updates."""
+"""Minimum interval between two updates."""
 QUIET_SHOWS = 20
-"""Updates without new output after which it is sent again, for people who started to watch."""
+"""Number of updates without new output after which the latest output is sent again, for people who started to watch."""
 KEEP_BYTES = 131_072
-"""Most output queued to be shown."""
+"""Maximum size of the queued output."""
 SECRET_CHARS_MAX = 24_576
-"""Length of the longest secret, and of text that is held back."""
+"""Length of the longest secret, and of the text that is held back."""
 SHOWN_BYTES_MAX = 3_000
-"""Characters of the end that is shown. As JSON it always fits into one notification of PostgreSQL."""
+"""Maximum size of the shown output. Encoded as JSON, it fits into one PostgreSQL notification."""
 
 _STYLES = lazy_re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _WRITTEN_OVER = lazy_re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
-"""Text that a terminal overwrites, such as all but the last line of a progress bar."""
+"""Text that a terminal overwrites, such as every line of a progress bar except the last."""
 
 
 class LiveOutput:
-    """The live output of one call. Pass `take` as its command's `see`."""
+    """Live output of one call. Pass `take` as the command's `see`."""
 
     def __init__(
         self, hub: LiveHub, thread: ThreadId, turn: TurnId, call_id: CallId, redactor: Redactor, clock: Clock
@@ -57,7 +57,7 @@ class LiveOutput:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, stream: int, data: bytes) -> None:
-        """Queue a piece, to be shown soon."""
+        """Queue a piece of output to show soon."""
         self._pieces.append((stream, data))
         self._size += len(data)
         while self._size > KEEP_BYTES:
@@ -68,7 +68,7 @@ class LiveOutput:
             self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
 
     def show(self) -> None:
-        """Show the end of the output if a person watches, and schedule the next update."""
+        """Show the latest output if someone watches, and schedule the next update."""
         self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
         self._quiet = 0 if self._pieces else (self._quiet + 1) % QUIET_SHOWS
         if self._quiet or not self._hub.watched(self._thread):
@@ -87,14 +87,13 @@ class LiveOutput:
         self._hub.show(self._thread, self._turn, OutputShown(self._call_id, _end_of(visible(text)), seconds))
 
     def close(self) -> None:
-        """End the updates. The call's result has the rest."""
         if self._timer is not None:
             self._timer.cancel()
         self._pieces.clear()
 
 
 class StreamText:
-    """Pending text of one stream, and how much is still to be omitted, including the rest of that line."""
+    """Pending text of one stream, and the number of characters that must be omitted after a loss."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -102,7 +101,7 @@ class StreamText:
         self._lost = 0
 
     def lose(self, chars: int) -> None:
-        """Record that output is missing, and omit what follows it."""
+        """Record that output is missing, and omit the text after it."""
         self._decoder.reset()
         self._pending = ""
         self._lost = chars
@@ -116,7 +115,7 @@ class StreamText:
         self._pending += text
 
     def take_text(self, redactor: Redactor) -> tuple[str, str]:
-        """Return the text that is final, and the text after it that can be shown, without secrets."""
+        """Return the final text, and the provisional text after it, both without secrets."""
         settled, now, self._pending = redactor.redact_begun(_STYLES.sub("", self._pending))
         if len(self._pending) > SECRET_CHARS_MAX:
             self.lose(1)
@@ -124,7 +123,7 @@ class StreamText:
 
 
 def _end_of(text: str) -> str:
-    """Return the end of the text that is shown, from the beginning of a line if possible."""
+    """Return the end of the text, from the beginning of a line if possible."""
     if len(text) * 4 <= SHOWN_BYTES_MAX or len(content := text.encode(errors="replace")) <= SHOWN_BYTES_MAX:
         return text
     end = content[-SHOWN_BYTES_MAX:].decode(errors="ignore")

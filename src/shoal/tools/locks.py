@@ -1,8 +1,8 @@
-"""One lock per file over all threads and all processes of a machine, so that no two of them change it at once.
+"""One lock per file for all threads and all processes of a machine.
 
-Within a process threads queue in order. Between processes the kernel's lock (flock) applies: to the file itself or,
-before it exists, to the nearest directory above it. So processes share only the file, no lock files remain, and a
-process that dies releases its locks.
+Within a process, threads wait in order. Between processes, the kernel's lock (flock) applies to the file or, before the
+file exists, to the nearest directory above it. Processes therefore need to share nothing but the file, no lock files
+remain, and a process that dies releases its locks.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.phrases import counted
 
 WAIT_SECONDS = 30.0
-"""How long a call waits for a file that another thread is changing."""
+"""Longest time that a call waits for a file that another thread is changing."""
 RETRY_SECONDS = 0.01
-"""How often to check whether another process has released the file."""
+"""Interval for checking whether another process has released the file."""
 PATHS_MAX = 10_000
-"""Most files locked or waited for at once."""
+"""Maximum number of files that are locked or waited for at the same time."""
 
 
 class PathLocks:
-    """Locks keyed by the real path on the host. A lock exists while it is held or waited for."""
+    """Locks by real host path. A lock exists while it is held or waited for."""
 
     def __init__(self, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
@@ -38,9 +38,10 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: Path, shown: str) -> AsyncGenerator[None]:
-        """Hold the file's lock. Raises ToolError, naming the file as `shown`, if it cannot be acquired in time."""
+        """Hold the file's lock while the block runs. Raises ToolError, which names the file as `shown`, if the lock is
+        not available in time."""
         if path not in self._locks and len(self._locks) >= PATHS_MAX:
-            raise ToolError(f"Too many files are being changed at once; {shown} was left as it is. Try again shortly.")
+            raise ToolError(f"Too many files are being changed at once; {shown} was not changed. Try again shortly.")
         lock = self._locks.setdefault(path, asyncio.Lock())
         self._users[path] = self._users.get(path, 0) + 1
         file = FileLock(path)
@@ -65,7 +66,7 @@ class PathLocks:
 
 
 class FileLock:
-    """A file's lock against other processes and other holders in this one. Works where flock does.
+    """A file's lock against other processes and other holders in this one. Works on file systems that support flock.
 
     Replacing a file replaces the locked object, so a lock is valid only while its file is still at the path.
     """
@@ -75,7 +76,7 @@ class FileLock:
         self._held = -1
 
     def take(self) -> bool:
-        """Acquire the lock if it is free. Returns False if it is not, and True where locking is impossible."""
+        """Acquire the lock if it is free. Returns False if it is not, and True if locking is impossible."""
         try:
             place, holder = self._nearest()
             if not (stat.S_ISREG(holder.st_mode) or stat.S_ISDIR(holder.st_mode)):
@@ -87,7 +88,7 @@ class FileLock:
         except (BlockingIOError, FileNotFoundError):
             pass
         except OSError:
-            return True  # it may not be opened, or its file system has no locks
+            return True  # it cannot be opened, or its file system has no locks
         self.release()
         return False
 
@@ -108,7 +109,7 @@ class FileLock:
 
 @asynccontextmanager
 async def lock_file(path: Path) -> AsyncGenerator[None]:
-    """Hold a lock file against all processes of the machine. Created if it is missing."""
+    """Hold a lock file against all processes of the machine while the block runs. Creates the file if it is missing."""
     file = FileLock(path)
 
     def take() -> bool:

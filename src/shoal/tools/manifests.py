@@ -1,7 +1,7 @@
-"""A directory as the entries of a manifest, read from disk and written to it.
+"""Convert between directories on disk and manifests.
 
-Of a file's mode only the executable bit is stored; owners and times are not. Links stay links, and nothing is ever
-written through one. No path leads out of its directory.
+Only the executable bit of a file's mode is stored. Owners and times are not stored. Links stay links, and nothing is
+written through a link. No path leads out of its directory.
 """
 
 import errno
@@ -24,15 +24,16 @@ from shoal.kernel.untrusted import is_text
 ENTRIES_MAX = 20_000
 BYTES_MAX = 2_147_483_648
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed this recently before it was read may change again without a new modification time."""
+"""A file that changed less than this long before it was read may change again with the same modification time."""
 
 
 Wanted: TypeAlias = Callable[[str], bool]
-"""Returns which names at the top of a directory belong to it."""
+"""Function that returns whether a name at the top of a directory belongs to it."""
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A file (`value` is its digest, `mode` 0o755 if executable, otherwise 0o644), a link (its target) or a folder."""
+    """A file, link or folder. `value` is a file's digest or a link's target. The `mode` of a file is 0o755 if it is
+    executable, otherwise 0o644."""
 
     kind: Literal["file", "link", "folder"]
     value: str = ""
@@ -52,14 +53,13 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryTree(msgspec.Struct):
-    """The entries of a directory by path, with a cache that avoids reading unchanged files again."""
+    """Entries of a directory by path, with a cache that avoids reading unchanged files again."""
 
     entries: dict[str, ManifestEntry]
     seen: dict[str, Seen]
 
 
 def everything(name: str) -> bool:
-    """Accept any name at the top of a directory."""
     return True
 
 
@@ -67,7 +67,7 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
     """Read a directory, limited to the wanted names at its top. Sockets, pipes and names that are not UTF-8 are
     skipped.
 
-    Raises InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes, OSError.
+    Raises OSError, or InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes.
     """
     tree = DirectoryTree({}, {})
     size = 0
@@ -115,7 +115,7 @@ def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.Di
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """Split a path of a manifest. Raises InvalidInput if it leads out of the directory."""
+    """Split a path in a manifest into its parts. Raises InvalidInput if it leads out of the directory."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
         raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
@@ -128,7 +128,7 @@ def remove(root: Path, path: str) -> None:
     with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
         try:
             os.unlink(name, dir_fd=folder)
-        except (IsADirectoryError, PermissionError):  # errors of unlink for a folder, on Linux and elsewhere
+        except (IsADirectoryError, PermissionError):  # how unlink refuses folders, on Linux and elsewhere
             with suppress(OSError):
                 os.rmdir(name, dir_fd=folder)
 
@@ -162,14 +162,14 @@ def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> N
         except IsADirectoryError:
             try:
                 os.rmdir(name, dir_fd=folder)
-            except OSError:  # it contains something that others do not know of
+            except OSError:  # it contains entries that other machines do not have
                 _put_aside(folder, name)
             os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
 def _folder(root: Path, parents: list[str], *, enter: Callable[[int, str], int]) -> Generator[int]:
-    """Return the directory of an entry, opened part by part, so that no link below the root is followed."""
+    """Open an entry's directory one part at a time, which prevents following links below the root."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parents:
@@ -185,7 +185,7 @@ def _open(folder: int, name: str) -> int:
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # some systems report a link this way
+        if error.errno == errno.ELOOP:  # how some systems report a link
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from error
         raise
 

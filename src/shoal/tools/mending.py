@@ -1,15 +1,15 @@
-"""Repair the names and arguments of calls by models if only one reading makes sense.
+"""Repair the names and arguments of models' tool calls if only one reading makes sense.
 
-This happens once, when an answer arrives, so the journal, rules, approvals and the tool see the same call. Ambiguous
-calls (two similar names, wrong types, a key that may change the meaning) and truncated ones stay unchanged, and are
-refused with a message that helps the model.
+A repair happens once, when an answer arrives, so the journal, the rules, approvals and the tool see the same call.
+Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls stay unchanged.
+They are refused with a message that helps the model.
 
-    name         `functions.bash`, `Bash`, `bash<|channel|>commentary`, `mcp__x__y`; the one tool that is meant
-    text         see text/loose_json.py; an object in a text, or wrapped in `{"arguments": …}`
-    null         for an argument that may be left out: left out
-    wrong type   "5" for a number, "true", one value for a list, JSON in a text for an object or a list
-    extra key    the same name written another way is renamed; a remark (`explanation`, `reason`) or an empty value is
-                 left out, any for a tool that only reads
+    name         `functions.bash`, `Bash`, `bash<|channel|>commentary` and `mcp__x__y` become the only matching tool
+    text         see text/loose_json.py; also an object inside a string or wrapped in `{"arguments": …}`
+    null         removed if the argument is optional
+    wrong type   "5" for a number, "true", one value for a list, JSON in a string for an object or a list
+    extra key    renamed if it is another spelling of a known key; removed if it is a remark (`explanation`,
+                 `reason`) or empty; for tools that only read, always removed
 """
 
 import re
@@ -30,7 +30,7 @@ CHARS_MAX = 1_000_000
 """Longest arguments that are repaired."""
 NAME_CHARS_MAX = 200
 TEXTS_MAX = 3
-"""Most levels of JSON inside text that are unwrapped."""
+"""Maximum number of levels of JSON inside strings that are decoded."""
 DEPTH_MAX = 8
 SCHEMAS_MAX = 512
 _PREFIX = lazy_re.compile(
@@ -48,7 +48,7 @@ _REMARKS = frozenset(
         "unused", "why",
     }
 )  # fmt: skip
-"""Keys, without separators, in which models explain a call. None changes its effect."""
+"""Keys, without separators, with which models explain a call. They do not change its effect."""
 _WRAPPERS = frozenset({"arguments", "parameters", "args", "input", "params", "tool_input", "kwargs", "properties"})
 _ABOUT = frozenset({"name", "tool", "tool_name", "function", "type", "id", "recipient_name"})
 
@@ -64,7 +64,7 @@ class Tools(Protocol):
 
 
 def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
-    """Return the repaired call, for the names of these tools or of the `wanted` ones."""
+    """Return the repaired call. Its name becomes one of the `wanted` tools, or of all tools if `wanted` is empty."""
     name = call.name
     if (tool := tools.get(name)) is None:
         names = tools.names()
@@ -82,7 +82,7 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
 
 
 def meant_name(name: str, names: Sequence[str]) -> str:
-    """Return the only name that this one can mean, or this one unchanged."""
+    """Return the only tool name that this name can mean, or the name unchanged."""
     if name in names or len(name) > NAME_CHARS_MAX:
         return name
     bare = name.partition("<|")[0].partition("<｜")[0].strip().strip("\"'`")
@@ -110,7 +110,7 @@ def _key(name: str) -> str:
 
 
 def mended_arguments(written: str, tool: Tool) -> str:
-    """Return the arguments as JSON for the tool, or unchanged if their meaning is unclear."""
+    """Return the arguments as JSON for the tool. They stay unchanged if their meaning is unclear."""
     if len(written) > CHARS_MAX:
         return written
     schema = _schema_of(tool.spec.parameters)

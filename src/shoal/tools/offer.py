@@ -1,17 +1,17 @@
-"""Which tools a request defines, and `more_tools`, with which a model finds and calls all others.
+"""Select the tools that a request defines, and provide `more_tools`, with which a model finds and calls the others.
 
-Every request contains its tools' definitions, so each one costs tokens every time. The core tools are defined, and the
-rest are only named: a model looks a tool up, and the definition is a result in the conversation, after the part that
-providers have cached.
+Every request contains the definitions of its tools, so each definition costs tokens every time. The core tools are
+defined, and the rest are only named. A model looks a tool up, and the definition becomes a result in the conversation,
+after the part that providers have cached.
 
     what the model does                          what happens
     -------------------------------------------  ------------------------------------------------------------------
-    calls a defined tool                         as usual
-    `more_tools` with `find`                     the definitions of what fits are the result
-    calls a tool that it found, by name          as usual; this is how providers with native search do it
-    `more_tools` with `call` and `arguments`     unwrapped (`unwrapped`) when the answer arrives: journal, rules,
-                                                 approvals, hooks and telemetry see the tool itself, not the wrapper
-    calls a tool that it never looked up         as usual: a tool without a definition is not forbidden
+    calls a defined tool                         the tool runs
+    `more_tools` with `find`                     the result contains the definitions of matching tools
+    calls a tool that it found, by name          the tool runs; providers with native search work this way
+    `more_tools` with `call` and `arguments`     `unwrapped` replaces the call when the answer arrives, so the journal,
+                                                 rules, approvals, hooks and telemetry see the tool itself
+    calls a tool that it never looked up         the tool runs; a tool without a definition is not forbidden
 """
 
 import re
@@ -33,24 +33,25 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10
-"""Largest group of tools, other than built-in ones, that is defined in every request. In a larger group each tool is
-found when it is needed."""
+"""Largest group of added tools that is defined in every request. The tools of larger groups must be found first.
+Built-in tools are not counted."""
 FOUND_MAX = 6
-"""Most definitions in one answer."""
+"""Maximum number of definitions in one result."""
 FOUND_CHARS_MAX = 12_000
-"""Most characters of definitions in one answer, except for a single longer one."""
+"""Maximum length of the definitions in one result. A single definition may be longer."""
 DEFERRED_CHARS_MIN = 2_000
-"""Tools with less text than this are defined directly: `more_tools` would take as much."""
+"""Minimum total length of deferred tools. Shorter ones are defined directly because `more_tools` would cost as much."""
 NAMED_CHARS_MAX = 1_200
-"""Longest list of names in the description of `more_tools`. Longer lists give the number of tools for each server."""
+"""Longest list of names in the description of `more_tools`. If it would be longer, the list gives the number of tools
+per server."""
 _WORD = lazy_re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
 _SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905
 
 
 class Offer(msgspec.Struct, frozen=True, eq=False):
-    """The tools of an agent in a turn: those defined in requests, including `more_tools` if there are others, the
-    others, and all but `more_tools`."""
+    """Tools of an agent in a turn. `listed` are defined in requests, including `more_tools` if there are deferred
+    tools. `all` is every tool except `more_tools`."""
 
     listed: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
@@ -59,7 +60,7 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
 
 
 def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find: bool = True) -> Offer:
-    """Define the first tools in requests, and let the others be found if that is allowed."""
+    """Create an offer that defines `listed` in requests. The `deferred` tools can be found if `may_find` is true."""
     if not deferred or not may_find:
         return Offer(tuple(listed), tuple(deferred), (*listed, *deferred), may_find)
     spec = msgspec.structs.replace(more_tools.spec, description=f"{more_tools.spec.description} {_named(deferred)}")
@@ -72,7 +73,7 @@ def size_of(specs: Sequence[ToolSpec]) -> int:
 
 
 def _named(specs: Sequence[ToolSpec]) -> str:
-    """List the names of tools, or the number of tools for each server if there are many."""
+    """List the names of tools, or the number of tools per server if there are many."""
     names = ", ".join(spec.name for spec in specs)
     if len(names) > NAMED_CHARS_MAX:
         groups = Counter(
@@ -83,8 +84,8 @@ def _named(specs: Sequence[ToolSpec]) -> str:
 
 
 def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Return the tools that match a query, best first: those that it names, then those whose names, descriptions and
-    parameters have its words. Words with the same beginning match."""
+    """Return the tools that match a query, best first. Tools named in the query come first, followed by tools whose
+    names, descriptions and parameters contain its words. Words with the same beginning match."""
     words = re.findall(r"[\w-]+", query)
     named = {word for word in words if "_" in word or len(words) == 1}
     asked = _stems(query)
@@ -114,8 +115,8 @@ def more_tools(
     call: Annotated[str, "Name of a tool that you found."] = "",
     arguments: Annotated[dict[str, Any], "The arguments of that tool."] = {},  # noqa: B006
 ) -> Prepared:
-    """Find and use tools beside those you see. First `find` one: you get its description and parameters. Then call it
-    by its own name, or where you cannot, here with `call` and `arguments`."""
+    """Find and use more tools than those you see. First `find` one: you get its description and parameters. Then call
+    it by its own name or, if you cannot, here with `call` and `arguments`."""
     if call or arguments:
         raise ToolError(
             f"To call a tool, give its name as `call` and an object as `arguments`. {call!r} was not called."
@@ -144,14 +145,14 @@ _wrapped_decoder = msgspec.json.Decoder(_Wrapped)
 
 
 def unwrapped(call: ToolCall) -> ToolCall:
-    """Return the call that is meant by one of `more_tools`. Other calls, and one that names no tool, are returned
+    """Return the tool call inside a call of `more_tools`. Other calls, and calls that name no tool, are returned
     unchanged."""
     if call.name != MORE_TOOLS:
         return call
     try:
         asked = _wrapped_decoder.decode(call.arguments)
         arguments = bytes(asked.arguments).decode()
-        if arguments.startswith('"'):  # an object encoded as text
+        if arguments.startswith('"'):  # an object encoded as a string
             arguments = msgspec.json.decode(arguments, type=str)
     except UNREADABLE:
         return call
@@ -161,7 +162,8 @@ def unwrapped(call: ToolCall) -> ToolCall:
 
 
 def split(specs: Sequence[ToolSpec], traits: TraitsByName) -> Offer:
-    """Split tools into those to define and those to find: defined are the core, and small groups of added ones."""
+    """Split tools into those to define and those to find. The core tools and small groups of added tools are
+    defined."""
     by_group: dict[str, list[str]] = {}
     for spec in specs:
         if (tool := traits.of(spec.name)).offered in ("if_few", "by_name"):

@@ -1,7 +1,7 @@
-"""Opens directories strictly below a root, with Linux's openat2 where it works, otherwise one component at a time.
+"""Open directories strictly below a root, with Linux's openat2 if it works and otherwise one component at a time.
 
-Both refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links: it returns the
-real path, and refuses one that leads out of the root.
+Both ways refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links. It returns
+the real path, and refuses a path that leads out of the root.
 """
 
 import errno
@@ -21,7 +21,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def closing_file(file: int) -> Generator[int]:
-    """Yield an open file, closed afterwards."""
+    """Yield an open file descriptor and close it afterward."""
     try:
         yield file
     finally:
@@ -29,21 +29,22 @@ def closing_file(file: int) -> Generator[int]:
 
 
 class WalkingOpener:
-    """Works on every system: resolves by name and compares, then opens component by component, following no link."""
+    """Opens directories on every system. Resolves names and compares them, then opens one component at a time without
+    following links."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the real names from the root to `parts`. Names that do not exist yet stay as written.
+        """Return the real names from the root to `parts`. Names that do not exist yet are kept.
 
-        Raises OSError: EXDEV if the path leads out of the root, ELOOP in a circle of links.
+        Raises OSError: EXDEV if the path leads out of the root, ELOOP for a circle of links.
         """
         base = os.path.realpath(root)
         return _below(os.path.realpath(os.path.join(base, *parts)), base)
 
     @contextmanager
     def directory(self, root: Path, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
-        """Yield a descriptor of a directory below the root, closed afterwards. `make` creates missing directories.
+        """Yield a descriptor of a directory below the root and close it afterward. `make` creates missing directories.
 
-        Raises OSError; ENOTDIR or ELOOP at a link.
+        Raises OSError: ENOTDIR or ELOOP for a link.
         """
         with closing_file(walked(root, parts, make=True) if make else self._open(root, parts)) as folder:
             yield folder
@@ -53,11 +54,11 @@ class WalkingOpener:
 
 
 class KernelOpener(WalkingOpener):
-    """Lets the kernel resolve and open in one call (openat2, Linux 5.6)."""
+    """Resolves and opens in one system call (openat2, Linux 5.6)."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """As in the walking opener, with links resolved by the kernel beneath the root. An absolute link leads out of
-        it."""
+        """Do the same as `WalkingOpener.real_parts`, but let the kernel resolve links below the root. An absolute link
+        leads out of it."""
         with closing_file(os.open(root, _DIRECTORY)) as folder:
             base = os.readlink(f"/proc/self/fd/{folder}")
             for count in range(len(parts), 0, -1):
@@ -76,7 +77,7 @@ class KernelOpener(WalkingOpener):
 
 
 def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
-    """Return a descriptor of a directory, opened component by component. Raises OSError."""
+    """Open a directory one component at a time and return its descriptor. Raises OSError."""
     folder = os.open(root, _DIRECTORY)
     for name in parts:
         try:
@@ -93,8 +94,8 @@ def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
 
 
 def _made(folder: int, name: str) -> int:
-    """Create a directory with the owner of its parent and return its descriptor, or that of a directory created in the
-    meantime."""
+    """Create a directory with its parent's owner and return its descriptor. If another process created it first, open
+    that one."""
     try:
         os.mkdir(name, 0o755, dir_fd=folder)
     except FileExistsError:
@@ -109,10 +110,10 @@ def _made(folder: int, name: str) -> int:
 
 
 def _name_of(folder: int, path: str) -> str:
-    """Resolve a path below a directory, and retry while another process replaces the file."""
+    """Resolve a path below a directory. Retries while another process replaces the file."""
     for _ in range(_TRIES):
         with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as descriptor:
-            name = os.readlink(f"/proc/self/fd/{descriptor}")  # a replaced file's name ends with " (deleted)"
+            name = os.readlink(f"/proc/self/fd/{descriptor}")  # the name of a replaced file ends with " (deleted)"
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(descriptor)):
                     return name
@@ -127,7 +128,7 @@ def _below(real: str, base: str) -> tuple[str, ...]:
 
 @cache
 def best_opener() -> WalkingOpener:
-    """Return the kernel's opener if openat2 works and /proc is mounted, otherwise the walking one."""
+    """Return the kernel opener if openat2 works and /proc is mounted, otherwise the walking opener."""
     if sys.platform == "linux" and os.path.exists("/proc/self/fd"):
         with suppress(OSError):
             os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
@@ -136,7 +137,7 @@ def best_opener() -> WalkingOpener:
 
 
 def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
-    """Open `path` relative to `folder` under the given RESOLVE_ flags (man 2 openat2). Raises OSError."""
+    """Open `path` relative to `folder` with the given RESOLVE_ flags (man 2 openat2). Raises OSError."""
     import ctypes
 
     how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
@@ -146,7 +147,7 @@ def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
         if result >= 0:
             return int(result)
         code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a concurrent rename
+        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN means a concurrent rename
             break
     raise OSError(code, os.strerror(code))
 
@@ -162,6 +163,7 @@ def _syscall():
 
 
 def give_to(owner: os.stat_result, file: int) -> None:
-    """As root, give a file to the owner of another one, so that a workspace stays its user's."""
+    """If running as root, give a file the owner of another file, so that workspace files belong to the workspace's
+    user."""
     if os.geteuid() == 0:
         os.fchown(file, owner.st_uid, owner.st_gid)

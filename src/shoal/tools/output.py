@@ -1,4 +1,4 @@
-"""Prepares the result of a tool for a model: decodes text, makes control characters visible, and bounds the length."""
+"""Prepare a tool's result for a model: decode text, make control characters visible, and limit the length."""
 
 import re
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from shoal.kernel.phrases import counted
 from shoal.text.encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
-"""Most bytes stored of a result. The rest is lost."""
+"""Maximum number of stored bytes of a result. The rest is lost."""
 HEAD_SHARE = 0.6
-"""The part of an excerpt taken from the beginning. The rest is from the end."""
+"""Share of an excerpt that is taken from the beginning. The rest is taken from the end."""
 _CONTROL = lazy_re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
-    r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can hide whole sentences
+    r"\U000e0000-\U000e01ef]"  # tags and variation selectors, which can hide whole sentences
 )
 
 
 class OutputBounds(msgspec.Struct, frozen=True):
-    """How much of a result the model sees, in characters.
+    """Limits on the part of a result that the model sees, in characters.
 
-    A result longer than `stored_chars_min` is stored whole, and the model gets at most `excerpt_chars_max` of it. A
-    requested piece is cut at `piece_chars_max`.
+    A result longer than `stored_chars_min` is stored as a whole, and the model receives at most `excerpt_chars_max` of
+    it. A requested piece is cut at `piece_chars_max`.
     """
 
     stored_chars_min: int = 2_000
@@ -32,7 +32,7 @@ class OutputBounds(msgspec.Struct, frozen=True):
 
 
 class BoundedOutput(msgspec.Struct, frozen=True):
-    """A result as the model sees it. `artifact` is the digest of the stored whole, which has `size_bytes`."""
+    """A result as the model sees it. `artifact` is the digest of the stored result, and `size_bytes` its size."""
 
     text: str
     artifact: str = ""
@@ -46,13 +46,15 @@ def text_of(data: bytes) -> str:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether a sample of the beginning is not text in any known encoding."""
+    """Return whether a sample from the beginning of a file is not text in any known encoding."""
     return find_encoding(data) is None
 
 
 def visible(text: str) -> str:
-    """Return a text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or
-    `\\UHHHHHHHH`. `\\r\\n` is a line end."""
+    """Return a text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or `\\UHHHHHHHH`.
+    `\\r\
+    ` becomes a line feed.
+    """
     if _CONTROL.search(text) is None:
         return text
 
@@ -66,10 +68,11 @@ def visible(text: str) -> str:
 def bound_output(
     text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "", folder: str = ""
 ) -> BoundedOutput:
-    """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
+    """Return a short text unchanged, or an excerpt of a long one after storing it with `keep`.
 
-    A `raw` text, whose final state is `text`, is always stored. `keep` returns the digest and raises OSError. `folder`
-    is where commands find stored texts by digest. Only ARTIFACT_BYTES_MAX bytes are stored, which the notice mentions.
+    If there is a `raw` text, of which `text` is the final state, it is always stored. `keep` returns the digest and
+    raises OSError. `folder` is the path where commands find stored texts by digest. At most ARTIFACT_BYTES_MAX bytes
+    are stored. The notice says so.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
@@ -90,7 +93,7 @@ def bound_output(
 
 
 def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
-    """Return a piece of a stored text, cut if it is longer than a piece may be."""
+    """Return a piece of a stored text. A piece that is too long is cut."""
     if len(text) <= bounds.piece_chars_max:
         return BoundedOutput(visible(text))
     notice = "[This was cut in the middle. Ask for a smaller piece.]"
@@ -98,8 +101,8 @@ def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
 
 
 def excerpt(text: str, chars_max: int) -> str:
-    """Return the beginning and the end, cut at line ends if possible, and between them the number of missing
-    characters."""
+    """Return the beginning and end of a text, cut at line ends if possible, and the number of omitted characters
+    between them."""
     if len(text) <= chars_max:
         return visible(text)
     head_chars = int(chars_max * HEAD_SHARE)

@@ -1,15 +1,15 @@
-"""Taint of the home's files that enter prompts, recorded as time spans for the whole home.
+"""Taint of the home directory's files that enter prompts, stored as time spans for the whole directory.
 
 Text of a tainted file that remains after an append, an edit or a copy stays tainted.
 
 file                                             how it enters a prompt
 ----------------------------------------------   --------------------------------------------------------------------
-data/**/MEMORY.md, data/memory/                  the part of a feature (memory), in every prompt of their scope
-agents/NAME/{agent.toml,*.md}, docs/, skills/    who the agent is, its documents, the list of its skills
-data/{IDENTITY,SYSTEM}.md                        who all agents are, what was changed in their environment
+data/**/MEMORY.md, data/memory/                  part of a feature (memory), in every prompt of its scope
+agents/NAME/{agent.toml,*.md}, docs/, skills/    the agent's identity and documents, and its list of skills
+data/{IDENTITY,SYSTEM}.md                        the identity of all agents, and changes to their environment
 agents/NAME/sessions/                            a saved conversation, once it is restored
 data/events/, data/HEARTBEAT.md                  a message that starts a turn
-template/                                        what the files of a new agent are made from
+template/                                        source of the files of new agents
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -28,8 +28,8 @@ _INSIDE = ("/workspace/", "/scratch/")
 
 
 class KeptText(NamedTuple):
-    """Files whose present text remains in what a call writes. `person` is whose lines alone it writes, empty if nobody
-    in particular asks. None: the trait `for_person` of the tool decides."""
+    """Files whose current text remains in the files that a call writes. If `person` is set, the call writes lines only
+    for them. Empty means for everyone. None means that the tool's trait `for_person` decides."""
 
     files: Sequence[Path] = ()
     person: str | None = None
@@ -39,9 +39,9 @@ Keeps: TypeAlias = Callable[[Collection[Action], ToolContext], KeptText]
 
 
 class PromptFiles:
-    """The taint marks of the home's files.
+    """Taint marks of the home directory's files.
 
-    `keeps` returns the text that calls keep, by the trait `keeps` of their tools. Features add theirs.
+    `keeps` returns the text that calls keep, by their tools' trait `keeps`. Features add entries.
     """
 
     def __init__(self, marks: MarkedFiles, home: Home) -> None:
@@ -50,14 +50,14 @@ class PromptFiles:
         self.keeps: dict[str, Keeps] = {}
 
     def kept_by(self, actions: Collection[Action], context: ToolContext, traits: TraitsByName) -> KeptText:
-        """Return the text that a call keeps whose actions are all of one kind."""
+        """Return the text that a call keeps. Its actions must all have the same trait."""
         kinds = {traits.of(action.tool).keeps for action in actions}
         keeps = self.keeps.get(kinds.pop()) if len(kinds) == 1 else None
         return KeptText() if keeps is None else keeps(actions, context)
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function from a file to its source, as far as this person may see it (None: all), or an empty
-        string. Based on the marks at the time of the call. Raises StoreError."""
+        """Return a function that maps a file to its source, or to an empty string. If `person` is set, only sources
+        that they may see are returned. It uses the marks at the time of this call. Raises StoreError."""
         return await self.marks.sources([self.home.root], person)
 
     async def source_of(self, *files: Path) -> str:
@@ -69,9 +69,10 @@ class PromptFiles:
     async def amending(
         self, files: Sequence[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """While the block runs, at most this long, mark changes with the source and with the marks of these files.
+        """Mark changes with `source` and with the sources of these files while the block runs, for at most
+        `seconds_max`.
 
-        With a person, only lines for them alone are written, so the source marks nobody else's prompt. Raises
+        If `person` is set, the call writes only lines for that person, so the source marks nobody else's prompt. Raises
         StoreError.
         """
         root, sources = self.home.root, dict[str, str]()
@@ -85,13 +86,13 @@ class PromptFiles:
             yield
 
     def marking(self, source: str) -> AbstractAsyncContextManager[None]:
-        """Mark changes while the block runs, at most AMEND_SECONDS_MAX. Does nothing without a source."""
+        """Mark changes while the block runs, for at most AMEND_SECONDS_MAX. Does nothing without a source."""
         return self.marks.during([self.home.root], source, AMEND_SECONDS_MAX)
 
 
 def may_change(name: str, traits: Traits, actions: Sequence[Action], *, isolated: bool) -> bool:
-    """Whether a call may change files of the home outside the agent's workspace. Commands cannot if they are
-    `isolated`."""
+    """Return whether a call may change files of the home directory outside the agent's workspace. Commands in an
+    isolating sandbox cannot."""
     if traits.read_only or traits.changes in ("nothing", "workspace") or (traits.runs_commands and isolated):
         return False
     inside = tuple(f"tool:{name}:{folder}" for folder in _INSIDE)

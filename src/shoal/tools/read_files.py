@@ -1,13 +1,13 @@
-"""The files that a call reads, according to its actions and its tool's traits.
+"""Determine the files that a call reads, from its actions and its tool's traits.
 
-call                                       files that it counts as reading
+call                                       files that it reads
 ----------------------------------------   ---------------------------------------------------------------------
-showing or editing a file                  the file it names
-listing a folder                           the folder it names with everything below it
-replacing or sending a file                none: it shows nothing of the file it names
-running a command                          the files that its actions read and run; if one of them does
-                                           not know, everything below its folders
-any other                                  every file or folder that an argument names
+showing or editing a file                  the named file
+listing a folder                           the named folder with everything below it
+replacing or sending a file                none, because it shows nothing of the file
+running a command                          the files that its actions read and run; if these are unknown for an
+                                           action, everything below its folders
+anything else                              every file or folder that an argument names
 
 A marked file counts if a command names it to read or run. If a command may run files that it does not name, every
 marked file that may be code counts.
@@ -31,22 +31,22 @@ from shoal.permissions.secret_files import holds_secret, is_secret_file
 from shoal.tools.jail import is_systems, resolve
 
 ENTRIES_MAX = 20_000
-"""Most files examined for one call. Further ones count as marked."""
+"""Maximum number of files examined for one call. Files beyond it count as marked."""
 _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
-"""A text of a JSON document, and whether it is the name of a field."""
+"""Matches a string in a JSON document, and a colon after it if the string is a field name."""
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
-"""Commands that show names in a folder, not content."""
+"""Commands that show the names in a folder and not file content."""
 
 
 SEARCHED_MAX = 2_000
-"""Files per call whose content is searched for secrets. The names of further files are checked as well."""
+"""Maximum number of files per call whose content is searched for secrets. The names of all files are checked."""
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool) -> str:
-    """Return the first file that looks like a secret, by name or content, among the files that are read or sent.
+    """Return the first file, among those read or sent, whose name or content looks like a secret.
 
-    A folder with more than ENTRIES_MAX files is returned itself.
+    A folder with more than ENTRIES_MAX files is returned as a whole.
     """
     read: list[str] = []
     for action in actions:
@@ -69,7 +69,7 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: Tra
 
 
 def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName) -> list[str | None]:
-    """Return the paths, as in actions, of the files that a call reads. None among them means any file."""
+    """Return the paths, as in actions, of the files that a call reads. None in the list means any file."""
     named: list[str | None] = []
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
@@ -87,7 +87,8 @@ def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: Trait
 
 
 def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
-    """Return paths of the mounts that appear in the arguments of a call of any other tool, which may read them."""
+    """Yield paths in the mounts that appear in the arguments of a call. Tools without a specific trait may read
+    them."""
     texts = [(detail, "")] if detail.startswith("/") else _TEXT.findall(detail) if detail.startswith("{") else []
     for text in [text for text, names_field in texts if not names_field]:
         with suppress(*UNREADABLE):
@@ -101,7 +102,7 @@ def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
 
 
 def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
-    """Return the host paths of these paths, without missing ones. All mounts if the paths are unknown."""
+    """Return the host paths of these paths. Missing ones are skipped. If a path is unknown, returns all mounts."""
     paths: dict[Path, None] = {}
     for path in named:
         place = resolve(path, mounts, mapped=mapped) if path else None
@@ -113,8 +114,8 @@ def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: 
 
 
 def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a file itself, or all files and empty folders below a folder except those `apart`. Follows no links to
-    folders."""
+    """Yield a file itself, or all files and empty folders below a folder except those in `apart`. Links to folders are
+    not followed."""
     if not path.is_dir():
         yield path
         return
@@ -134,8 +135,8 @@ def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def change_times(file: Path) -> tuple[int, ...]:
-    """Return when a file, or the link itself, was last changed, by the clock that no program can set. Empty if it does
-    not exist."""
+    """Return when a file, or the link itself, was last changed, by a timestamp that programs cannot set. Empty if the
+    file does not exist."""
     try:
         return (file.lstat().st_ctime_ns,)
     except (OSError, ValueError):

@@ -1,4 +1,5 @@
-"""All tools by name: built-in ones, those of extensions, and those that a host program adds at run time."""
+"""Registry of all tools by name: built-in tools, tools of extensions, and tools that a host program adds at run
+time."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,11 +29,12 @@ from shoal.tools.locks import PathLocks
 from shoal.tools.offer import Offer, more_tools, offer, split
 
 SELECTIONS_MAX = 256
-"""Most selections of tools cached, so that the same selection is the same object."""
+"""Maximum number of cached tool selections. Caching makes the same selection the same object."""
 
 
 class Registry:
-    """The tools, and their `traits` by name. `away` returns name patterns of tools that may return."""
+    """Registered tools, and their `traits` by name. `away` returns name patterns of tools that are missing but may
+    return."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -70,11 +72,11 @@ class Registry:
         return tuple(tool.spec for tool in self._tools.values())
 
     def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:
-        """Return the tools of an agent: the `wanted` ones that are not hidden, sorted by name. Without any wanted, all
-        except those for agents that name them.
+        """Return the tools of an agent: the `wanted` tools that are not hidden, sorted by name. If `wanted` is empty,
+        all tools except those that an agent must name.
 
-        Wanted tools are all defined in requests, and so are all tools if `more_tools` is hidden. The same selection of
-        the same tools is the same object, so that callers can cache its encoding. An `is_hidden` must always give the
+        Wanted tools are all defined in requests. So are all tools if `more_tools` is hidden. The same selection of the
+        same tools returns the same object, which lets callers cache its encoding. `is_hidden` must always return the
         same answers.
         """
         if (offer_cached := self._offers.get((wanted, is_hidden))) is not None:
@@ -99,14 +101,14 @@ class Registry:
 
 
 def built_in_modules() -> list[ModuleType]:
-    """Return the modules of `shoal.tools.builtin`, found by their files."""
+    """Import the modules of `shoal.tools.builtin`, found by their files."""
     files = {file for folder in builtin.__path__ for file in os.listdir(folder) if file.endswith(".py")}
     names = sorted(file.removesuffix(".py") for file in files if not file.startswith("_"))
     return [import_module(f"{builtin.__name__}.{name}") for name in names]
 
 
 def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
-    """Return the traits of a module's tools by name, whether they exist or are created later with their services."""
+    """Yield the traits of a module's tools by name. This includes tools that are created later with their services."""
     for value in vars(module).values():
         if isinstance(value, FunctionTool):
             yield value.spec.name, value.traits
@@ -115,8 +117,7 @@ def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> list[Tool]:
-    """Return the built-in tools that need no services of a running Shoal: functions of their modules, and those created
-    here.
+    """Return the built-in tools that need no services of a running Shoal.
 
     `fetcher` opens addresses for the web tools. The default is a guarded client.
     """
@@ -141,8 +142,7 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
 def lookup_tools(
     store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge, agenda: Agenda
 ) -> tuple[Tool, ...]:
-    """Return the tools with which an agent looks things up outside its prompt, and sends messages apart from its
-    answer.
+    """Return the tools that look things up outside the prompt, and the tool that sends messages.
 
     `judge` resolves the trust in people on the platforms.
     """
@@ -155,8 +155,8 @@ def lookup_tools(
 
 
 def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
-    """Return the actions of a tool's command, run in the first of the call's mounts."""
+    """Return the actions of a tool's command, which runs in the first mount of the call."""
     cwd = context.mounts[0].host
-    from shoal.permissions.actions import shell_actions  # not loaded before the first command is judged
+    from shoal.permissions.actions import shell_actions  # imported when the first command is checked
 
     return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

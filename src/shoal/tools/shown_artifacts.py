@@ -1,7 +1,7 @@
-"""The stored results of a thread as files, for commands and file tools: `/artifacts/NAME`, read-only.
+"""The stored results of a thread as read-only files `/artifacts/NAME`, for commands and file tools.
 
-They are written only when a call names the folder. A tainted result is written within a span that marks it (see
-`tainted_files`), so that reading it taints like `read_artifact`.
+The files are written only when a call names the folder. A tainted result is written within a span that marks it (see
+`tainted_files`), so reading it taints like `read_artifact`.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from shoal.tools.tainted_files import MarkedFiles
 
 INSIDE = "/artifacts"
 FILES_MAX = 200
-"""Most results of a thread that are shown as files; the newest."""
+"""Maximum number of results shown as files. The newest are shown."""
 BYTES_MAX = 104_857_600
-"""Most bytes of all of them together."""
+"""Maximum total size of the files."""
 WRITE_SECONDS_MAX = 60.0
 
 
 def names_artifacts(call: ToolCall, traits: Traits) -> bool:
-    """Whether a call that can read files names the folder, by its path inside or on the host."""
+    """Return whether a call that can read files names the folder."""
     return (traits.takes_commands or traits.shows_file) and INSIDE[1:] in call.arguments
 
 
@@ -42,7 +42,8 @@ class ShownArtifacts:
         self._lock = asyncio.Lock()
 
     async def show(self, thread: ThreadId, folder: Path) -> None:
-        """Write missing files and delete those of results that are no longer stored. Raises StoreError, OSError."""
+        """Write missing files, and delete the files of results that are no longer stored. Raises StoreError,
+        OSError."""
         async with self._lock:
             wanted: dict[str, Artifact] = {}
             left_bytes = BYTES_MAX
@@ -63,7 +64,7 @@ class ShownArtifacts:
             tainted = [row for row in missing if row.tainted_by]
             if not tainted:
                 return
-            apart_seconds = self._marks.clock.slack_ns / 1e9  # otherwise clean files would be in the span
+            apart_seconds = self._marks.clock.slack_ns / 1e9  # wait, so that the span does not include clean files
             await asyncio.sleep(apart_seconds)
             for row in tainted:
                 async with self._marks.during([folder], row.tainted_by, WRITE_SECONDS_MAX):
@@ -74,14 +75,14 @@ class ShownArtifacts:
         try:
             content = self._files.read(name)
         except OSError:
-            return  # it was too old and has been deleted
+            return  # too old and already deleted
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
 
 
 def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
-    """Delete everything but complete files of stored results, including files that a command without a sandbox created.
-    Returns the names of the remaining files."""
+    """Delete everything except complete files of stored results. This includes files that a command without a sandbox
+    created. Returns the names of the remaining files."""
     present = set[str]()
     for path in folder.iterdir():
         status = path.lstat()

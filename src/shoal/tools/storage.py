@@ -1,4 +1,4 @@
-"""Opens the stores that [files] configures, applies retention, and deletes threads."""
+"""Open the configured file stores, apply retention, and delete threads."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_files(settings: FilesSettings, home: Home) -> Files:
-    """Open [files]: content by digest, in the home directory or an S3-compatible store.
+    """Open the store of [files], which stores content by digest in the home directory or an S3-compatible store.
 
-    Raises StoreUnavailable if that store rejects a write.
+    Raises StoreUnavailable if the store rejects a write.
     """
     files = await asyncio.to_thread(files_of, settings, home)
     try:
@@ -42,7 +42,7 @@ async def open_files(settings: FilesSettings, home: Home) -> Files:
 
 
 def files_of(settings: FilesSettings, home: Home) -> Files:
-    """Open [files] without a test write. Blocking."""
+    """Open the store of [files] without a test write. Blocks."""
     if not settings.url:
         return LocalFiles(home.data)
     from shoal.store.s3 import S3Files, S3Settings
@@ -51,12 +51,12 @@ def files_of(settings: FilesSettings, home: Home) -> Files:
 
 
 def open_checkpoints(settings: CheckpointsSettings, files: Files, home: Home, marks: MarkedFiles) -> Checkpoints:
-    """Open [checkpoints], stored with all other content by digest."""
+    """Open the checkpoints of [checkpoints], which share the store for content."""
     return Checkpoints(files.below("checkpoints"), home, marks, settings)
 
 
 def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> Folders:
-    """Open the directories that follow the work through the store, or are the same on every machine."""
+    """Open the directories that are synced through the store, or local ones if syncing is off."""
     if not wanted.url or not wanted.workspace_sync:
         return STILL_FOLDERS
     from shoal.tools.synced_folders import SyncedFolders
@@ -67,16 +67,16 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
 # ---- retention ----
 
 FIRST_SECONDS = 600.0
-"""Time after the start during which a wrong clock may be corrected."""
+"""Delay after the start, because a wrong clock may be corrected in this time."""
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 
 
 class Retention(msgspec.Struct, eq=False):
-    """Deletes artifacts older than `days` (0: never), checkpoints older than `checkpoint_days`, and marks without
-    files.
+    """Deletes artifacts older than `days` (0 means never), checkpoints older than `checkpoint_days`, and unused taint
+    marks.
 
-    Marks of synced directories stay, because the marked files may be on another machine.
+    Marks of synced directories are kept because the marked files may be on another machine.
     """
 
     store: Store
@@ -89,7 +89,7 @@ class Retention(msgspec.Struct, eq=False):
     checkpoint_days: float
 
     async def run(self) -> None:
-        """Delete artifacts hourly and the rest daily, until cancelled."""
+        """Delete artifacts hourly and everything else daily, until cancelled."""
         marked = MarkedFiles(self.store.settings, self.home)
         while True:
             if self.folders is STILL_FOLDERS:
@@ -101,7 +101,7 @@ class Retention(msgspec.Struct, eq=False):
                 await sleep_till_steady(self.clock, CHECK_SECONDS)
 
     async def expire(self) -> int:
-        """Delete artifacts that are too old. Returns the number of files deleted."""
+        """Delete expired artifacts. Returns the number of files deleted."""
         if not self.days:
             return 0
         expired = await self.store.artifacts.expire(self.clock.now() - timedelta(days=self.days))
@@ -119,11 +119,12 @@ class Retention(msgspec.Struct, eq=False):
         return gone
 
     async def expire_checkpoints(self) -> int:
-        """Delete checkpoints that are too old, those of deleted threads, and all content that nothing names. Returns
-        the number of contents deleted."""
+        """Delete expired checkpoints, checkpoints of deleted threads, and content that no checkpoint uses. Returns the
+        number of contents deleted."""
         rows, gone = self.store.checkpoints, 0
         forgotten = {tree_id async for tree_id in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
-        for workspace in forgotten | await in_thread(self.checkpoints.known):  # those of deleted threads are deleted
+        # This includes workspaces whose threads were deleted.
+        for workspace in forgotten | await in_thread(self.checkpoints.known):
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))
             except OSError as error:
@@ -140,10 +141,10 @@ class Retention(msgspec.Struct, eq=False):
 async def delete_thread(
     store: Store, home: Home, artifacts: Files, folders: Folders, thread: ThreadId, by: str, token: str = ""
 ) -> DeletedThread:
-    """Delete a thread and those of its subagents: journal, search index, files, whole results, saved conversations.
+    """Delete a thread and its subagents' threads: journal, search index, files, stored results and saved conversations.
 
-    `by` and `token` are for the audit log, which stores the digest of the journal. Raises NotFound, Conflict while a
-    turn is running or a file cannot be deleted, InvalidInput for a subagent's thread, StoreError.
+    `by` and `token` are for the audit log, which stores the journal's digest. Raises NotFound, Conflict if a turn is
+    running or a file cannot be deleted, InvalidInput for a subagent's thread, and StoreError.
     """
     await store.threads.check_rest(thread)
     tree = await store.threads.below(thread)
@@ -167,14 +168,14 @@ async def delete_thread(
                 f"A file of {thread_id} cannot be deleted ({where}). Delete it by hand, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
-    for thread_id in tree:  # including what the end of its last turn has written since
+    for thread_id in tree:  # includes files written at the end of the last turn
         with suppress(OSError):
             await in_thread(lambda thread_id=thread_id: remove_tree(home.thread(thread_id)))
     return deleted
 
 
 def _empty(folder: Path, others: list[Path]) -> None:
-    """Delete the content of a folder, and these files. The folder stays, so it counts as emptied and not as lost."""
+    """Delete the content of a folder, and `others`. The folder stays, which shows that it was emptied and not lost."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             remove_tree(entry)

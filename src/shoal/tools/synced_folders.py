@@ -1,10 +1,10 @@
-"""Synchronizes directories between the machines that run turns.
+"""Synchronize directories between the machines that run turns.
 
-directory                       of it                       brought before a turn and given with a call's result
------------------------------   -------------------------   ----------------------------------------------------
-the thread's own                all but the readable logs   so, and with an upload and a posted file
-the agent's workspace           all                         so
-those of features (memory)      what the feature wants      so
+directory                synced files                     pulled before a turn; pushed after
+----------------------   ------------------------------   ------------------------------------------
+the thread's own         all except the readable logs     each call, each upload and each posted file
+the agent's workspace    all                              each call
+a feature's (memory)     the files the feature selects    each call
 """
 
 import asyncio
@@ -31,13 +31,13 @@ MET = "[{count} changed here and on another machine at the same time; the other 
 STAYS = "[Changes made here could not be stored for other machines: {why} Shoal retries after the next call.]"
 BEHIND = "[Changes made on other machines could not be fetched: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
-"""Each machine writes these from the journal."""
+"""Files that each machine writes from the journal."""
 
 _Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
 
 
 class SyncedFolders(Folders):
-    """Synchronizes directories between machines. The last common state is stored below the home's `sync/`."""
+    """Synchronizes directories between machines. The last common state is stored in the home directory's `sync/`."""
 
     def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._states = home.root / "sync"
@@ -50,7 +50,7 @@ class SyncedFolders(Folders):
         self._added.append(folders)
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Bring a thread's files, and the agent's workspace, up to date."""
+        """Update a thread's files and the agent's workspace. Returns notices for the model."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
@@ -63,7 +63,7 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Upload the changes of a call for other machines. Returns notices for the model."""
+        """Upload a call's changes for other machines. Returns notices for the model."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
@@ -76,7 +76,7 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def forget(self, thread: ThreadId) -> None:
-        """Push the deletion, which other machines apply at their next pull, and delete the content from the store."""
+        """Delete a thread's stored content, and push the deletion, which other machines apply at their next pull."""
         (folder,) = self._folders(thread, None)
         await self._transfer(self._sync.push, folder)
         await self._sync.forget(folder.name)
@@ -89,13 +89,14 @@ class SyncedFolders(Folders):
     async def _transfer(self, transfer: _Transfer, folder: FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
         file = self._states / f"{encode_part(folder.name)}.lock"
-        async with lock, lock_file(file):  # in this process, and among all processes with this home
+        # One transfer at a time, in this process and among all processes with this home directory.
+        async with lock, lock_file(file):
             met = len(await transfer(folder.name, folder.root, folder.wanted, folder.marked))
             if met and folder.is_silent:
                 log.warning("files were changed on two machines at once", extra={"folder": folder.name})
                 return []
             count = "A file was" if met == 1 else f"{met} files were"
-            return [MET.format(count=count)] if met else []  # file names in a prompt would be other people's text
+            return [MET.format(count=count)] if met else []  # file names could bring other people's text into a prompt
 
     def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[FollowedFolder]:
         home = self._home
@@ -103,7 +104,7 @@ class SyncedFolders(Folders):
         yield FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
         if agent is None:
             return
-        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has its own
+        own = agent.workspace.relative_to(agent.home)  # a channel that unknown people may read has its own workspace
         name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
         yield FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
         for folders in self._added:

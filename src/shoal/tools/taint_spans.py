@@ -1,4 +1,4 @@
-"""Time spans in which untrusted content influenced changes to files, merged and bounded for each folder."""
+"""Time spans in which untrusted content influenced changes to files, merged and limited for each folder."""
 
 import time
 from bisect import bisect_left, bisect_right
@@ -10,15 +10,16 @@ import msgspec
 from shoal.kernel.untrusted import UNREADABLE, short_source
 
 SPANS_MAX = 128
-"""Spans kept of a folder for each person; beyond it the two with the smallest gap become one, which marks what lies
-between. Those of others stay as they are: nobody sees how much was written in private."""
+"""Maximum number of spans for each folder and person. Above it, the two with the smallest gap are merged, which also
+marks changes within the gap. Merging never depends on other people's spans, so it does not reveal how much they wrote
+in private."""
 SLACK_NS = 20_000_000
-"""File systems stamp changes with a clock that lags by up to this much (a tick of the kernel, at most 10 ms)."""
+"""Maximum lag of the clock for file timestamps: a tick of the kernel, at most 10 ms, with a margin."""
 _OTHERS = " and others"
 
 
 class FileClock(msgspec.Struct, frozen=True):
-    """Tells the time in nanoseconds since 1970. File systems stamp changes with a clock up to `slack_ns` behind it."""
+    """Clock in nanoseconds since 1970. File systems use a clock that is up to `slack_ns` behind it for timestamps."""
 
     now_ns: Callable[[], int] = time.time_ns
     slack_ns: int = SLACK_NS
@@ -28,8 +29,8 @@ SYSTEM_FILE_CLOCK = FileClock()
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """A time span (nanoseconds since 1970, both ends included) and the source that influenced changes in it. `person`
-    is the only one whose private lines were written, empty if anyone may see them."""
+    """A time span (nanoseconds since 1970, both ends included), and the source that influenced changes in it. If
+    `person` is set, only private lines of that person were written. If it is empty, anyone may see them."""
 
     began: int
     ended: int
@@ -38,7 +39,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True):
-    """The spans of a folder, sorted by their beginning."""
+    """Spans of a folder, sorted by their beginning."""
 
     spans: tuple[Span, ...] = ()
 
@@ -56,12 +57,12 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple(spans))
 
     def ended(self, span: Span, at: int) -> "Marks":
-        """Shorten a span that ended early. Unchanged if it was merged with others in the meantime."""
+        """Shorten a span that ended early. Has no effect if the span was merged with others."""
         sooner = msgspec.structs.replace(span, ended=at)
         return Marks(tuple([sooner if each == span else each for each in self.spans]))
 
     def within(self, changed: Iterable[int], settled: int) -> "Marks":
-        """Return only the spans that contain one of these changes, and those that ended after `settled`."""
+        """Return only spans that contain one of these changes and spans that ended after `settled`."""
         times = sorted(changed)
 
         def holds(span: Span) -> bool:
@@ -70,12 +71,13 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
-        """Return a source behind these changes that `person` may see (None: any), or ""."""
+        """Return a source of these changes that `person` may see, or an empty string. None means any source."""
         sources = self.sources_of(changed)
         return next((source for whose, source in sources.items() if person is None or whose in ("", person)), "")
 
     def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
-        """Return the sources of changes at these times, by the person whose private lines alone were written."""
+        """Return the sources of changes at these times, by the person whose private lines were written (empty for
+        everyone)."""
         by_name: dict[str, str] = {}
         for at in changed:
             for span in self.spans:
@@ -85,7 +87,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
-    """Return the span to store before a call that may take this long, so that a crash leaves nothing unmarked."""
+    """Return the span to store before a call that may take `seconds`. It covers all changes even after a crash."""
     return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
 
 
@@ -94,7 +96,7 @@ def encode_marks(marks: Marks) -> str:
 
 
 def decode_marks(text: str | None) -> Marks:
-    """Invert `encode_marks`. Returns no marks if nothing is stored. Unreadable marks cover everything."""
+    """Decode the text from `encode_marks`. Returns no marks if nothing is stored. Unreadable marks cover everything."""
     try:
         return msgspec.json.decode(text, type=Marks) if text else Marks()
     except UNREADABLE:

@@ -1,11 +1,12 @@
-"""Files that untrusted content influenced: marked while a tainted call runs, and detected when a call reads them.
+"""Track files that untrusted content influenced. They are marked while a tainted call runs, and detected when a call
+reads them.
 
-The marks are not lists of files but the time spans in which such calls ran, on the file system's clock. A file is
-marked while its last change is in one of them. A later change by a clean call clears the mark, and no search is needed
+A mark is not a list of files. It is the time span in which such a call ran, on the file system's clock. A file is
+marked while its last change is in such a span. A later change by a clean call clears the mark, and no search is needed
 after a command.
 
 A command is clean only if every file that it can read is known and none is marked. A mark belongs to a file's content:
-a clean call that changes only its name, links or mode leaves it marked.
+a clean call that changes only the file's name, links or mode leaves it marked.
 """
 
 import os
@@ -42,15 +43,16 @@ from shoal.tools.taint_spans import (
 
 SCOPE = "marks"
 SETTLED_NS = 3_600_000_000_000
-"""A span is deleted only if it ended this long ago."""
+"""A span is deleted only after it ended this long ago."""
 
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
-"""Folders of the home with separate marks, or none: their files do not enter prompts by themselves."""
+"""Folders of the home directory with separate marks or without marks. Their files do not enter prompts
+automatically."""
 _TOO_MANY = "one of more files than can be looked at"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):
-    """A marked file before a call: its identity, its content, and its source."""
+    """A marked file before a call: its folder, size, digest and source."""
 
     folder: Path
     size_bytes: int
@@ -62,7 +64,7 @@ Inode = tuple[int, int]
 
 
 class MarkedFiles:
-    """Stores the marks of folders, shared by all workers."""
+    """Stores the marks of folders. All workers share them."""
 
     def __init__(self, settings: Settings, home: Home, clock: FileClock = SYSTEM_FILE_CLOCK) -> None:
         self._settings = settings
@@ -73,10 +75,11 @@ class MarkedFiles:
     async def during(
         self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """Mark changes below the folders while the block runs, at most this long. Does nothing without a source.
+        """Mark changes below the folders while the block runs, for at most `seconds_max`. Does nothing without a
+        source.
 
-        With a person, only lines for them alone are written. Stored before the block starts, so that a crash loses no
-        mark. Raises StoreError.
+        If `person` is set, the call writes only lines for that person. The mark is stored before the block starts, so
+        it survives a crash. Raises StoreError.
         """
         if not source or not folders:
             yield
@@ -90,20 +93,20 @@ class MarkedFiles:
             yield
         finally:
             ended = self.clock.now_ns()
-            with anyio.CancelScope(shield=True):  # if this is lost, more is marked, never less
+            with anyio.CancelScope(shield=True):  # if this is lost, more files are marked, never fewer
                 for folder in noted:
                     await self._change(folder, lambda marks: marks.ended(span, ended))
 
     async def marks(self, folder: Path) -> Marks:
-        """Return the known marks of a folder. Raises StoreError."""
+        """Return the stored marks of a folder. Raises StoreError."""
         return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function from a file below these folders to its source, empty if it has none. Based on the marks at
-        the time of the call.
+        """Return a function that maps a file below these folders to its source, or to an empty string. It uses the
+        marks at the time of this call.
 
-        With a person, only sources that they may see; an empty one may see sources that everyone may see. Raises
-        StoreError.
+        If `person` is set, only sources that they may see are returned. An empty `person` returns only sources that
+        everyone may see. Raises StoreError.
         """
         marks_of = {folder: await self.marks(folder) for folder in folders}
         if not any(marks.spans for marks in marks_of.values()):
@@ -111,7 +114,8 @@ class MarkedFiles:
         return lambda path: _source_of(Path(path), marks_of, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """Return a file's sources by the person whose private lines they come from; empty: lines for everyone.
+        """Return a file's sources by the person whose private lines they come from. The key is empty for lines for
+        everyone.
 
         Raises StoreError.
         """
@@ -119,19 +123,19 @@ class MarkedFiles:
         return marks.sources_of(change_times(file)) if marks.spans else {}
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
-        """Mark changes below the folders since a time. Raises StoreError."""
+        """Mark changes below the folders since `began_ns`. Raises StoreError."""
         span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), short_source(source))
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
-        """Mark files of a folder in their present state. A missing file is skipped. Raises StoreError."""
+        """Mark files of a folder in their current state. Missing files are skipped. Raises StoreError."""
         for changed in await in_thread(lambda: [at for file in files for at in change_times(file)]):
             span = Span(changed, changed, short_source(source))
             await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def renew(self, changed_at: Mapping[Path, int]) -> None:
-        """Mark recreated files whose earlier versions were changed at these times. Raises StoreError."""
+        """Mark recreated files if their earlier versions, changed at these times, were marked. Raises StoreError."""
         after, marked = "", list[tuple[Path, Path, str]]()
         while page := await self._settings.page(SCOPE, after):
             for after, row in page:
@@ -140,7 +144,7 @@ class MarkedFiles:
                 marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
 
         def touch() -> None:
-            """Give the files a later change time than all others, so that their mark covers no other file."""
+            """Give the files the latest change time, so that their mark covers no other file."""
             time.sleep(SLACK_NS / 1e9)
             for path in {path for _, path, _ in marked}:
                 status = path.stat()
@@ -153,19 +157,17 @@ class MarkedFiles:
     async def source_of(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """Return the source of any marked file that a call with these actions may read, or an empty string.
-
-        Raises StoreError.
-        """
+        """Return the source of a marked file that a call with these actions may read, or an empty string. Raises
+        StoreError."""
         named = paths_read(actions, mounts, traits)
         return await self._source(None if None in named else named, mounts, mapped=mapped)
 
     async def steers(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """Return the source of a marked file that a call is known to read, or may run, or an empty string.
+        """Return the source of a marked file that a call is known to read or may run, or an empty string.
 
-        An unknown program may run any file that it gets as a word. Raises StoreError.
+        An unknown program may run any file named in its arguments. Raises StoreError.
         """
         named = [path for path in paths_read(actions, mounts, traits) if path is not None]
         named += [path for action in actions if not action.whole for path in action.runs]
@@ -195,7 +197,7 @@ class MarkedFiles:
         mapped: bool,
         wanted: Callable[[Path], bool] = os.path.lexists,
     ) -> str:
-        """Return the source of the first wanted marked file among these and below them. None: among all files."""
+        """Return the source of the first wanted marked file among or below the named paths. None means all paths."""
         if named is not None and not named:
             return ""
         paths = [mount.host for mount in mounts]
@@ -205,7 +207,7 @@ class MarkedFiles:
         for mount in mounts:
             if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths):
                 spans = (await self.marks(mount.host)).spans
-                if not mount.writable:  # documents, skills: calls change these in other ways
+                if not mount.writable:  # documents and skills, which calls change in other ways
                     spans += (await self.marks(home)).spans
                 marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
@@ -226,7 +228,7 @@ class MarkedFiles:
         return await in_thread(first)
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
-        """Return the marked files of folders. Reads no file if nothing is marked. Raises StoreError."""
+        """Return the marked files in folders. Reads no file if nothing is marked. Raises StoreError."""
         files: dict[Inode, MarkedFile] = {}
 
         def look(folder: Path, marks: Marks) -> None:
@@ -243,10 +245,10 @@ class MarkedFiles:
         return files
 
     async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
-        """Mark again the files that a call changed without changing their content. Raises StoreError."""
+        """Restore the marks of files that a call changed without changing their content. Raises StoreError."""
 
         def lost(folder: Path, marks: Marks) -> list[Span]:
-            """Return the change times of files that lost their mark although their content is the same."""
+            """Return the change times of files that lost their mark although their content is unchanged."""
             spans: list[Span] = []
             for file in islice(files_below(folder), ENTRIES_MAX):
                 with suppress(OSError):
@@ -263,10 +265,11 @@ class MarkedFiles:
                 await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def forget_unused(self) -> int:
-        """Delete spans that mark no file. Returns the number of folders that have no marks left. Raises StoreError.
+        """Delete spans that mark no file. Returns the number of folders without remaining marks. Raises StoreError.
 
-        For homes whose files every machine sees: a span without a changed file here counts as unused. Spans that may
-        still be open stay, as do folders with too many files, and those on a disk that may be unmounted.
+        Use this only if every machine sees the home directory's files: a span without a changed file here counts as
+        unused. Spans that may still be open are kept. So are spans of folders with too many files or on a disk that may
+        be unmounted.
         """
         emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
@@ -303,7 +306,7 @@ class MarkedFiles:
                 return
 
     def _key(self, folder: Path) -> str:
-        """Return the folder's path below the home directory if it is inside, so that the home may be elsewhere on other
+        """Return the folder's path. It is relative inside the home directory, whose location may differ between
         machines."""
         with suppress(ValueError):
             folder = folder.relative_to(self._home.root)

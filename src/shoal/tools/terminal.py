@@ -1,29 +1,29 @@
-"""Reduce a command's output to its last state on a terminal, without progress bars and colors."""
+"""Reduce a command's output to its final state on a terminal, without progress bars and colors."""
 
 from shoal.kernel import lazy_re
 
 ROWS_UP_MAX = 500
-"""Lines above the last that the cursor can reach, about the height of a tall terminal."""
+"""Number of lines above the last one that the cursor can reach, about the height of a tall terminal."""
 COLUMNS_MAX = 400
-"""Last column that a sequence can move the cursor to."""
+"""Rightmost column that a control sequence can move the cursor to."""
 _MOVES = lazy_re.compile(r"[\x08\x1b\x9b]|\r(?!\n)")
 _TOKEN = lazy_re.compile(
     r"(?:\x1b\[|\x9b)([0-9;:?<=>]{0,64})[ -/]{0,8}([@-~])"  # a control sequence
-    r"|\x1b[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?"  # a title, link or other string
+    r"|\x1b[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?"  # a title, a link or another string
     r"|\x1b[ -/]{0,8}[0-~]?"
     r"|[\r\n\x08]"
 )
 
 
 def last_state(text: str) -> str:
-    """Return the final content of a terminal of unlimited width. Linear in the text's length."""
+    """Return the final content of a terminal of unlimited width. Takes linear time."""
     if _MOVES.search(text) is None:
         return text
     return _Screen().show(text)
 
 
 class _Screen:
-    """Rows of characters. Only the last ROWS_UP_MAX can change."""
+    """Rows of characters. Only the last ROWS_UP_MAX rows can change."""
 
     def __init__(self) -> None:
         self._done: list[str] = []

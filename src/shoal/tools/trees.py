@@ -1,7 +1,7 @@
-"""Trees of workspaces: scanned from disk, stored by digest, compared, and changed.
+"""Trees of workspaces: scan them from disk, store them by digest, compare and change them.
 
-Nothing here follows a link below the workspace, reads anything but regular files, or blocks on a pipe: folders are
-opened beneath the workspace's own descriptor. A file is read again only if its times, size, mode or inode differ. All
+Nothing here follows a link below the workspace, reads anything except regular files, or blocks on a pipe. Folders are
+opened below the workspace's own descriptor. A file is read again only if its times, size, mode or inode changed. All
 functions block.
 """
 
@@ -24,11 +24,11 @@ from shoal.tools.openat import best_opener
 from shoal.tools.taint_spans import Marks
 
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed this recently before it was read may change again without a new modification time."""
+"""A file that changed less than this long before it was read may change again with the same modification time."""
 DEPTH_MAX = 200
-"""Deepest nesting of folders that is scanned."""
+"""Maximum depth of folders that are scanned."""
 READ_AT_ONCE_MAX = 4
-"""Most new files read and stored at once. Each is in memory meanwhile."""
+"""Maximum number of new files that are read and stored at the same time. Each is in memory until it is stored."""
 _KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "folder",
@@ -39,27 +39,25 @@ _KINDS: dict[int, EntryKind] = {
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 Names: TypeAlias = tuple[str, ...]
-"""A path as the system's calls accept it."""
+"""A path as a tuple of names, in the form that system calls accept."""
 Signature: TypeAlias = tuple[int, ...]
-"""Identifies an unchanged file. Empty if it may still change unnoticed."""
+"""Value that identifies an unchanged file. Empty if the file may change without changing its timestamp."""
 
 
 class SeenEntry(NamedTuple):
-    """A scanned entry and its identity."""
-
     signature: Signature
     entry: TreeEntry
 
 
 class SeenFolder(NamedTuple):
-    """A folder's scanned entries by name, and the digest of its tree."""
+    """Scanned entries of a folder by name, and the digest of its tree."""
 
     entries: dict[str, SeenEntry]
     tree: str
 
 
 class Scan(NamedTuple):
-    """A scanned workspace: its tree, the cache for the next scan, and the parts that are not stored."""
+    """A scanned workspace: its tree, the cache for the next scan, and notes about parts that are not stored."""
 
     tree: str
     seen: dict[Names, SeenFolder]
@@ -67,7 +65,7 @@ class Scan(NamedTuple):
 
 
 class Trees:
-    """The trees of one workspace, with the contents that they name."""
+    """Trees of one workspace, with the contents that they name."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -75,7 +73,8 @@ class Trees:
         self._decode = msgspec.msgpack.Decoder(tuple[TreeEntry, ...]).decode
 
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """Return a folder's entries by name; none for the empty digest. Raises OSError if missing or damaged."""
+        """Return a folder's entries by name. The empty digest has no entries. Raises OSError if the tree is missing or
+        damaged."""
         return {entry.name: entry for entry in self._decode(self._files.read(tree))} if tree else {}
 
     def content(self, entry: TreeEntry) -> bytes:
@@ -83,11 +82,11 @@ class Trees:
         return self._files.read(entry.value.decode())
 
     def keep(self, entries: Sequence[TreeEntry]) -> str:
-        """Store a folder's entries. Returns the digest."""
+        """Store a folder's entries and return the digest."""
         return self._files.keep(self._encode(entries))
 
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
-        """Return a tree's entry at a path, or the folder above it that was not scanned."""
+        """Return the entry at a path, or the folder above it that was not scanned."""
         for name in path[:-1]:
             entry = self.entries(tree).get(name)
             if entry is None or entry.kind != "folder":
@@ -98,7 +97,7 @@ class Trees:
         return self.entries(tree).get(path[-1])
 
     def lacks(self, entry: TreeEntry) -> Lacks:
-        """Return why an entry, or something below it, is not stored, or an empty string."""
+        """Return why an entry or something below it is not stored, or an empty string."""
         if entry.lacks or entry.kind != "folder":
             return entry.lacks
         for inner in self.entries(entry.value.decode()).values():
@@ -107,8 +106,8 @@ class Trees:
         return ""
 
     def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
-        """Return the differences between two trees, folders before their content, without the content of unscanned
-        folders."""
+        """Yield the differences between two trees. A folder comes before its content, and the content of unscanned
+        folders is skipped."""
         if before == after:
             return
         old, new = self.entries(before), self.entries(after)
@@ -122,8 +121,8 @@ class Trees:
             yield from self.changes(inner, outer, (*path, name))
 
     def replaced(self, tree: str, targets: Mapping[Parts, TreeEntry | None]) -> str:
-        """Replace entries of a tree. Returns the new digest. The content of a replaced folder stays, and a folder is
-        removed only when it is empty."""
+        """Replace entries of a tree and return the new digest. The content of a replaced folder is kept, and a folder
+        is removed only when it is empty."""
         entries = self.entries(tree)
         below: dict[bytes, dict[Parts, TreeEntry | None]] = {}
         for path, target in targets.items():
@@ -133,7 +132,7 @@ class Trees:
             own = inner.pop((), now)
             held = now.value.decode() if now is not None and now.kind == "folder" else ""
             if own is not None and own.kind != "folder" and any(inner.values()):
-                own = None  # entries below it need a folder here
+                own = None  # the entries below it need a folder here
             if own is not None and own.kind != "folder":
                 entries[name] = own
                 continue
@@ -147,7 +146,8 @@ class Trees:
         return self.keep(tuple(entries[name] for name in sorted(entries)))
 
     def used(self, roots: Sequence[str]) -> set[str]:
-        """Return every digest that these trees name, and their own. Missing contents name nothing."""
+        """Return the digests of these trees and everything they name. Trees that are missing from the store name
+        nothing."""
         trees_seen, left = set[str](), list(roots)
         while left:
             tree = left.pop()
@@ -163,13 +163,14 @@ class Trees:
         return trees_seen
 
     def sweep(self, roots: Sequence[str]) -> int:
-        """Delete what none of these trees names and was not stored recently. Returns the number deleted."""
+        """Delete content that none of these trees names and that was not stored recently. Returns the number of deleted
+        contents."""
         return self._files.sweep(self.used(roots))
 
     # ---- scanning the disk ----
 
     def scan(self, root: Path, settings: CheckpointsSettings, marks: Marks, seen: Mapping[Names, SeenFolder]) -> Scan:
-        """Scan a workspace and store new content, the folders nearest to its top first. Raises OSError."""
+        """Scan a workspace and store new content. Folders nearest to the top are scanned first. Raises OSError."""
         now, opener = time.time_ns(), best_opener()
         folders_seen: dict[Names, dict[str, SeenEntry]] = {}
         folders_in: dict[Names, list[str]] = {}
@@ -247,7 +248,7 @@ class Trees:
         else:
             list(map(keep, fresh))
         folders = dict[Names, SeenFolder]()
-        for names in reversed(queue):  # a folder after everything in it
+        for names in reversed(queue):  # contents before their folder
             if names not in folders_seen:
                 continue
             here, known = folders_seen[names], seen.get(names)
@@ -273,7 +274,8 @@ def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:
 
 
 def read_file(folder: int, name: str, bytes_max: int) -> bytes:
-    """Return a regular file's content. Raises OSError if it is longer or no longer a regular file."""
+    """Return a regular file's content. Raises OSError if the file is larger than `bytes_max` or no longer a regular
+    file."""
     with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError("It is no longer a file.")

@@ -1,19 +1,19 @@
-"""Synchronizes a directory between machines.
+"""Synchronize a directory between machines.
 
 Machines share a manifest (path, kind, digest), stored by digest like every file it names. A setting names the newest
-one. Each machine stores the last manifest it had in common with the others, its base:
+manifest. Each machine stores its base, the last manifest it had in common with the others:
 
-    pull    apply the changes from the base to the newest manifest here; a file that also changed here is renamed to
-    NAME.conflict
-    push    apply the changes since the base to the newest manifest, which becomes the next one, or retry if another
-    machine was faster; a file that also changed there is renamed to NAME.conflict
+    pull    apply the changes from the base to the newest manifest here; rename a file that also changed here to
+            NAME.conflict
+    push    apply local changes since the base to the newest manifest and publish the result, or retry if another
+            machine was faster; rename a file that also changed there to NAME.conflict
 
-So threads of one agent may work on different machines at the same time. Of two changes to one file the later push gets
-the name, and the other one is preserved. Each name's content is stored separately, and a push deletes content that no
-manifest names once a day.
+Threads of one agent can therefore work on different machines at the same time. If a file was changed twice, the later
+push keeps the name, and the other version is preserved. The content for each name is stored separately. Once a day, a
+push deletes content that no manifest names.
 
-Fetching a file sets its change time, which identifies marked files (`tainted_files`). So a push stores in the manifest
-which files are marked, and a pull marks them here again.
+Fetching a file changes the timestamp that identifies marked files (`tainted_files`). A push therefore stores in the
+manifest which files are marked, and a pull marks them again.
 """
 
 import logging
@@ -53,13 +53,13 @@ log = logging.getLogger(__name__)
 SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
-"""Most files transferred at once."""
+"""Maximum number of files transferred at the same time."""
 SWEEP_SECONDS = 86_400.0
-"""How often a machine deletes content that no manifest names."""
+"""Interval at which a machine deletes content that no manifest names."""
 PULL_SECONDS_MAX = 900.0
-"""How long a pull that ends in a crash marks changes."""
+"""Time for which a pull that ends in a crash marks changes."""
 APART_SECONDS = 0.04
-"""Delay between fetching other files and marked ones, so that their times differ."""
+"""Delay between fetching unmarked and marked files, so that their timestamps differ."""
 
 
 class _State(msgspec.Struct):
@@ -70,8 +70,8 @@ class _State(msgspec.Struct):
 
 
 class _Next(NamedTuple):
-    """The plan of a push: the state to store, the digest of the next manifest (empty: nothing changed here), the
-    contents that it names, and the conflicting paths."""
+    """Plan of a push: the state to store, the digest of the next manifest (empty if nothing changed here), the contents
+    that it names, and the conflicting paths."""
 
     state: _State
     digest: str = ""
@@ -80,14 +80,15 @@ class _Next(NamedTuple):
 
 
 class _Manifest(msgspec.Struct):
-    """The entries of a directory, and the taint of its marked files when they were pushed."""
+    """Entries of a directory, and the taint of marked files when they were pushed."""
 
     entries: dict[str, ManifestEntry]
     marked: dict[str, str] = {}
 
 
 class _Plan(NamedTuple):
-    """The plan of a pull: the paths that change here, those that also changed here, and the rest."""
+    """Plan of a pull: the new state, the remote and local entries, the paths to change here, and the paths that also
+    changed here."""
 
     state: _State
     remote: _Manifest
@@ -96,7 +97,8 @@ class _Plan(NamedTuple):
     met: list[str]
 
     def marked(self, source_of: Callable[[str], str]) -> tuple[list[str], str]:
-        """Return the paths to create as marked ones, with their source; all paths if a marked one is renamed."""
+        """Return the paths to create as marked files, and their source. If a marked file is renamed, all paths are
+        marked."""
         sources = {path: source for path in self.here if (source := self.remote.marked.get(path))}
         aside = {path: source for path in self.met if (source := source_of(path))}
         names = sorted({*sources.values(), *aside.values()})
@@ -109,10 +111,11 @@ _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
-    """Pulls before and pushes after work on a directory. One call at a time for each name in a process.
+    """Pulls changes before work on a directory, and pushes them after it. In a process, calls for one name run one at a
+    time.
 
-    `memory` is a private folder of this machine, outside all synced directories. `folders` are the folders of or in the
-    directory whose files can be marked.
+    `memory` is a private folder of this machine, outside all synced directories. `folders` are the folders, of or in
+    the directory, whose files can be marked.
     """
 
     def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:
@@ -124,10 +127,10 @@ class WorkspaceSync:
     async def pull(
         self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
     ) -> list[str]:
-        """Bring the directory up to date with what others pushed under this name.
+        """Update the directory with the changes that other machines pushed under this name.
 
-        Only the `wanted` names at its top are shared. Returns the files that changed here and elsewhere. Raises
-        OSError, and StoreCorrupt if a manifest is damaged. Changes applied before an error are valid, and the next pull
+        Only the `wanted` names at its top are shared. Returns the files that changed both here and elsewhere. Raises
+        OSError, or StoreCorrupt if a manifest is damaged. Changes applied before an error are valid, and the next pull
         continues.
         """
         newest = await self._settings.get(SCOPE, name) or ""
@@ -148,9 +151,9 @@ class WorkspaceSync:
     async def push(
         self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
     ) -> list[str]:
-        """Push changes made here. Returns the files that changed here and elsewhere.
+        """Push local changes. Returns the files that changed both here and elsewhere.
 
-        Raises OSError, Conflict, and InvalidInput for a directory that is too large.
+        Raises OSError, Conflict, or InvalidInput for a directory that is too large.
         """
         for _ in range(PUSH_ATTEMPTS_MAX):
             newest = await self._settings.get(SCOPE, name)
@@ -162,7 +165,7 @@ class WorkspaceSync:
         raise Conflict(f"{name} changes too fast on other machines; local changes are pushed next time.")
 
     async def forget(self, name: str) -> None:
-        """Delete all content but the newest manifest's, including content stored just now. Raises OSError."""
+        """Delete all content except that of the newest manifest, even if it was stored just now. Raises OSError."""
         newest = await self._settings.get(SCOPE, name) or ""
 
         def sweep() -> None:
@@ -189,12 +192,12 @@ class WorkspaceSync:
             if local.entries.get(path) not in (None, state.base.get(path))
             and not (
                 _is_folder(path, local.entries) and _is_folder(path, remote, absent=True)
-            )  # only whether it exists
+            )  # their content does not matter
         ]
         return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
 
     def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
-        """Change these paths here. Sorted, so that a folder is created before its content and removed after it."""
+        """Change these paths here. They are sorted, so a folder is created before its content and removed after it."""
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
             log.warning("changed here and elsewhere; the local version is kept next to it", extra={"path": path})
@@ -222,14 +225,14 @@ class WorkspaceSync:
         files = self._place(name)
         new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
 
-        def keep(digest: str) -> None:  # also existing content, so that it counts as recent
+        def keep(digest: str) -> None:  # store existing content too, so that it counts as recent
             if files.keep_file(root / new[digest]) != digest:
                 raise Conflict("A file changed while it was read; it is pushed next time.")
 
         _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})
         remote, merged = manifest.entries, dict(manifest.entries)
-        met = sorted(  # others changed these to an actual value
+        met = sorted(  # paths that others changed and did not delete
             path
             for path in changed & remote.keys()
             if remote[path].kind != "folder" and remote[path] not in (local.entries.get(path), state.base.get(path))
@@ -263,11 +266,11 @@ class WorkspaceSync:
         return self._files.below(encode_part(name))
 
     def _recall(self, name: str, root: Path) -> _State:
-        if not root.exists():  # it was lost, not emptied
+        if not root.exists():  # lost, not emptied
             return _State()
         try:
             return _state.decode(read_regular(self._path(name)))
-        except (FileNotFoundError, msgspec.MsgspecError):  # nothing in common: everything here counts as new
+        except (FileNotFoundError, msgspec.MsgspecError):  # without a common state, everything here counts as new
             return _State()
 
     def _remember(self, name: str, state: _State) -> None:
@@ -292,7 +295,7 @@ def _read(files: Files, digest: str) -> _Manifest:
 
 
 def _is_folder(path: str, entries: Entries, *, absent: bool = False) -> bool:
-    """Whether a path is a folder. Returns `absent` if it does not exist."""
+    """Return whether a path is a folder, or `absent` if it does not exist."""
     return entries[path].kind == "folder" if path in entries else absent
 
 

@@ -20,15 +20,15 @@ from shoal.kernel.traits import Treatment, Treatments
 from shoal.tools.functions import FunctionTool, planned
 
 I2C_BYTES_MAX = 32
-"""Maximum bytes of one I2C transfer, from SMBus."""
+"""Maximum size of an I2C transfer, a limit of SMBus."""
 SPI_BYTES_MAX = 4096
-"""Maximum bytes of one SPI transfer, from the kernel's driver."""
+"""Maximum size of an SPI transfer, a limit of the kernel's driver."""
 ADDRESSES = range(0x08, 0x78)
-"""Addresses of devices. Lower and higher ones are reserved."""
+"""Device addresses. Lower and higher addresses are reserved."""
 
 
 class SMBus(Protocol):
-    """The methods of smbus2.SMBus that are used. Each raises OSError if no device answers."""
+    """The required methods of smbus2.SMBus. Each raises OSError if no device answers."""
 
     def read_byte(self, i2c_addr: int) -> int: ...
     def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]: ...
@@ -39,7 +39,7 @@ class SMBus(Protocol):
 
 
 class SpiDev(Protocol):
-    """The methods of spidev.SpiDev that are used."""
+    """The required methods of spidev.SpiDev."""
 
     max_speed_hz: int
     mode: int
@@ -64,7 +64,7 @@ BUS = Traits(
 
 
 def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[FunctionTool[Invocation], ...]:
-    """Create the four tools, in the order of their names. `load` imports smbus2 or spidev."""
+    """Create the four tools in the order of their names. `load` imports smbus2 or spidev."""
 
     def package(name: str) -> object:
         try:
@@ -155,7 +155,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
 
 def _planned(name: str, detail: str, device: str, work: Callable[[], str], more: str = "") -> Invocation:
-    """Return a call whose action is the tool's name and `detail`. `more` is also shown and approved."""
+    """Return a call whose action is the tool's name and `detail`. `more` is also shown for approval."""
 
     async def run() -> ToolOutput:
         try:

@@ -1,6 +1,7 @@
 """`shoal import`: agents, memory, skills, schedules, channels, models and conversations of another product.
 
-A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) fills a `Found` of `shoal.importing`, which puts it into a home.
+A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) fills a `Found` of `shoal.importing`, which writes its content
+to a Shoal home.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ HOMES = {
     "nanobot": ("~/.nanobot",),
     "openwebui": ("~/.open-webui", "./data"),
 }
-"""Default home directory of each product."""
+"""Default home directories of each product."""
 WORDS = ("came", "off", "there", "left")
 
 

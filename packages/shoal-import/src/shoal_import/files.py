@@ -1,7 +1,7 @@
-"""Reads the files and databases of another product's home without changing them.
+"""Read the files and databases of another product's home without changing them.
 
-Every file is accounted for: those that cannot be read, or only in part, are listed with a reason. The module also
-parses configuration files (JSON5, a subset of YAML, .env) and tracks which of their keys were read.
+Every file is accounted for: files that cannot be read completely are listed with a reason. The module also parses
+configuration files (JSON5, a subset of YAML, .env) and tracks which of their keys were read.
 """
 
 import json
@@ -38,11 +38,11 @@ from shoal.importing import (
 from shoal.kernel.errors import InvalidInput
 
 TEXT_BYTES_MAX = 4_194_304
-"""Maximum size of a persona, memory or skill. Of a longer file, only the beginning is read."""
+"""Maximum size of a persona, memory or skill. Only the beginning of a longer file is read."""
 JSON_BYTES_MAX = 268_435_456
 """Maximum size of a file read as one JSON value."""
 LINE_BYTES_MAX = 67_108_864
-"""Maximum length of a line."""
+"""Maximum length of a line, in bytes."""
 NOT_KNOWN = "Shoal does not read it; check it yourself"
 PASSED_OVER = {".git", "__pycache__", "node_modules", ".DS_Store"}
 PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
@@ -54,11 +54,11 @@ ASIDE = {
 
 
 Database: TypeAlias = Callable[[str], Iterator[dict[str, Json]]]
-"""Returns the rows of a table, or none if this version has no such table. JSON columns stay text."""
+"""Function that yields the rows of a table, or nothing if this version has no such table. JSON columns stay text."""
 
 
 class Tree:
-    """A directory, and which of its files were read. Links out of it are not followed."""
+    """A directory, and a record of its files that were read. Links out of it are not followed."""
 
     def __init__(self, found: Found, root: Path) -> None:
         self.root = root
@@ -66,7 +66,8 @@ class Tree:
         self._used: set[Path] = set()
 
     def text(self, path: Path) -> str:
-        """Return a text file without carriage returns, or empty if it is missing or not text."""
+        """Return the content of a text file without carriage returns, or an empty string if it is missing or not
+        text."""
         data = self.data(path)
         if b"\0" in data:
             self.leave(path, "it is not text")
@@ -74,7 +75,7 @@ class Tree:
         return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff")
 
     def json(self, path: Path) -> Json:
-        """Return a JSON file's value, or an empty table if it is missing or unreadable."""
+        """Return the value of a JSON file, or an empty table if it is missing or unreadable."""
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
@@ -98,7 +99,7 @@ class Tree:
             self.leave(path, f"{counted(damaged, 'line', 'lines')} of it cannot be read as JSON")
 
     def data(self, path: Path, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
-        """Return a file or its beginning, or empty if it is missing."""
+        """Return the content or beginning of a file, or an empty value if it is missing."""
         try:
             if not self._takes(path):
                 return b""
@@ -112,7 +113,7 @@ class Tree:
         return content[:bytes_max]
 
     def _takes(self, path: Path) -> bool:
-        """Whether the directory has this file. Marks it as accounted for."""
+        """Return whether the directory contains this file, and mark it as accounted for."""
         if not path.is_file() or not path.resolve().is_relative_to(self.root.resolve()):
             return False
         self._used.add(path)
@@ -120,7 +121,8 @@ class Tree:
 
     @contextmanager
     def database(self, path: Path) -> Generator[Database]:
-        """Open an SQLite database including its write-ahead log, or an empty one if it is missing or unreadable."""
+        """Open an SQLite database including its write-ahead log. A missing or unreadable database is opened as an empty
+        one."""
         log = path.with_name(f"{path.name}-wal")
         with ExitStack() as stack:
             connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
@@ -146,7 +148,7 @@ class Tree:
 
             def rows(table: str) -> Iterator[dict[str, Json]]:
                 try:
-                    for row in connection.execute(f'select * from "{table}"'):  # noqa: S608 (names of our files only)
+                    for row in connection.execute(f'select * from "{table}"'):  # noqa: S608 (only table names from this package)
                         yield dict(row)
                 except sqlite3.Error as error:
                     if not str(error).startswith("no such table"):
@@ -155,9 +157,9 @@ class Tree:
             yield rows
 
     def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
-        """Return a workspace by its configured path, and its tree.
+        """Return the tree and path of the workspace.
 
-        In a home copied from another machine, the workspace is searched next to the configuration.
+        In a home copied from another machine, the workspace is looked up next to the configuration.
         """
         try:
             path = Path(given).expanduser() if given else usual
@@ -172,7 +174,7 @@ class Tree:
         return Tree(self._found, path), path
 
     def skill(self, folder: Path) -> FoundSkill | None:
-        """Return the skill of a folder, from SKILL.md in upper or lower case, or None."""
+        """Return the skill in a folder, from SKILL.md in upper or lower case, or None."""
         named = next((path for path in folders_and_files(folder) if is_skill_file(path.name) and path.is_file()), None)
         if named is None:
             return None
@@ -181,7 +183,7 @@ class Tree:
         return FoundSkill(slug(folder.name), files, folder.name)
 
     def skills(self, folder: Path, depth: int = SKILL_DEPTH_MAX) -> Iterator[tuple[FoundSkill, Path]]:
-        """Yield the skills in a folder's subfolders, including category folders, and the path of each."""
+        """Yield the skills in a folder's subfolders, including category folders, with their paths."""
         for path in folders_and_files(folder):
             if path.name.startswith(".") or path.is_symlink() or not path.is_dir():
                 continue
@@ -195,7 +197,7 @@ class Tree:
         self._used.add(path)
 
     def unread(self, folder: Path) -> list[str]:
-        """Return the names in a folder that were not fully read, and mark them as accounted for."""
+        """Return the names in a folder that were not read completely, and mark them as accounted for."""
         names = [path.name for path in folders_and_files(folder) if any(map(self._is_unread, _files(path)))]
         self.use(folder)
         return names
@@ -209,7 +211,7 @@ class Tree:
         self._found.leave(name, why)
 
     def leave_rest(self, reasons: Mapping[str, str]) -> None:
-        """Report the files at the top, and the folders, that were not fully read."""
+        """Report files at the top, and folders, that were not read completely."""
         seen: dict[str, int] = {}
         for path in filter(self._is_unread, _files(self.root)):
             parts = path.relative_to(self.root).parts
@@ -221,7 +223,8 @@ class Tree:
 
 
 def unzstd(data: bytes, bytes_max: int) -> str | None:
-    """Decompress zstd data. Return empty if it is damaged or too long, None if no installed package reads zstd."""
+    """Decompress zstd data. Returns an empty string if it is damaged or too long, or None if no installed package reads
+    zstd."""
     try:
         from backports import zstd
     except ImportError:
@@ -235,7 +238,7 @@ def unzstd(data: bytes, bytes_max: int) -> str | None:
 
 
 def folders_and_files(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, or none if it is missing or unreadable."""
+    """Return the sorted entries of a folder, or an empty list if it is missing or unreadable."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -243,12 +246,12 @@ def folders_and_files(folder: Path) -> list[Path]:
 
 
 def changed_at(path: Path) -> datetime:
-    """Return a file's modification time, which is used for its entries without a time."""
+    """Return a file's modification time, which replaces missing times of its entries."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield a file, or the files and links below a folder, without git's and caches. Links are not followed."""
+    """Yield a file, or the files and links below a folder, except those of git and caches. Links are not followed."""
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -287,7 +290,7 @@ def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) ->
 
 
 def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
-    """Report the other files of a workspace, if any."""
+    """Report the files of a workspace that were not read, if any."""
     if names := tree.unread(folder):
         shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
         what = f"{agent}: other files of {folder} ({shown})"
@@ -295,13 +298,13 @@ def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
 
 
 def entries_of(text: str) -> list[str]:
-    """Return the lines of a memory file, including headings but without rules and empty lines."""
+    """Return the lines of a memory file, including headings but without horizontal rules and empty lines."""
     lines = (line.strip() for line in text.splitlines())
     return [line.lstrip("#").strip() if line.startswith("#") else line for line in lines if line.strip("-=*_# ")]
 
 
 def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
-    """Add the daily notes in a text. Return whether there were any."""
+    """Add the daily notes in a text. Returns whether there were any."""
     day, text = day_of(day_text), " ".join(re.sub(r"\0", "", words).split()) if isinstance(words, str) else ""
     if day is not None and text:
         agent.notes.setdefault(day, []).append(text)
@@ -312,7 +315,7 @@ def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
 
 
 class Options:
-    """A configuration, and which of its keys were read. Keys may be written in camelCase or snake_case."""
+    """A configuration, and a record of its keys that were read. Keys may be written in camelCase or snake_case."""
 
     def __init__(self, content: Json) -> None:
         self.content = content
@@ -330,11 +333,11 @@ class Options:
         return value
 
     def text(self, *path: str) -> str:
-        """Return a text or number as text, or empty for other types."""
+        """Return a text or number as text, or an empty string for other types."""
         return text_of(self.get(*path))
 
     def texts(self, *path: str) -> tuple[str, ...]:
-        """Return a list of texts or numbers as texts. A single value is a list of one."""
+        """Return a list of texts or numbers as texts. A single value becomes a list with one item."""
         value = self.get(*path)
         items = value if isinstance(value, list) else [value]
         return tuple(str(item).strip() for item in items if isinstance(item, str | int) and not isinstance(item, bool))
@@ -348,7 +351,7 @@ class Options:
         return as_dict(value)
 
     def rest(self, *path: str) -> Iterator[str]:
-        """Return the unread keys at a path. A table with no read keys is one entry."""
+        """Yield the unread keys at a path. A table without read keys is one entry."""
         for name, value in self.table(*path).items():
             here = (*path, name)
             if here in self._used or value in (None, "", [], {}):
@@ -404,7 +407,7 @@ def dotenv(text: str) -> dict[str, str]:
 def yaml_subset(text: str) -> dict[str, Json]:
     """Parse the subset of YAML in configuration files: nested keys, lists, plain and quoted values, text blocks.
 
-    Other syntax (anchors, tags, multi-line flow mappings) is read as text or left out.
+    Other syntax (anchors, tags, multi-line flow mappings) is read as text or omitted.
     """
     lines = [line.rstrip() for line in text.replace("\t", "  ").splitlines()]
     try:
@@ -419,7 +422,7 @@ def _indent(line: str) -> int:
 
 
 def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
-    """Return the value whose lines begin at `at` with indentation `indent`, and its end."""
+    """Return the value whose lines start at `at` with indentation `indent`, and the position after it."""
     table, items = dict[str, Json](), list[Json]()
     while at < len(lines) and _indent(lines[at]) >= indent:
         line = lines[at]
@@ -428,11 +431,11 @@ def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
             continue
         content = line.strip()
         is_item = content == "-" or content.startswith("- ")
-        if (items and not is_item) or (table and is_item):  # it belongs to the enclosing value
+        if (items and not is_item) or (table and is_item):  # the line belongs to the enclosing value
             break
         if is_item:
             inner = content[1:].strip()
-            if re.match(r"""[\w"'.-]+:(\s|$)""", inner):  # a table that begins after the dash
+            if re.match(r"""[\w"'.-]+:(\s|$)""", inner):  # a table that starts after the dash
                 deeper = indent + 2
                 lines[at] = " " * deeper + inner
                 value, at = _yaml_block(lines, at, deeper)

@@ -1,8 +1,9 @@
-"""Reads the home of Hermes Agent (`~/.hermes`) and its profiles, which are homes below it.
+"""Read the home directory of Hermes Agent (`~/.hermes`) and its profiles, which are homes below it.
 
-`config.yaml` and `.env` have the models and channels, `SOUL.md` the persona, `memories/` the memory (entries separated
-by lines of §), `skills/` the skills in folders by category, `state.db` the conversations, and `cron/jobs.json` the
-schedules. Source: the documentation in its repository (developer-guide/session-storage, user-guide/features).
+`config.yaml` and `.env` contain the models and channels, `SOUL.md` the persona, `memories/` the memory (entries
+separated by lines of §), `skills/` the skills in folders by category, `state.db` the conversations, and
+`cron/jobs.json` the schedules. Source: the documentation in its repository (developer-guide/session-storage,
+user-guide/features).
 """
 
 import re
@@ -53,7 +54,7 @@ NOT_TALK = {"cron": "a run of a schedule", "subagent": "a subagent", "kanban": "
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises InvalidInput if it is not a home of Hermes Agent, OSError."""
+    """Read the home. Raises OSError, or InvalidInput if it is not a home of Hermes Agent."""
     found = Found("hermes", root)
     tree = Tree(found, root)
     with tree.database(root / "state.db") as database:
@@ -72,7 +73,7 @@ def read(root: Path) -> Found:
 
 
 def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> None:
-    """Read one profile as an agent with its own files and settings."""
+    """Read a profile as an agent with its own files and settings."""
     found.add_agent(agent, home.name)
     is_first = len(found.agents) == 1
     for name, path in (("SOUL.md", home / "SOUL.md"), ("USER.md", home / "memories" / "USER.md"),
@@ -111,7 +112,6 @@ def _entries(text: str) -> list[str]:
 def read_models(
     found: Found, options: Options, variables: dict[str, str], agent: FoundAgent, *, is_first: bool
 ) -> None:
-    """Read the providers, their keys and the chosen models."""
     model = options.text("model", "default") or options.text("model", "model") or options.text("model")
     provider, address = options.text("model", "provider"), options.text("model", "base_url")
     options.get("model")
@@ -142,7 +142,7 @@ def read_models(
 
 
 def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) -> None:
-    """Read the accounts on platforms that Shoal supports, and their allowed people."""
+    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     for platform, names in ACCOUNTS.items():
         secrets = {key: variables.pop(name, "") for key, name in names.items()}
         plain = {key: variables.pop(name, "") for key, name in PLAIN.get(platform, {}).items()}
@@ -161,7 +161,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
 
 
 def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
-    """Read the conversations of a state.db of any version."""
+    """Read the conversations in a state.db of any version."""
     spoken: dict[str, list[Mapping[str, object]]] = {}
     results = 0
     with tree.database(file) as database:
@@ -174,7 +174,7 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
         if source in NOT_TALK:
             found.leave(f"{agent}: {title or key}", f"{NOT_TALK[source]}, not a conversation")
             continue
-        talk = dict[Entry, None]()  # skip a message that was stored twice
+        talk = dict[Entry, None]()  # skips a message that was stored twice
         for row in sorted(spoken.get(key, ()), key=lambda row_of: number_of(row_of.get("timestamp"))):
             talk[row.get("role"), row.get("content"), row.get("timestamp")] = None
         results += found.add_thread(key, agent, title, talk, time_of(session.get("started_at")) or changed_at(file))
@@ -182,7 +182,7 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
 
 
 def read_schedule(found: Found, job: Options, agent: str, zone: str) -> None:
-    """Read the schedules. Times without an offset use the zone in config.yaml, or local time."""
+    """Read a schedule. Times without an offset use the time zone in config.yaml, or local time."""
     name, text = job.text("name") or job.text("id") or "without a name", job.text("prompt")
     at = None
     if job.text("schedule", "kind") == "once":

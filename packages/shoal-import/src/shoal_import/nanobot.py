@@ -1,8 +1,8 @@
-"""Reads the home of nanobot (`~/.nanobot`).
+"""Read the home directory of nanobot (`~/.nanobot`).
 
-`config.json` has the models and channels, the workspace the persona, memory and skills, and `cron/jobs.json` the
+`config.json` contains the models and channels, the workspace the persona, memory and skills, and `cron/jobs.json` the
 schedules. The conversations are in `sessions/WORKSPACE/sessions.sqlite3`. Older versions have files `sessions/*.jsonl`,
-with their key in the first line, here or in the workspace. Source: nanobot/session and nanobot/cron in its repository.
+here or in the workspace, with their key in the first line. Source: nanobot/session and nanobot/cron in its repository.
 """
 
 import re
@@ -49,7 +49,7 @@ ENTRY = re.compile(r"^\[(\d{4}-\d{2}-\d{2})[ T\d:]*\]\s*", re.MULTILINE)
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises InvalidInput if it is not a home of nanobot, OSError."""
+    """Read the home. Raises OSError, or InvalidInput if it is not a home of nanobot."""
     found = Found("nanobot", root)
     tree = Tree(found, root)
     if not (root / "config.json").is_file():
@@ -88,7 +88,7 @@ def read(root: Path) -> Found:
 
 
 def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
-    """Read the conversations below a folder that are not `known` yet. Return the number of tool results in them."""
+    """Read the conversations below a folder that are not in `known`. Returns the number of tool results in them."""
     results = 0
     files = sorted(place / name for place, _, names in walk(folder) for name in names)
     for path in [file for file in files if file.name == "sessions.sqlite3"]:
@@ -121,7 +121,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
 def read_thread(
     found: Found, key: str, title: str, entries: Sequence[dict[str, Json]], since: datetime, known: set[str]
 ) -> int:
-    """Read one conversation, if it is one. Return the number of tool results in it."""
+    """Read an entry list as a conversation if it is one. Returns the number of tool results in it."""
     known.add(key)
     if key.startswith(("cron:", "heartbeat")):
         found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
@@ -131,7 +131,7 @@ def read_thread(
 
 
 def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
-    """Read the schedules, in their own time zone, that of config.json, or local time."""
+    """Read the schedules. The time zone is the schedule's own, the one in config.json, or local time."""
     for entry in jobs:
         job = Options(as_dict(entry))
         found.add_schedule(
@@ -146,7 +146,6 @@ def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
 
 
 def read_models(found: Found, options: Options) -> None:
-    """Read the providers, their keys and the chosen models."""
     model, provider = options.text("agents", "defaults", "model"), options.text("agents", "defaults", "provider")
     first = model.split("/")[0]
     for name in options.table("providers"):
@@ -165,7 +164,7 @@ def read_models(found: Found, options: Options) -> None:
 
 
 def read_channels(found: Found, options: Options) -> None:
-    """Read the accounts on platforms that Shoal supports, and their allowed people."""
+    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     for name, value in options.table("channels").items():
         table = Options(value)
         if not as_dict(value) or not as_dict(value).get("enabled"):

@@ -1,9 +1,10 @@
-"""Reads the home of OpenClaw (`~/.openclaw`).
+"""Read the home directory of OpenClaw (`~/.openclaw`).
 
-`openclaw.json` (JSON5) has the agents, channels and models; each agent has a workspace with its persona, memory and
-skills. Since 2026.9 its conversations and keys are in `agents/ID/agent/openclaw-agent.sqlite`, schedules and pairings
-in `state/openclaw.sqlite`; before, in `agents/ID/sessions/*.jsonl`, `auth-profiles.json` and `cron/jobs.json`. A
-conversation is a tree of entries of which the last leaf counts. Source: src/state/*.sql and docs/ in its repository.
+`openclaw.json` (JSON5) contains the agents, channels and models. Each agent has a workspace with its persona, memory
+and skills. Since 2026.9, conversations and keys are in `agents/ID/agent/openclaw-agent.sqlite`, and schedules and
+pairings in `state/openclaw.sqlite`. Before, they were in `agents/ID/sessions/*.jsonl`, `auth-profiles.json` and
+`cron/jobs.json`. A conversation is a tree of entries, in which the branch to the last leaf is current. Source:
+src/state/*.sql and docs/ in its repository.
 """
 
 import re
@@ -84,7 +85,7 @@ PLAIN_KEYS = {"matrix": {"homeserver": "homeserver", "user": "userId"},
 _PREFIX = re.compile(r"^(?:telegram|tg|discord|slack|matrix|msteams|teams|user):", re.IGNORECASE)
 """Prefixes that OpenClaw accepts before a person's id."""
 STORES = ("auth_profile_store", "auth_profile_stores")
-"""Names of the table of keys in the databases of the agents and of the server."""
+"""Names of the table with keys in the databases of agents and of the server."""
 EVENT_BYTES_MAX = 4_194_304
 """Maximum uncompressed size of an entry in OpenClaw."""
 SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz", "everyMs": "every_ms", "at": "at"}
@@ -92,7 +93,7 @@ SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises InvalidInput if it is not a home of OpenClaw, OSError."""
+    """Read the home. Raises OSError, or InvalidInput if it is not a home of OpenClaw."""
     found = Found("openclaw", root)
     tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
@@ -127,7 +128,7 @@ def read(root: Path) -> Found:
 
 
 def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
-    """Read the agents and their workspaces, the default one first. Return their names in Shoal."""
+    """Read the agents and their workspaces, starting with the default agent. Returns their names in Shoal."""
     listed = {
         text_of(as_dict(entry).get("id")) or "main": as_dict(entry) for entry in as_list(options.get("agents", "list"))
     }
@@ -170,7 +171,7 @@ def _model_name(value: Json) -> str:
 
 
 def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
-    """Read the conversations of an agent's database and return their ids."""
+    """Read the conversations in an agent's database. Returns their ids."""
     about = {text_of(row.get("current_session_id")): row for row in database("session_nodes")}
     windows = {text_of(row.get("session_id")): row for row in database("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
@@ -181,7 +182,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
     for row in database("transcript_events"):
         session, place = text_of(row.get("session_id")), (row.get("session_id"), row.get("seq"))
         content: object = row.get("event_json")
-        if content is None and isinstance(compressed := row.get("event_zstd"), bytes):  # a large one, since 2026.9.6
+        if content is None and isinstance(compressed := row.get("event_zstd"), bytes):  # a large entry, since 2026.9.6
             content = unzstd(compressed, EVENT_BYTES_MAX)
             if content is None:
                 closed.add(session)
@@ -191,7 +192,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         sessions.setdefault(session, []).append((number_of(row.get("seq")), entry))
     damaged = {place: entry for place, entry in damaged.items() if text_of(place[0]) not in closed}
     if damaged:
-        for row in database("transcript_event_identities"):  # it names an entry's parent
+        for row in database("transcript_event_identities"):  # contains each entry's parent
             place = (row.get("session_id"), row.get("seq"))
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
@@ -250,7 +251,7 @@ def read_thread(
     found: Found, agent: str, session: str, key: str, title: str, entries: list[dict[str, Json]], leaf: str,
     since: datetime,
 ) -> int:  # fmt: skip
-    """Read one conversation along the branch that ends in its leaf. Return the number of tool results in it."""
+    """Read one conversation along the branch that ends in its leaf. Returns the number of tool results in it."""
     if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
         found.leave(f"{agent}: {key}", "a run of a schedule, a hook or a subagent, not a conversation")
         return 0
@@ -262,7 +263,7 @@ def read_thread(
 
 
 def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]]:
-    """Return the entries from the first to the leaf, by default the last entry.
+    """Return the entries from the first one to the leaf, which is the last entry by default.
 
     Older files without a tree return all entries. A damaged parent is replaced by the entry before it.
     """
@@ -274,7 +275,7 @@ def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]
         branch.append(entries[place])
         parent = text_of(entries[place].get("parentId"))
         before = places.get(parent, place - 1) if parent else -1
-        place = min(before, place - 1)  # parents precede their children, so this ends
+        place = min(before, place - 1)  # parents precede their children, so the loop ends
     return branch[::-1]
 
 
@@ -282,7 +283,6 @@ def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]
 
 
 def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
-    """Read the providers, their keys and the chosen models."""
     for path in (("agents", "defaults", "model"), ("agent", "model")):
         value = options.get(*path)
         found.model = found.model or _model_name(value)
@@ -317,7 +317,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
-    """Return a literal secret, or one from an OpenClaw variable: ${NAME}, or {source: "env", id: NAME}."""
+    """Return a literal secret, or the secret in an OpenClaw variable: ${NAME}, or {source: "env", id: NAME}."""
     reference = as_dict(value)
     if reference:
         return variables.get(text_of(reference.get("id")), "") if reference.get("source") == "env" else ""
@@ -326,7 +326,7 @@ def secret_of(value: Json, variables: Mapping[str, str]) -> str:
 
 
 def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
-    """Read the accounts on platforms that Shoal supports, and their allowed people."""
+    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     paired = [(row.get("channel_key"), text_of(row.get("entry"))) for row in
               state("channel_pairing_allow_entries")]  # fmt: skip
     for name, value in options.table("channels").items():
@@ -381,7 +381,7 @@ def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_schedule(found: Found, job: Mapping[str, Json], names: Mapping[str, str]) -> None:
-    """Read the schedules. A time without an offset is UTC, a cron line without a zone uses local time."""
+    """Read a schedule. A time without an offset is UTC. A cron line without a time zone uses local time."""
     when, delivery, payload = (as_dict(job.get(key)) for key in ("schedule", "delivery", "payload"))
     line = text_of(when.get("expr"))
     if line.startswith("0 ") and len(line.split()) == 6:

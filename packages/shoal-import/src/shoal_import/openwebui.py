@@ -1,4 +1,4 @@
-"""Reads Open WebUI: the folder with its `webui.db`, or a JSON file of exported chats.
+"""Read Open WebUI: the folder with its `webui.db`, or a JSON file of exported chats.
 
 A chat's messages form a tree by `parentId`, and `history.currentId` is the visible leaf. If there are several people,
 only the first administrator's data is imported. Source: the models in its repository.
@@ -42,7 +42,7 @@ DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": 
 
 
 def read(path: Path) -> Found:
-    """Read the folder or file. Raises InvalidInput if it is not from Open WebUI, OSError."""
+    """Read the folder or file. Raises OSError, or InvalidInput if it is not from Open WebUI."""
     root = path if path.is_dir() else path.parent
     found = Found("openwebui", path)
     tree = Tree(found, root)
@@ -69,7 +69,7 @@ def read(path: Path) -> Found:
 
 
 def _table(value: Json) -> dict[str, Json]:
-    """Decode a JSON column, which may be text."""
+    """Decode a JSON column. Its value may be text."""
     return as_dict(parsed(value) if isinstance(value, str) else value)
 
 
@@ -85,7 +85,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
 
     main.memory = [" ".join(text_of(row.get("content")).split()) for row in mine("memory")]
     spoken: dict[str, dict[str, Json]] = {}
-    for row in database("chat_message"):  # since 2026 in addition to the messages in `chat`
+    for row in database("chat_message"):  # stored since 2026 in addition to the messages in `chat`
         chat = text_of(row.get("chat_id"))
         content = row.get("content")
         spoken.setdefault(chat, {})[text_of(row.get("id")).removeprefix(f"{chat}-")] = {
@@ -129,7 +129,6 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
 
 
 def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
-    """Read the configured model servers."""
     openai, ollama = as_dict(settings.get("openai")), as_dict(settings.get("ollama"))
     keys = as_list(openai.get("api_keys"))
     for number, address in enumerate(as_list(openai.get("api_base_urls"))):
@@ -162,7 +161,7 @@ def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
 
 
 def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], since: datetime) -> None:
-    """Read a chat along the visible branch. `stored` has its messages from outside the chat's row."""
+    """Read a chat along the visible branch. `stored` contains messages from outside the chat's row."""
     key, chat = text_of(row.get("id")), _table(row.get("chat"))
     title = text_of(row.get("title")) or text_of(chat.get("title"))
     history = as_dict(chat.get("history"))
@@ -185,7 +184,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
 
 
 def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:
-    """Read the schedules, in the person's time zone or local time."""
+    """Read a schedule. The time zone is the person's, or local time."""
     data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
     rule = dict(re.findall(r"(?<!\w)(\w++)=([^;\n]++)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")

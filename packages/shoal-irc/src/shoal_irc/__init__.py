@@ -1,4 +1,4 @@
-"""IRC as a platform of Shoal."""
+"""IRC as a platform for Shoal."""
 
 from shoal.platforms.record import Platform, SetupQuestion
 from shoal_irc.connection import IrcSettings

@@ -1,4 +1,5 @@
-"""The IRC adapter: messages of channels and people in, lines out. IRC has no threads, files, edits or buttons."""
+"""IRC adapter: receives messages from channels and people, and posts lines. IRC has no threads, files, edits or
+buttons."""
 
 import asyncio
 import hashlib
@@ -18,9 +19,9 @@ from shoal_irc.wire import IRC_MARKUP, Line, Spoken, is_channel, pieces, plain, 
 
 log = logging.getLogger(__name__)
 WHOLE = "0"
-"""The thread part of every conversation."""
+"""Thread part of every conversation's id."""
 RECONNECT_SECONDS = 20.0
-"""How long a post waits for a connection before it is postponed."""
+"""Longest time that a post waits for a connection. After that, it is retried later."""
 NOT_SAVED = "I could not save that. Please send it again in a moment."
 
 
@@ -28,7 +29,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
     """Connects Shoal to an IRC network.
 
     A person's id is their account if the server confirms it, otherwise USER@HOST. A private conversation belongs to
-    this id, not to the nick, which another person may use later.
+    this id and not to the nick, which another person may use later.
     """
 
     limits = ChatLimits(text_chars_max=350, markup=IRC_MARKUP, text_unit="bytes", windows=(Window(4, 4.0, "account"),))
@@ -50,7 +51,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             while True:
                 line = await connection.next()
                 text = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
-                if text is not None:  # a task, because later lines confirm its answers
+                if text is not None:  # a separate task, because confirmations of its answers arrive in later lines
                     self._takes.create_task(self._take(line, text, inbox))
         finally:
             self.connected.clear()
@@ -58,7 +59,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             connection.close()
 
     async def close(self) -> None:
-        """Do nothing. A connection is closed with its block."""
+        """Do nothing, because `_connect` closes its connection."""
 
     async def _take(self, line: Line, spoken_line: Spoken, inbox: InboxPort) -> None:
         masks = (mask.removeprefix("role:") for mask in self._settings.allow if mask.startswith("role:"))
@@ -91,7 +92,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
                     await self._take_in(prompt, inbox)
             except InvalidId as error:
                 log.info("a message was dropped", extra={"platform": self.platform, "why": str(error)})
-            except StoreError:  # a server never sends a message again
+            except StoreError:  # an IRC server never sends a message again
                 log.exception("a message was not stored", extra={"platform": self.platform})
                 await self._say(make_thread_id(self.platform, person, WHOLE), key, NOT_SAVED)
 
@@ -116,7 +117,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         return message_id
 
     async def _nick_of(self, person: str, connection: Connection) -> str:
-        """Return the person's present nick, after checking that it is theirs. Raises PlatformError."""
+        """Return a person's current nick after checking that it still belongs to them. Raises PlatformError."""
         nick = await self._store.get(f"nicks:{self.platform}", person)
         if nick is None:
             raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)

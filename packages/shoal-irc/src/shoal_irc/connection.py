@@ -1,4 +1,4 @@
-"""A connection to an IRC server: registration, and lines that the server confirms with a PONG."""
+"""Connection to an IRC server: registration, and messages that the server confirms with a PONG."""
 
 import asyncio
 import base64
@@ -11,9 +11,9 @@ from shoal.kernel.settings_platforms import AccountSettings
 from shoal_irc.wire import Line, parse, written
 
 QUIET_SECONDS = 120.0
-"""Seconds of silence before a PING is sent. After the same time again the connection counts as broken."""
+"""Seconds of silence before a PING is sent. After the same time again, the connection counts as broken."""
 READ_BYTES_MAX = 16_384
-"""Maximum length of a line: 8,191 bytes of tags plus 512."""
+"""Maximum length of a line with a margin: 8,191 bytes of tags plus 512."""
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {
@@ -32,17 +32,17 @@ class IrcSettings(AccountSettings, frozen=True, kw_only=True):
     join: tuple[str, ...] = ()
     """Channels to join."""
     user: str = ""
-    """The account at the network's services; empty is the nick."""
+    """Account at the network's services. Empty means the nick."""
     password: Secret = NO_SECRET
-    """Its password."""
+    """Password of the account."""
     login: Literal["sasl", "nickserv"] = "sasl"
-    """How to send the password. Use `nickserv` only if the network protects that nick."""
+    """Method of sending the password. Use `nickserv` only if the network protects that nick."""
     server_password: Secret = NO_SECRET
     """Password of the server itself or of a bouncer."""
 
 
 class Connection:
-    """One connection.
+    """Connection to a server.
 
     Await `next` continuously, because it reads the replies that `say` and `whois` wait for.
     """
@@ -56,11 +56,11 @@ class Connection:
         self._known: dict[str, set[str]] = {}
 
     def send(self, *words: str) -> None:
-        """Write a line. Raises PlatformError for one that IRC cannot carry."""
+        """Write a line. Raises PlatformError if IRC cannot carry it."""
         self._writer.write(written(*words))
 
     def close(self) -> None:
-        """Close. Calls that wait for a confirmation fail."""
+        """Close the connection. Calls that wait for a confirmation fail."""
         self._writer.close()
         for _, waiting in self._unconfirmed.values():
             if not waiting.done():
@@ -99,7 +99,7 @@ class Connection:
                     raise PlatformError(f"{own.server} {REFUSED[command]}: {line.params[-1]}")
                 case _ if line.command == "AUTHENTICATE":
                     proof = base64.b64encode(f"\0{own.user or own.nick}\0{password}".encode()).decode()
-                    for at in range(0, len(proof) + 1, 400):  # an empty line ends it if the last one is full
+                    for at in range(0, len(proof) + 1, 400):  # a full last line must be followed by an empty one
                         self.send("AUTHENTICATE", proof[at : at + 400] or "+")
                 case _:
                     pass
@@ -110,7 +110,7 @@ class Connection:
             self.send("JOIN", channel)
 
     async def next(self) -> Line:
-        """Return the next line, after applying its changes to the nick, confirmations and WHOIS replies. Raises
+        """Return the next line. Its changes to the nick, confirmations and WHOIS replies are already applied. Raises
         PlatformError."""
         line = parse(await self._read())
         about, text = line.param(1), line.params[-1] if line.params else ""
@@ -141,11 +141,12 @@ class Connection:
     async def say(self, target: str, text: str, token: str) -> None:
         """Send a message and wait until the server confirms it. Raises PlatformError."""
         if "," in target:
-            raise PlatformError(f"{target!r} is more than one place.", permanent=True)
+            raise PlatformError(f"{target!r} names more than one recipient.", permanent=True)
         await self._confirmed(target, token, "PRIVMSG", target, text)
 
     async def whois(self, nick: str) -> set[str]:
-        """Return who uses a nick: USER@HOST, and their account if they are logged in. Raises PlatformError."""
+        """Return the identity of a nick's user: USER@HOST, and the account if they are logged in. Raises
+        PlatformError."""
         self._known.pop(nick.lower(), None)
         try:
             await self._confirmed(nick, f"whois.{nick}", "WHOIS", nick)
@@ -186,7 +187,7 @@ class Connection:
                     break
                 self.send("PING", "shoal")
                 continue
-            except (OSError, ValueError) as error:  # broken, or a line that is too long
+            except (OSError, ValueError) as error:  # broken, or the line is too long
                 raise PlatformError(f"The connection to {self._settings.server} broke: {error}.") from error
             if raw.endswith(b"\n"):
                 return raw

@@ -1,4 +1,4 @@
-"""Parses, splits and sanitizes lines of IRC. Sources: RFC 2812, IRCv3."""
+"""Parse, split and sanitize IRC lines. Sources: RFC 2812, IRCv3."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import around
 
 LINE_BYTES_MAX = 512
-"""Includes the line's end and the sender's mask, which the server adds."""
+"""Limit that includes the end of the line and the sender's mask, which the server adds."""
 MASK_BYTES_MAX = 100
 _UNSEEN = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|[\x00-\x09\x0b-\x1f\x7f]")
 _TAG = {":": ";", "s": " ", "r": "\r", "n": "\n"}
@@ -32,12 +32,12 @@ class Line(NamedTuple):
     params: tuple[str, ...]
 
     def param(self, number: int) -> str:
-        """Return a parameter, or empty if the server left it out."""
+        """Return a parameter, or an empty string if the server omitted it."""
         return self.params[number] if len(self.params) > number else ""
 
 
 def parse(raw: bytes) -> Line:
-    """Parse a line. Nothing is rejected, because servers differ."""
+    """Parse a line. Nothing is rejected because servers differ."""
     rest, tags, source = raw.decode("utf-8", "replace").strip("\r\n"), dict[str, str](), ""
     if rest.startswith("@"):
         given, _, rest = rest[1:].partition(" ")
@@ -52,7 +52,7 @@ def parse(raw: bytes) -> Line:
 
 
 class Spoken(NamedTuple):
-    """A message to the bot or to a channel, without the bot's nick in front. Commands begin with `/`."""
+    """A message to the bot or to a channel, without the bot's nick at the start. Commands begin with `/`."""
 
     target: str
     nick: str
@@ -63,11 +63,12 @@ class Spoken(NamedTuple):
 
 
 def spoken(line: Line, me: str) -> Spoken | None:
-    """Parse a PRIVMSG for the bot with nick `me`. Return None for own messages, CTCP queries and messages to others."""
+    """Parse a PRIVMSG for the bot with the nick `me`. Returns None for the bot's own messages, CTCP queries and
+    messages to others."""
     (nick, _, mask), target, words = line.source.partition("!"), line.param(0), line.param(1)
     if words.startswith("\x01ACTION "):
         words = f"({nick} {words[8:]})"
-    if words.startswith("\x01DCC "):  # DCC offers of files and chats are ignored
+    if words.startswith("\x01DCC "):  # ignore offers of files and chats
         words = ""
     direct = target.lower() == me.lower()
     if not mask or nick.lower() == me.lower() or words.startswith("\x01") or not (direct or is_channel(target)):
@@ -78,12 +79,12 @@ def spoken(line: Line, me: str) -> Spoken | None:
 
 
 def is_channel(name: str) -> bool:
-    """Whether a target is a channel, not a nick."""
+    """Return whether a target is a channel and not a nick."""
     return name.startswith(("#", "&", "+", "!"))
 
 
 def written(*words: str) -> bytes:
-    """Encode a line. Raises PlatformError if a server would read it as a different line or as two."""
+    """Encode a line. Raises PlatformError if a server would read it as a different line or as two lines."""
     *first, last = words
     if any(not word or word[0] == ":" or " " in word for word in first) or any(
         end in "".join(words) for end in "\r\n\0"
@@ -94,7 +95,7 @@ def written(*words: str) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Return the text without control characters and colours. Line breaks stay."""
+    """Return the text without control characters and colors. Line breaks stay."""
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

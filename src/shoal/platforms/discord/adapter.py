@@ -207,7 +207,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._save_state()
         log.info("the connection ended", extra={"platform": self.platform, "next": ending})
         if not was_connected and ending == "resume":
-            raise PlatformError("Discord ended the connection at once.")
+            raise PlatformError("Discord ended the connection immediately.")
         await self._clock.sleep(retry_delay(1))
 
     async def _save_state(self) -> None:
@@ -298,7 +298,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 case _:
                     pass
         except UNREADABLE:
-            self._not_understood(f"{name} of an unknown form")
+            self._not_understood(f"{name} in an unknown format")
         except PlatformRefusal as error:
             log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
@@ -408,7 +408,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
             known = await inbox.thread_of(self._prefix(place.channel), answered, answered)
-        opener = answered if answers(message, self._me) else message.id  # the bot's message opened it
+        opener = answered if answers(message, self._me) else message.id  # the bot's message opened the conversation
         thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
         in_chain = known is not None and part.startswith(CHAIN)  # the message replies within a known chain

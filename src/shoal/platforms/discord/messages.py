@@ -83,7 +83,6 @@ def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
 
 
 def holds_text(channel: DiscordChannel) -> bool:
-    """Return whether the channel accepts messages."""
     return channel.type in _TEXT | _DIRECT
 
 
@@ -474,7 +473,7 @@ def components_of(buttons: tuple[Button, ...]) -> Json:
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX or any(not 1 <= len(button.value) <= BUTTON_CHARS_MAX for button in buttons):
-        reason = f"A message may have {BUTTONS_MAX} buttons, with values of {BUTTON_CHARS_MAX} characters."
+        reason = f"A message may have at most {BUTTONS_MAX} buttons, with values of 1 to {BUTTON_CHARS_MAX} characters."
         raise PlatformError(reason, permanent=True)
     listed: list[Json] = [
         {

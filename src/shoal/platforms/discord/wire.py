@@ -188,7 +188,7 @@ class _MessageSnapshot(msgspec.Struct, frozen=True):
 
 
 class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
-    """A message."""
+    """A Discord message."""
 
     channel_id: str
     guild_id: str = ""
@@ -352,7 +352,7 @@ class DiscordApi(PlatformHttp):
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
             if failure.code in PASSING:
-                raise PlatformError(f"Discord accepts nothing at the moment: {reason} ({failure.code})")
+                raise PlatformError(f"Discord is temporarily refusing requests: {reason} ({failure.code})")
             closed, gone = failure.code in CLOSED, failure.code in GONE
             raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)

@@ -211,7 +211,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             await self._channel_named(space.name.removeprefix("spaces/"), space.display_name)
         match event.type:
             case "APP_COMMAND" if message is not None and message.text.strip():
-                command = msgspec.structs.replace(message, argument_text=message.text)  # which it does not provide
+                command = msgspec.structs.replace(message, argument_text=message.text)  # this event does not provide it
                 await self._take_message(command, space, inbox, addressed=True)
             case "MESSAGE" | "ADDED_TO_SPACE" if message is not None:
                 await self._take_message(message, space, inbox, addressed=True)
@@ -310,7 +310,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         """Process a message. Google Chat sends mentions of the app directly. Other messages come from a subscription,
         and the channel's settings decide whether they are addressed to the app."""
         if message.sender.type == "BOT" or not message.sender.name:
-            self._left_out("message of an app" if message.sender.name else "message of nobody")
+            self._left_out("message of an app" if message.sender.name else "message without an author")
             return
         self._note_seen(message)
         prompt = prompt_of(self.platform, message, space, self._clock.now())
@@ -385,7 +385,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             except OSError as error:
                 reason = f"The file {file.name!r} cannot be read: {error.strerror}."
                 raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
-            note = f"The file {file.name} ({size:,} bytes) cannot be sent here: Google Chat accepts no files from apps."
+            note = f"Google Chat does not accept files from apps, so {file.name} ({size:,} bytes) was not sent."
             post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         space, thread = place_of(post.thread)
         private = post.kind == "ephemeral" and bool(post.user) and bool(thread)
@@ -476,11 +476,11 @@ def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESS
 def card_of(buttons: tuple[Button, ...], function: str) -> Json:
     """Build a card of buttons. Raises PlatformError if Google Chat would refuse it."""
     if len(buttons) > BUTTONS_MAX:
-        raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
+        raise PlatformError(f"A card may have at most {BUTTONS_MAX} buttons.", permanent=True)
     listed: list[Json] = []
     for button in buttons:
         if len(button.value.encode()) > VALUE_BYTES_MAX:
-            raise PlatformError(f"A button's value may have {VALUE_BYTES_MAX} bytes.", permanent=True)
+            raise PlatformError(f"A button's value may have at most {VALUE_BYTES_MAX} bytes.", permanent=True)
         action: Json = {"function": function, "parameters": [{"key": "shoal", "value": button.value}]}
         listed.append({"text": button.label, "onClick": {"action": action}})
     return {"sections": [{"widgets": [{"buttonList": {"buttons": listed}}]}]}

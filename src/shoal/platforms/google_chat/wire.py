@@ -88,8 +88,6 @@ class _GifLink(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
-    """Content of a quoted message."""
-
     sender: str = ""
     text: str = ""
     attachments: tuple[SpaceAttachment, ...] = ()
@@ -119,7 +117,7 @@ class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """A message."""
+    """A message in a space."""
 
     name: str = ""
     sender: _GoogleUser = _GoogleUser()
@@ -138,7 +136,6 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     annotations: tuple[_Annotation, ...] = ()
 
     def mentions(self, name: str) -> bool:
-        """Return whether the message mentions this resource name."""
         mentions = (annotation.user_mention for annotation in self.annotations)
         return any(mention is not None and mention.user.name == name for mention in mentions)
 

@@ -438,7 +438,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         happened, place = decrypted, self._thread_in(room)
         content = content_of(happened)
         if content is None:
-            self._not_understood(f"{happened.type} of an unknown form")
+            self._not_understood(f"{happened.type} in an unknown format")
         elif happened.type == "m.reaction":
             emoji, target = content.relation.key, content.relation.event_id
             thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None

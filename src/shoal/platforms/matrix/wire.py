@@ -204,8 +204,6 @@ class InReplyTo(msgspec.Struct, frozen=True):
 
 
 class EventRelation(msgspec.Struct, frozen=True):
-    """Relation of an event to another event."""
-
     rel_type: str = ""
     event_id: str = ""
     key: str = ""
@@ -229,7 +227,7 @@ class _EncryptedFile(msgspec.Struct, frozen=True):
 
 
 class EventContent(msgspec.Struct, frozen=True):
-    """Content of an event."""
+    """Content of a Matrix event."""
 
     msgtype: str = ""
     body: str = ""
@@ -392,8 +390,6 @@ LINKS_MAX = 100
 
 
 class MatrixBot(msgspec.Struct, frozen=True):
-    """The bot's user id and display name."""
-
     user_id: str
     name: str = ""
 

@@ -404,7 +404,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- clicks and slash commands ----
 
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
-        """Run a button's action and answer the person."""
         message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
         is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
         if not (is_press and is_place(channel, message.ts, message.thread_ts)):
@@ -420,7 +419,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(click.response_url, answer, message.thread_ts)
 
     async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
-        """Run a slash command and answer the person."""
         if not (slash.command and slash.channel_id and slash.user_id):
             self._not_understood("call without a command")
             return

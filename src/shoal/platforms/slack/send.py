@@ -217,11 +217,11 @@ def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX:
-        raise PlatformError(f"A message may have {BUTTONS_MAX} buttons.", permanent=True)
+        raise PlatformError(f"A message may have at most {BUTTONS_MAX} buttons.", permanent=True)
     elements: list[Json] = []
     for number, button in enumerate(buttons):
         if len(button.value) > BUTTON_CHARS_MAX or len(button.label) > LABEL_CHARS_MAX:
-            reason = f"A button may have {LABEL_CHARS_MAX} characters, its value {BUTTON_CHARS_MAX}."
+            reason = f"A button may have at most {LABEL_CHARS_MAX} characters, and its value {BUTTON_CHARS_MAX}."
             raise PlatformError(reason, permanent=True)
         label: Json = {"type": "plain_text", "text": button.label}
         elements.append({"type": "button", "action_id": f"choice-{number}", "text": label, "value": button.value})

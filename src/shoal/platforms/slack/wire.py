@@ -539,7 +539,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
                 try:
                     envelope, _ = decode_known(frame, Envelope)
                 except UNREADABLE:
-                    envelope = Envelope("of an unknown form")
+                    envelope = Envelope("in an unknown format")
                 if envelope.type == "disconnect" and envelope.reason == "link_disabled":
                     raise PlatformError("Slack ended the connection: Socket Mode is turned off in the app's settings.")
                 if envelope.type == "disconnect" and envelope.reason != "warning":

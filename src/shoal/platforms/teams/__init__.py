@@ -9,8 +9,8 @@ PLATFORM = Platform(
     adapter="shoal.platforms.teams.adapter:TeamsAdapter",
     questions=(
         SetupQuestion("app_id", "Microsoft App ID (Azure portal, your bot, Configuration)"),
-        SetupQuestion("tenant", "App Tenant ID (there)"),
-        SetupQuestion("app_password", "Client secret, its value and not its id (Manage Password)", "a client secret"),
+        SetupQuestion("tenant", "App Tenant ID (same page)"),
+        SetupQuestion("app_password", "Client secret: the value, not the ID (Manage Password)", "a client secret"),
     ),
     owner_question="Your object id (Microsoft Entra, Users, you)",
     package="jwt",

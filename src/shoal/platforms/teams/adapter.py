@@ -55,7 +55,7 @@ from shoal.platforms.teams.wire import (
 from shoal.platforms.tokens import BadToken, check_package
 
 log = logging.getLogger(__name__)
-NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
+NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"Shoal does not support this."}')
 READ_RECEIPT = "application/vnd.microsoft.readReceipt"
 OFFER_GONE = "This file is no longer offered."
 FILE_CARD = "application/vnd.microsoft.teams.card.file.info"
@@ -183,7 +183,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         if self._inbox is None:
             return NOT_READY
         for path in odd:
-            self._not_understood(f"{activity.type or 'activity'} with {path} of an unknown form")
+            self._not_understood(f"{activity.type or 'activity'} with {path} in an unknown format")
         if not activity.sender.id:
             self._not_understood(f"{activity.type} without a sender")
         try:
@@ -431,7 +431,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
 
 
 async def _not_handed_out() -> bytes:
-    raise PlatformError("Teams gives bots no files in channels and groups. Ask for the file in a direct chat.")
+    raise PlatformError("Teams does not give bots files in channels and groups. Ask for the file in a direct chat.")
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
@@ -459,11 +459,11 @@ def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, 
 def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
     """Build an Adaptive Card with the text and buttons. Raises PlatformError if Teams would refuse it."""
     if len(buttons) > BUTTONS_MAX:
-        raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
+        raise PlatformError(f"A card may have at most {BUTTONS_MAX} buttons.", permanent=True)
     actions: list[Json] = []
     for button in buttons:
         if len(button.value.encode()) > VALUE_BYTES_MAX or len(button.label) > LABEL_CHARS_MAX:
-            reason = f"A button may have {LABEL_CHARS_MAX} characters, its value {VALUE_BYTES_MAX} bytes."
+            reason = f"A button may have at most {LABEL_CHARS_MAX} characters, and its value {VALUE_BYTES_MAX} bytes."
             raise PlatformError(reason, permanent=True)
         data: Json = {"shoal": button.value}
         submit: Json = {"type": "Action.Submit", "title": button.label, "data": data}

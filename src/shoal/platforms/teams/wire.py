@@ -148,7 +148,7 @@ class _ChannelData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
-    """An event of the Bot Framework."""
+    """An activity of the Bot Framework, such as a message or a reaction."""
 
     type: str = ""
     id: str = ""
@@ -216,7 +216,6 @@ def is_channel(activity: TeamsActivity) -> bool:
 
 
 def is_of_bot(activity: TeamsActivity) -> bool:
-    """Return whether a bot is the author."""
     sender = activity.sender
     return not sender.id or sender.id == activity.recipient.id or sender.id.startswith("28:") or sender.role == "bot"
 

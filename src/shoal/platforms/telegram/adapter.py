@@ -173,7 +173,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
             self._not_understood(unknown_update(event))
-            log.info("an update of an unknown form", extra={"platform": self.platform, "why": str(error)})
+            log.info("an update has an unknown format", extra={"platform": self.platform, "why": str(error)})
             return False
         for chat in update.chats():
             chat.known_as = self._moves.first_id(str(chat.id))
@@ -235,7 +235,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif reaction is None:
             self._not_understood(unknown_update(event))
         elif reaction.new_reaction:
-            self._left_out("reaction of a bot" if reaction.user is not None else "reaction of nobody")
+            self._left_out("reaction of a bot" if reaction.user is not None else "anonymous reaction")
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
@@ -244,7 +244,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         one message counts for all."""
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
-            self._left_out("message of a bot" if prompt is not None else "message of nobody")
+            self._left_out("message of a bot" if prompt is not None else "message without an author")
             return
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
@@ -263,7 +263,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
-        if seen.waiting:  # they are processed below
+        if seen.waiting:  # these messages are processed below
             self._forget_overheard(prompt, {message_seen.key for _, message_seen in seen.waiting})
         for incoming, written in (*seen.waiting, (message, prompt)):
             files = self._incoming(incoming)
@@ -319,7 +319,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
             else:
                 return self._id_of(post.thread, made)
-        raise AssertionError("a document is the last way")
+        raise AssertionError("sendDocument is the last method")
 
     async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
         """Post several files as one message: as pictures if all of them are pictures, otherwise as documents."""
@@ -341,7 +341,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             except TelegramBadRequest:
                 if kind == kinds[-1]:
                     raise
-        raise AssertionError("documents are the last way")
+        raise AssertionError("documents are the last kind")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Edit a message. Telegram cannot edit messages from before a group's move. Raises PlatformError."""
@@ -443,6 +443,6 @@ def keyboard_of(buttons: tuple[Button, ...]) -> Json:
     if not buttons:
         return None
     if any(len(button.value.encode()) > BUTTON_BYTES_MAX for button in buttons):
-        raise PlatformError(f"A button's value may have {BUTTON_BYTES_MAX} bytes.", permanent=True)
+        raise PlatformError(f"A button's value may have at most {BUTTON_BYTES_MAX} bytes.", permanent=True)
     rows: list[Json] = [[{"text": button.label, "callback_data": button.value}] for button in buttons]
     return {"inline_keyboard": rows}

@@ -27,8 +27,6 @@ _DETAILS = {"pre": "language", "text_link": "url"}
 
 
 class Styled(NamedTuple):
-    """A text and its entities."""
-
     text: str
     entities: list[Json]
 

@@ -130,7 +130,7 @@ class TelegramApi(PlatformHttp):
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
         if code in PASSING_STATUSES or code == 420:
-            raise PlatformError(f"Telegram accepts nothing at the moment: {answer.description}")
+            raise PlatformError(f"Telegram is temporarily refusing requests: {answer.description}")
         if 400 <= code < 500:
             raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
@@ -292,7 +292,7 @@ class _ExternalReply(_Content):
 
 
 class TelegramMessage(_Content):
-    """A message."""
+    """A Telegram message."""
 
     message_id: int
     chat: _Chat
@@ -409,7 +409,6 @@ class Update(msgspec.Struct):
     my_chat_member: _MemberUpdated | None = None
 
     def chats(self) -> list[_Chat]:
-        """Return the chats that the update names."""
         clicked = self.callback_query.message if self.callback_query is not None else None
         posts = (self.message, self.edited_message, self.channel_post, self.edited_channel_post, clicked)
         messages = [post for post in posts if post is not None]

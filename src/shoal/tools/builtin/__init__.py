@@ -1,1 +1,1 @@
-"""Built-in tools. They depend on the domain's ports only."""
+"""Built-in tools. They depend only on the domain's ports."""

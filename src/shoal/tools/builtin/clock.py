@@ -10,7 +10,7 @@ from shoal.kernel.traits import LOOKUP
 from shoal.kernel.zones import zone_named
 from shoal.tools.functions import as_tool_error, planned, tool
 
-ZONE = "IANA name of the time zone; default: that of the person who asks."
+ZONE = "IANA name of the time zone; default: the asking person's zone."
 
 
 @tool(replace(LOOKUP, origin="own", in_cases=True), example={"timezone": "Europe/Berlin"})

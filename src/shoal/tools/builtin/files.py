@@ -1,6 +1,6 @@
 """The tools `read`, `write`, `edit` and `list`, and the aliases `view`, `create_file` and `str_replace`.
 
-The edit that is applied is exactly the edit shown for approval.
+The applied edit is exactly the edit that was shown for approval.
 """
 
 import difflib
@@ -30,17 +30,18 @@ from shoal.tools.locks import PathLocks
 
 CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8
-"""Most line numbers listed in an error."""
+"""Maximum number of line numbers listed in an error."""
 LINES_COMPARED_MAX = 2000
-"""Most lines compared when searching for the nearest line."""
+"""Maximum number of lines compared to find the nearest line."""
 ALIKE_LINES_MAX = 20_000
-"""Most lines searched for text that differs only invisibly."""
+"""Maximum number of lines searched for text with only invisible differences."""
 _LINE_CHARS_COMPARED = 200
 _SIMILAR = 0.6
 
 
 class Change(NamedTuple):
-    """The new content, the number of changed places, and the diff. `body` is the diff without line numbers."""
+    """The result of an edit: the new content, the number of replaced occurrences, and the diff. `body` is the diff
+    without line numbers."""
 
     content: str
     times: int
@@ -49,14 +50,16 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text with `\\n` for every line end, and the positions where the original has two characters."""
+    """A text with `\
+    ` for every line end, and the positions of the line ends that have two characters in the original.
+    """
 
     plain: str
     original: str
     pairs: tuple[int, ...]
 
     def at(self, place: int) -> int:
-        """Return the position in the original."""
+        """Return the corresponding position in the original."""
         return place + bisect_left(self.pairs, place)
 
 
@@ -69,7 +72,8 @@ def _unified(content: str) -> _UnifiedText:
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` with `new`, ignoring the kind of line ends. The file's line ends are preserved, even mixed ones.
+    """Replace `old` with `new`. The kind of line ends is ignored in the search, and the file's line ends are preserved,
+    even if they are mixed.
 
     Raises ToolError if `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
     """
@@ -106,7 +110,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
 
 
 class _Edit(NamedTuple):
-    """The replacement of one part of a text. `line_end` is the most common line end of the text."""
+    """Replacement of a part of a text. `line_end` is the most common line end of the text."""
 
     start: int
     end: int
@@ -114,7 +118,7 @@ class _Edit(NamedTuple):
     line_end: str
 
     def in_style(self, content: str) -> "_Edit":
-        """Return the edit with the line ends of the replaced part, or of its line."""
+        """Return the edit with the line ends of the replaced part or, if it has none, of its line."""
         line = content[self.start : content.find("\n", self.end) + 1 or len(content)]
         return self._replace(new=self.new.replace("\n", _line_end(line, self.line_end)))
 
@@ -134,7 +138,7 @@ def _shared(left: str, other: str) -> int:
 def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
     lines = _split(content)
     starts = [0, *accumulate(map(len, lines))]
-    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits with overlapping contexts
+    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits whose contexts overlap
     for edit in edits:
         first = min(bisect_right(starts, edit.start), len(lines)) - 1
         last = min(bisect_right(starts, edit.end), len(lines)) - 1
@@ -173,7 +177,9 @@ def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Return lines with their `\\n`. Other line separators stay inside a line."""
+    """Split a text into lines, each with its `\
+    `. Other line separators do not end a line.
+    """
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -214,11 +220,11 @@ def _alike(content: str, old: str) -> tuple[int, str] | None:
 
 LINES_DEFAULT = 2000
 CHARS_MAX = 15_000
-"""Most characters one call shows. The text ends at a line and gives the next offset."""
+"""Maximum number of characters shown by one call. The output ends at a line and gives the next offset."""
 LINE_CHARS_MAX = 2000
-"""Longer lines are cut."""
+"""Maximum length of a shown line. Longer lines are cut."""
 TEXT_BYTES_MAX = 10_485_760
-"""Longest text file that can be read or edited."""
+"""Largest text file that can be read or edited, in bytes."""
 
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
@@ -272,7 +278,7 @@ def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
 
 
 def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
-    """Create `read`, or an alias of it."""
+    """Create `read` or an alias of it."""
     name = described.name
 
     @described
@@ -282,8 +288,8 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
         offset: Annotated[int, Meta(ge=0, description="First line to show, counted from 1.")] = 1,
         limit: Annotated[int, Meta(ge=1, le=100_000, description="Number of lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
-        """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
-        limit. Images are shown to you."""
+        """Read a file. Text comes with line numbers, which are not part of the file; read long files in parts, by
+        offset and limit. Images are shown to you."""
         if folder := virtual_folder(context, path):
             page = folder.open(context, path)
 
@@ -320,7 +326,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
 
 
 def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTool[Invocation]:
-    """Create `write`, or an alias of it."""
+    """Create `write` or an alias of it."""
     name = described.name
 
     @described
@@ -329,8 +335,8 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
         path: PathArgument,
         content: Annotated[str, "The whole new content of the file."],
     ) -> Invocation:
-        """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
-        file use the tool that edits."""
+        """Write a file: create it, with missing directories, or replace all of its content. To change a part of a file,
+        use the tool that edits."""
         if folder := virtual_folder(context, path):
             return folder.change(context, name, folder.open(context, path), content)
         jail = jail_of(context)
@@ -390,7 +396,7 @@ def list_directory(
 
 
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """Create `edit`. The edit that is applied is exactly the edit shown for approval."""
+    """Create `edit`, which applies exactly the edit that was shown for approval."""
 
     @EDIT
     def edit(
@@ -400,15 +406,15 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
         new_string: Annotated[str, "The new text."],
         replace_all: Annotated[bool, "Replace every occurrence. Otherwise the text must occur once."] = False,
     ) -> Invocation:
-        """Replace text in a file. old_string must be in the file exactly once, white space included; give enough of the
-        lines around it, or set replace_all. Read the file first."""
+        """Replace text in a file. old_string must occur exactly once, white space included; give enough of the lines
+        around it, or set replace_all. Read the file first."""
         return _planned_edit("edit", context, locks, path, old_string, new_string, replace_all=replace_all)
 
     return edit
 
 
 def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """Create `str_replace`: `edit` with other argument names."""
+    """Create `str_replace`, which is `edit` with other argument names."""
 
     @STR_REPLACE
     def str_replace(
@@ -424,7 +430,7 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def refuse_placeholders(written: str, before: str, shown: str) -> None:
-    """Reject text that would write a redaction placeholder into a file that does not have it. Raises ToolError."""
+    """Reject text that would write a redaction placeholder into a file that does not contain it. Raises ToolError."""
     for match in PLACEHOLDER.finditer(written):
         if match[0] not in before:
             raise ToolError(
@@ -436,8 +442,8 @@ def refuse_placeholders(written: str, before: str, shown: str) -> None:
 def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
-    """The planned call. Problems with the content are reported when it runs, because until then reading the file has
-    not been allowed."""
+    """Plan an edit. Problems with the content are reported when the call runs, because reading the file is not allowed
+    before."""
     if folder := virtual_folder(context, path):
         page = folder.open(context, path)
         with quoting(page.path):
@@ -448,7 +454,8 @@ def _planned_edit(
     jail.require_writable(place)
 
     def change() -> tuple[Change, bytes, str]:
-        """Apply the edit to the current file. Returns the change, new bytes and old digest. Raises ToolError."""
+        """Apply the edit to the current content. Returns the change, the new bytes and the old digest. Raises
+        ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
         encoding = find_encoding(content)
         if encoding is None:
@@ -483,7 +490,8 @@ def _planned_edit(
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
-        """Apply the change if it is still the approved one, even at other lines. Raises ToolError otherwise."""
+        """Write the change if it is the same as the approved one, even if line numbers differ. Raises ToolError
+        otherwise."""
         now, data, _ = change()
         if now.body != approved.body:
             raise ToolError(

@@ -1,8 +1,8 @@
 """The tools `search_channel` and `read_artifact`: channel history, results too long to show whole, and the
 conversation's own files.
 
-Anyone who speaks in a channel can search its conversations. Other conversations follow the turn's audience
-(docs/security.md): only the owner can search them, and only where nobody else reads the answer.
+Anyone who writes in a channel can search its conversations. Access to other conversations depends on the turn's
+audience (docs/security.md): only the owner can search them, and only if nobody else reads the answer.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
-"""Most characters of a message to show, around the first matching word."""
+"""Maximum number of characters of a message that are shown, around the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
 NO_HISTORY = "[Bots cannot read the history of this platform. Give words to search your own conversations here.]"
@@ -39,20 +39,18 @@ PIECE_CHARS = 8_000
 PIECE_CHARS_MAX = 15_000
 MATCHES_MAX = 100
 LINE_CHARS_MAX = 400
-"""Most characters of a matching line to show."""
+"""Maximum number of characters of a matching line that are shown."""
 _WORD = re.compile(r"\w+")
 _AGENT = PlatformUser("agent", "agent")
 _logged = msgspec.json.Decoder(LogLine)
 _numbered = msgspec.json.Decoder(ContextPlace)
 
-Query = Annotated[
-    str, Meta(description="Words that must all occur. Leave out for the newest messages.", max_length=500)
-]
+Query = Annotated[str, Meta(description="Words that must all occur. Omit for the newest messages.", max_length=500)]
 Limit = Annotated[int, Meta(ge=1, le=200, description="Number of messages to show, newest first.")]
 
 
 class Hit(NamedTuple):
-    """A message that matches, and the untrusted content that influenced it."""
+    """A matching message. `tainted_by` is the untrusted content that influenced it."""
 
     at: datetime
     author: PlatformUser
@@ -76,8 +74,8 @@ READ_ARTIFACT = tool(
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
 ) -> FunctionTool[Invocation]:
-    """Create `search_channel`, which searches the journals of a channel's threads and the platform's own history: of
-    this thread, and of the channel outside of threads."""
+    """Create `search_channel`, which searches the journals of a channel's threads. It also searches the platform's own
+    history of this thread and of the channel outside of threads."""
 
     async def on_platform(query: str, context: ToolContext) -> tuple[list[Hit], str]:
         """Search the platform's own history. Returns a note if it could not be searched."""
@@ -127,7 +125,7 @@ def search_channel_tool(
 
 
 def words_of(query: str) -> str:
-    """Return the words of a query, separated by blanks. Raises ToolError if it has none."""
+    """Return the words of a query, separated by spaces. Raises ToolError if there are none."""
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
@@ -135,7 +133,7 @@ def words_of(query: str) -> str:
 
 
 def hit_of(event: Event) -> Hit:
-    """Convert a message of the journal."""
+    """Convert a journal event with a message to a search result."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")
@@ -164,8 +162,8 @@ def around(text: str, query: str, chars_max: int) -> str:
 
 
 def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offset: int, limit: int) -> tuple[str, str]:
-    """Return the text of `log.jsonl`, or the part of `context.jsonl` that is in the model's window of these events, and
-    the taint of the shown piece or lines: of any message by another author. Raises ToolError."""
+    """Return the text of `log.jsonl`, or the part of `context.jsonl` that is in the model's current window, and the
+    taint of the shown piece or lines. A message by another author taints. Raises ToolError."""
     jail = Jail((Mount(folder, "/thread"),))
     lines, tainted_by, start = list[str](), "", 0
     for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
@@ -173,7 +171,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
             continue
         text = body.decode("utf-8", "replace")
         try:
-            if name == CONTEXT:  # a piece may begin or end inside a block
+            if name == CONTEXT:  # a piece may begin or end inside an untrusted block
                 is_trusted = b"<untrusted" not in body
             else:
                 line = _logged.decode(body)
@@ -192,7 +190,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
 def read_artifact_tool(
     artifacts: ArtifactStore, files: Files, journal: Journal, windows: WindowStore
 ) -> FunctionTool[Invocation]:
-    """Create `read_artifact`, which shows a piece of an artifact or readable file of the same thread."""
+    """Create `read_artifact`, which shows a piece of an artifact or of a readable file of the same thread."""
 
     @READ_ARTIFACT
     def read_artifact(
@@ -212,8 +210,8 @@ def read_artifact_tool(
             Meta(max_length=500),
         ] = "",
     ) -> Invocation:
-        """Read a stored result of which you saw an excerpt: a piece of it by offset and limit, or by grep the lines
-        that contain a text."""
+        """Read a stored result of which you saw an excerpt: a piece by offset and limit, or with grep the lines that
+        contain a text."""
         name = artifact.strip().lower()
         if name not in (LOG, CONTEXT) and not 8 <= len(name) <= DIGEST_CHARS:
             raise ToolError(f"{artifact[:80]!r} is not an artifact. Use the name from the excerpt.")
@@ -223,7 +221,7 @@ def read_artifact_tool(
             if name in (LOG, CONTEXT):
                 folder, window = context.home.thread(context.thread), await windows.window(context.thread)
                 seen = set[int]()
-                if window is not None and name == CONTEXT:  # the file is from the end of the last turn
+                if window is not None and name == CONTEXT:  # the file shows the window at the end of the last turn
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
                 return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
@@ -253,7 +251,7 @@ def read_artifact_tool(
 
 
 def _matches(text: str, grep: str, offset: int, limit: int) -> str:
-    """Return the lines after an offset that contain a text, each with its offset. Long lines are shortened around the
+    """Return the lines from an offset on that contain a text, each with its offset. Long lines are shortened around the
     text."""
     wanted, place, count = grep.casefold(), 0, 0
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The tools `message` and `upload`: write to people, here or elsewhere, and post files."""
+"""The tools `message` and `upload`, which write to people in this or other conversations, and post files."""
 
 import hashlib
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.jail import jail_of
 
 UPLOAD_BYTES_MAX = 26_214_400
-"""Longest file that can be posted. A platform's own limit may be lower."""
+"""Largest file that can be posted, in bytes. A platform's own limit may be lower."""
 FILES_MAX = 10
-"""Most files posted together."""
+"""Maximum number of files posted together."""
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
-"""Stands for the thread that a post to a channel opens."""
+"""Stands for the conversation of the turn."""
 UNREAD = frozenset({"openai"})
 """Platforms where people read only a turn's answer."""
 
@@ -57,7 +57,7 @@ def upload(
         tuple[str, ...], Meta(description="Paths of files to send with it, as an album.", max_length=FILES_MAX - 1)
     ] = (),
 ) -> Invocation:
-    """Send a file to the person you talk with, or several: post it in this conversation. Pictures are shown."""
+    """Send one or more files to the person you talk with: post them in this conversation. Pictures are shown."""
     jail = jail_of(context)
     places = [jail.resolve(name) for name in (path, *more)]
     for place in places:
@@ -65,7 +65,7 @@ def upload(
             raise ToolError(f"{place.shown} does not exist.")
 
     async def work() -> ToolOutput:
-        copies = [await _copied(place, context) for place in places]  # copied now, because the files may change later
+        copies = [await _copied(place, context) for place in places]  # copied now because the files may change later
         file, *album = (copy for copy, _ in copies)
         post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
         await context.services.post(post)
@@ -99,8 +99,8 @@ MESSAGE = tool(
 
 
 class _Target(NamedTuple):
-    """The destination of a message. `is_here`: the turn already speaks there. `opens`: the post opens a new thread of a
-    channel."""
+    """Destination of a message. `is_here` is true if the turn already posts there. `opens` is true if the post opens a
+    new thread in a channel."""
 
     thread: ThreadId
     is_here: bool
@@ -112,8 +112,8 @@ class _Target(NamedTuple):
 
 
 def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation]:
-    """Create `message`, which posts through the outbox to a connected platform. The destination thread records the
-    message in its journal, so that its later turns know about it."""
+    """Create `message`, which posts through the outbox to a connected platform. The destination thread's journal
+    records the message, so later turns there know about it."""
 
     def target_of(to: str, context: ToolContext) -> _Target:
         usual = context.purpose.speaks_in or context.chat
@@ -135,7 +135,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         text: Annotated[str, Meta(description="The text, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            "Where to send it. Default: this conversation (in an unattended task, the place where people last wrote "
+            "Where to send it. Default: this conversation (in an unattended task, the chat where people last wrote "
             "to you). PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. Or "
             "PLATFORM:CHANNEL:THREAD.",
         ] = HERE,
@@ -186,7 +186,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
 
 
 async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
-    """Return the path of a copy that no tool can change, and the file's size."""
+    """Return the path of a copy that no tool can change, and the file's size in bytes."""
     jail, name = jail_of(context), PurePosixPath(place.shown).name
     content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))
     return str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))), len(content)
@@ -197,7 +197,7 @@ def _post_id(context: ToolContext) -> str:
 
 
 def _note(text: str, context: ToolContext) -> UserSaid:
-    """Record in another conversation what was written there."""
+    """Return the event that records in another conversation what was written there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
     return UserSaid(
@@ -211,4 +211,6 @@ def _thread_of(text: str) -> ThreadId:
     try:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:
-        raise ToolError(f"{text[:80]!r} is not a place. Give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD.") from error
+        raise ToolError(
+            f"{text[:80]!r} is not a destination. Give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD."
+        ) from error

@@ -1,6 +1,7 @@
-"""The tool `overview`: recent questions and work, costs, failures, pending approvals, and scheduled work.
+"""The tool `overview`: recent requests and work, costs, failures, pending approvals, and scheduled work.
 
-It shows what the turn's audience may see: everything if only the owner reads along, otherwise only its own channel.
+It shows everything that the turn's audience may see: all conversations if only the owner reads the answer, otherwise
+only its own channel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,25 +27,26 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 TURNS_MAX, FAULTS_MAX = 60, 20
-"""Most turns listed, and most failed turns listed. The counts include every turn."""
+"""Maximum number of turns and of failed turns that are listed. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
-"""Most turns, and most lines of each list, in the tool's result."""
+"""Maximum number of turns, and of lines in each other list, in the tool's result."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
-"""Most events of a conversation read to find the cause of an approval request."""
+"""Maximum number of a conversation's events that are read to find the cause of an approval request."""
 AHEAD = timedelta(days=1)
 COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing is waiting, and nothing is scheduled for the next day."
 FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
 BRIEF = "daily-brief"
-"""The skill and the trigger that send a brief."""
+"""Name of the skill and the trigger that send a daily brief."""
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
-"""Returns the untrusted source in a conversation with these events, or an empty string."""
+"""Function that returns the untrusted source in a conversation with these events, or an empty string."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
-    """A turn that ended: summaries of question and answer, its last event, and the untrusted content behind it."""
+    """A finished turn: summaries of its question and answer, the number of its last event, and the untrusted content
+    that influenced it."""
 
     thread: ThreadId
     title: str
@@ -78,8 +80,8 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """The next run of a schedule. If it fails, `error` gives the reason, and `at` is null if it will not run again.
-    `tainted_by` is the untrusted content behind its text."""
+    """Next run of a schedule. If the schedule is failing, `error` contains the reason. `at` is null if it will not run
+    again. `tainted_by` is the untrusted content that influenced its text."""
 
     id: str
     text: str
@@ -91,21 +93,21 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Plans(NamedTuple):
-    """Scheduled work: upcoming runs, the next due first, and failing schedules."""
+    """Scheduled work: upcoming runs in order of time, and failing schedules."""
 
     coming: Sequence[Coming]
     failing: Sequence[Coming]
 
 
 class Agenda(list[Callable[[str], Awaitable[Plans]]]):
-    """Each function returns the schedules of threads whose ids begin with its argument. Features add theirs."""
+    """Functions of features. Each returns the schedules of threads whose ids begin with its argument."""
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Activity from `since` to `until`. `hours` counts every turn that ended. `turns` and `faults` list the newest
-    turns and the newest failed ones. `calls` and `usd` cover all models; `usd` is null if no call had a price. `coming`
-    lists scheduled work, the next due first; `coming_soon` of these are due within a day, and `coming_total` counts
-    all. Other lists are newest first."""
+    """Activity from `since` to `until`. `hours` counts all finished turns. `turns` and `faults` list the newest turns
+    and the newest failed turns. `calls` and `usd` cover all models, and `usd` is null if no call had a price. `coming`
+    lists scheduled work in order of time. `coming_soon` of these are due within a day, and `coming_total` counts all.
+    The other lists are newest first."""
 
     since: datetime
     until: datetime
@@ -131,8 +133,8 @@ async def look(
     within: str = "",
     present: TurnId = NOBODY,
 ) -> Overview:
-    """Look up the last hours and the next day of the threads whose ids begin with `within`, without the turn `present`,
-    which is asking. Only reads."""
+    """Summarize the last hours and the next day of the threads whose ids begin with `within`. The asking turn `present`
+    is omitted. Changes nothing."""
     since = now - timedelta(hours=hours)
     journal = store.journal
     by_hour = tuple(await journal.turns_ended_by_hour(since, within=within))
@@ -166,7 +168,7 @@ async def look(
 
 
 async def _question(store: Store, taint_of: TaintOf, approval: Approval) -> OpenQuestion:
-    """Convert a pending approval. In a conversation of READ_MAX events or more its cause counts as untrusted."""
+    """Convert a pending approval. In a conversation of READ_MAX events or more, its cause counts as untrusted."""
     events = await store.journal.events(approval.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not approval.needs_trust
     info = await store.journal.thread(approval.asked_in)
@@ -211,7 +213,7 @@ async def _done(
 
 
 def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
-    """Return a turn's question, its answer, their untrusted source, and whether it was a brief."""
+    """Return a turn's question, its answer, the untrusted source of either, and whether the turn was a brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     messages = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
     by_people = any(isinstance(message, Steered) or message.origin in ("person", "api") for message in messages)
@@ -230,15 +232,15 @@ OVERVIEW = tool(LOOKUP, name="overview", example={"hours": 24, "timezone": "Euro
 
 
 def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTool[Invocation]:
-    """Create `overview`."""
+    """Create `overview`, which reads the journal, the approvals and the agenda."""
 
     @OVERVIEW
     def overview(
         context: ToolContext,
-        hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,
+        hours: Annotated[float, Meta(description="Number of hours to look back.", ge=1, le=168)] = 24,
         timezone: Annotated[
             str,
-            Meta(description="IANA name of the zone for times; default: that of the person who asks.", max_length=64),
+            Meta(description="IANA name of the zone for times; default: the asking person's zone.", max_length=64),
         ] = "",
     ) -> Invocation:
         """Summarize recent work and the current state: requests, results, failures and spending of the last hours,

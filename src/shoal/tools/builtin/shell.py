@@ -1,4 +1,4 @@
-"""The tool `bash`: runs a shell command in the sandbox, in the agent's workspace."""
+"""The tool `bash`, which runs a shell command in the sandbox, in the agent's workspace."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,15 +18,15 @@ from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
-"""Returns the actions of a command, from the tool's name, the command and the call's context. See
+"""Function that returns the actions of a command. Arguments: the tool's name, the command and the call's context. See
 shoal.permissions.actions."""
 
 COMMAND_BYTES_MAX = 100_000
-"""Longest command. The kernel accepts no argument above 128 KiB."""
+"""Longest command, in bytes. The kernel accepts no argument longer than 128 KiB."""
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _ENVIRONMENT = (
-    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code next to the code would count as changed code in an approval
+    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code next to the source would count as changed code in an approval
     ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
     *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
     *((f"GIT_CONFIG_VALUE_{number}", value) for number, (_, value) in enumerate(_GIT_SETTINGS)),
@@ -42,10 +42,12 @@ _ENVIRONMENT = (
 
 
 def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
-    """Return the environment of every command. Git does not treat a folder as a bare repository because it looks like
-    one, starts no monitor, pager, editor or prompt, fetches nothing by itself, and commits in the agent's name.
+    """Return the environment of every command.
 
-    This is a second line of defence: a command can drop its environment, so `shoal.permissions.git` does not rely on
+    Git does not treat a folder as a bare repository just because it looks like one. It starts no monitor, pager, editor
+    or prompt, fetches nothing automatically, and commits in the agent's name.
+
+    This is a second line of defense. A command can drop its environment, so `shoal.permissions.git` does not rely on
     it.
     """
     identity = (("NAME", agent), ("EMAIL", f"{agent}@shoal.invalid"))
@@ -53,11 +55,11 @@ def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
 
 
 SECONDS_MAX = 600.0
-"""Longest run that a call can request."""
+"""Longest time limit that a call can request."""
 
 
 READ_HERE_BYTES_MAX = 2048
-"""Longer output is processed in a thread, so that other turns do not wait."""
+"""Output longer than this is decoded in a thread, so that other turns do not wait."""
 
 
 BASH = tool(
@@ -143,7 +145,7 @@ def _read(data: bytes) -> tuple[str, str]:
 
 
 def checked_command(text: str) -> str:
-    """Return the command. Raises ToolError if it is empty, too long or contains a NUL."""
+    """Return the command if it is valid. Raises ToolError if it is empty, too long or contains a NUL."""
     if not text.strip() or "\0" in text:
         raise ToolError("The command is empty." if not text.strip() else "A command cannot contain a NUL character.")
     if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:

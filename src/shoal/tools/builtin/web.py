@@ -1,4 +1,4 @@
-"""The tools `read_url` and `web_search`: text from the web, marked as information and not instructions."""
+"""The tools `read_url` and `web_search`. Text from the web is marked as information, not instructions."""
 
 import asyncio
 import codecs
@@ -32,12 +32,12 @@ from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, pl
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
-"""Longest PDF that is read, in bytes."""
+"""Largest PDF that is read, in bytes."""
 NOT_OF_PAGES = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
 """Python codecs that are not charsets and may be very slow."""
 RESULTS_MAX = 20
 LINKS_MAX = 256
-"""Most links of a page to its own site that may be read."""
+"""Maximum number of a page's links to its own site that may be read."""
 BRAVE = "https://api.search.brave.com/res/v1/web/search"
 DUCKDUCKGO = "https://html.duckduckgo.com/html/"
 LEADS_ON = "This page redirects to another site, which was not opened: {address}"
@@ -71,9 +71,9 @@ BRAVE_SEARCH = WEB_SEARCH.alias("brave_search")
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
-    """Make `read_url`, which reads a public web page as Markdown.
+    """Create `read_url`, which reads a public web page as Markdown.
 
-    Its errors quote nothing from the page, so a failure never taints.
+    Its errors quote nothing from the page, so a failure never taints the turn.
     """
 
     async def read(url: str, *, same_site: bool) -> tuple[Fetched, str]:
@@ -91,14 +91,14 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
                 f"{_named(page, url)} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read."
             )
         text = await pdf_text(page.body)
-        return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
+        return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF continues.]"
 
     @READ_URL
     def read_url(
         context: ToolContext,
         url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)],
     ) -> Invocation:
-        """Read a page of the web as text: HTML becomes markdown, a PDF its text. Public addresses only; at most 50,000
+        """Read a web page as text: HTML becomes Markdown, a PDF its text. Public addresses only; at most 50,000
         characters."""
         with as_tool_error(FetchError):
             target = parse_target(url.strip().partition("#")[0]).url
@@ -116,7 +116,8 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
 def web_search_tool(
     fetcher: Fetcher, brave_key: Callable[[], str], described: ToolDecorator = WEB_SEARCH
 ) -> FunctionTool[Invocation]:
-    """Create `web_search`, or an alias of it. It asks Brave if a key is configured, otherwise DuckDuckGo."""
+    """Create `web_search` or an alias of it. It searches with Brave if a key is configured, otherwise with
+    DuckDuckGo."""
     name = described.name
 
     async def results(query: str, count: int) -> list[WebResult]:
@@ -173,7 +174,7 @@ async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
 
 
 def brave_results(body: bytes) -> list[WebResult]:
-    """Parse an answer of Brave's API. Raises ToolError."""
+    """Parse a response of Brave's API. Raises ToolError."""
     try:
         answer = msgspec.json.decode(body, type=_BraveAnswer)
     except UNREADABLE as error:
@@ -187,7 +188,7 @@ def brave_results(body: bytes) -> list[WebResult]:
 
 
 def duckduckgo_results(body: bytes) -> list[WebResult]:
-    """Parse DuckDuckGo's page, without advertisements."""
+    """Parse DuckDuckGo's result page without the advertisements."""
     import turbohtml
 
     hits: list[WebResult] = []
@@ -195,7 +196,7 @@ def duckduckgo_results(body: bytes) -> list[WebResult]:
         link = result.select_one("a.result__a")
         snippet = result.select_one(".result__snippet")
         url = ""
-        if link is not None:  # a page that redirects to the address
+        if link is not None:  # the link is a redirect to the result's address
             parts = urlsplit(urljoin("https://duckduckgo.com/", str(link.attr("href") or "")))
             url = _shown(parse_qs(parts.query).get("uddg", [""])[0] or parts.geturl())
         if link is not None and url and not result.has_class("result--ad"):
@@ -219,14 +220,15 @@ def _kind(page: Fetched) -> str:
 
 
 def _named(page: Fetched, asked: str) -> str:
-    """Return a page's name for errors: the requested address, never one that a server chose."""
+    """Return a page's name for errors. It is based on the requested address, because the server chooses the final
+    one."""
     return asked if page.url == asked else f"The page that {asked} redirects to"
 
 
 def page_text(page: Fetched, name: str) -> str:
-    """Return a page's text from its first FETCH_BYTES_MAX bytes.
+    """Return the text of a page, from at most FETCH_BYTES_MAX bytes.
 
-    Raises ToolError, which names the page `name`, if it is not text.
+    Raises ToolError, which names the page `name`, if the page is not text.
     """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
@@ -285,5 +287,5 @@ def _decoded(body: bytes, charset: str) -> str:
 
 
 def untrusted(source: str, text: str) -> str:
-    """Return the text for the model, marked with its source and unable to close the mark."""
+    """Return text in a block for the model, marked with its source. The text cannot close the block."""
     return untrusted_block(source, f"{WARNING}\n\n{text}")

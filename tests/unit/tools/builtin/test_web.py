@@ -188,7 +188,7 @@ async def test_a_pdf_becomes_its_text(tmp_path: Path) -> None:
 
 async def test_a_long_pdf_is_cut_and_says_so(tmp_path: Path) -> None:
     output = await read(tmp_path, Pages(pdf(*["tide " * 500] * 30), "application/pdf"))
-    assert "[The PDF goes on.]" in output.text
+    assert "[The PDF continues.]" in output.text
     assert len(output.text) < 50_500
 
 
