@@ -23,7 +23,8 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"name"})
 
     name: str = ""
-    """PROVIDER/MODEL, or a model of available_models.json; empty: the first provider with a key, Ollama, or "demo"."""
+    """PROVIDER/MODEL, or a name in available_models.json. Empty selects the first provider with a key, Ollama, or
+    "demo"."""
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
     """Longest answer of one model call, in tokens."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
@@ -247,17 +248,17 @@ class OverrideSettings(Section, frozen=True, kw_only=True):
     precedence, but none can remove a deny."""
 
     agents: tuple[str, ...] = ()
-    """Names of agents that it applies to."""
+    """Names of agents that the rules apply to."""
     platforms: tuple[str, ...] = ()
-    """Platforms that it applies to."""
+    """Platforms that the rules apply to."""
     channels: tuple[str, ...] = ()
-    """Channels that it applies to: PLATFORM:CHANNEL, or only the channel."""
+    """Channels that the rules apply to: PLATFORM:CHANNEL, or only the channel."""
     kinds: tuple[Literal["direct", "group"], ...] = ()
-    """Kinds of conversation that it applies to."""
+    """Kinds of conversation that the rules apply to."""
     users: tuple[str, ...] = ()
-    """Users that it applies to: PLATFORM:USER, or only the user."""
+    """Users that the rules apply to: PLATFORM:USER, or only the user."""
     roles: tuple[str, ...] = ()
-    """Roles that it applies to. A person needs only one of them."""
+    """Roles that the rules apply to. A person needs only one of them."""
     deny: tuple[str, ...] = ()
     """Actions that are refused."""
     allow: tuple[str, ...] = ()

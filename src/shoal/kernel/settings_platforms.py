@@ -27,7 +27,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     """User ids that may write. ["*"] means everyone. Empty means the owner and paired people."""
     channels: tuple[str, ...] = ()
-    """Channels to listen in. Empty means all channels that it is a member of."""
+    """Channels to listen in. Empty means all channels that the account is a member of."""
     agent: str = ""
     """Agent that answers. Empty takes agents.default_agent."""
 
@@ -42,7 +42,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
 
 
 class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
-    """Your own chat, which exchanges signed JSON with Shoal. Its name is the platform's."""
+    """Your own chat, which exchanges signed JSON with Shoal. The table's name is the name of the platform."""
 
     secret: Secret = NO_SECRET
     """Secret for the signatures of both sides."""
