@@ -205,7 +205,7 @@ async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
     async with opened(browser, api.address) as page:
         card = page.get_by_role("group", name="bash asks for approval")
         allow = card.get_by_role("button", name="Allow once", exact=True)
-        await expect(card).to_contain_text("out of view")
+        await expect(card).to_contain_text("Part of this is hidden")
         await expect(allow).to_be_disabled()
         await expect(card.get_by_role("button", name="Allow for this thread")).to_be_disabled()
         await expect(card.get_by_role("button", name="Deny")).to_be_enabled()
@@ -214,7 +214,7 @@ async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
         await allow.focus()
         await page.keyboard.press("Enter")
         assert len(api.sent) == sent
-        text = card.get_by_label("As it will run")
+        text = card.get_by_label("Exact call")
         await text.focus()
         for _ in range(10 if key == "PageDown" else 1):
             if key:
@@ -222,7 +222,7 @@ async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
             else:
                 await text.evaluate("box => box.scrollTo(0, box.scrollHeight)")
         await expect(allow).to_be_enabled()
-        await expect(card).not_to_contain_text("out of view")
+        await expect(card).not_to_contain_text("Part of this is hidden")
         await allow.click()
         await expect(card).to_have_count(0)
         assert api.sent[-1].body == {"decision": "allow", "scope": "once"}
@@ -260,9 +260,9 @@ async def test_nothing_is_allowed_on_a_phone_before_it_was_in_view(
         allow = card.get_by_role("button", name="Allow once", exact=True)
         if kind == "names below it":
             await page.locator(".log").evaluate("log => log.scrollTo(0, log.scrollHeight)")
-        await expect(card).to_contain_text("out of view")
+        await expect(card).to_contain_text("Part of this is hidden")
         await expect(allow).to_be_disabled()
-        text = card.get_by_label("As it will run")
+        text = card.get_by_label("Exact call")
         await text.evaluate("box => box.scrollIntoView({ block: 'start' })")
         if kind != "names below it":
             await expect(allow).to_be_disabled()
@@ -498,8 +498,8 @@ async def test_a_long_thread_shows_its_end_and_loads_earlier(browser: Browser, a
         await expect(rows).to_have_count(110)
         for _ in range(9):
             before = await rows.count()
-            await page.get_by_role("button", name="Load earlier").click()
+            await page.get_by_role("button", name="Load earlier messages").click()
             await expect(rows.nth(before)).to_be_attached()
         await expect(page.get_by_text("message 1", exact=True)).to_be_attached()
-        await expect(page.get_by_role("button", name="Load earlier")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Load earlier messages")).to_have_count(0)
         await expect(rows).to_have_count(1000)

@@ -61,7 +61,7 @@ async def test_a_thread_shows_one_card_and_what_only_others_wrote_is_not_ticked(
         await expect(card.get_by_text("I pay, then tell Anna.")).to_be_visible()
         await expect(card.get_by_text("DE89370400440532013000 comes only from bill.txt.")).to_be_visible()
         await expect(card.get_by_text("You named anna@example.org.")).to_be_visible()
-        await expect(page.get_by_text("Part of the request above.")).to_have_count(2)
+        await expect(page.get_by_text("Included in the request above.")).to_have_count(2)
         await expect(card.get_by_role("button", name="Allow all, including 1 from bill.txt")).to_be_visible()
         await card.get_by_role("button", name="Choose").click()
         ticks = [await box.is_checked() for box in await card.get_by_role("checkbox").all()]

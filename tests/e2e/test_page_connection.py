@@ -44,7 +44,7 @@ async def test_a_restart_loses_and_doubles_nothing(browser: Browser, api: PageAp
         api.live(THREAD, TextStreamed("half of the ans"))
         await expect(page.locator(".live")).to_contain_text("half of the ans")
         await api.stop()
-        await expect(page.locator(".offline")).to_contain_text("cannot be reached")
+        await expect(page.locator(".offline")).to_contain_text("Cannot reach Shoal")
         answer(api, "the answer")
         api.append(THREAD, UserSaid("two", OWNER), "t2")
         api.append(THREAD, TurnStarted("main", "demo"), "t2")

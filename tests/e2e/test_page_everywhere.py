@@ -101,7 +101,7 @@ async def open_manage(page: Page) -> None:
 
 
 async def open_answerers(page: Page) -> None:
-    await page.get_by_title("Who answers here").click()
+    await page.get_by_title("Agent and model").click()
     await expect(page.get_by_role("searchbox", name="Filter models")).to_be_visible()
 
 

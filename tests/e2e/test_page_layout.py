@@ -215,7 +215,7 @@ async def test_the_drawer_of_a_phone_opens_and_closes(browser: Browser, api: Pag
     api.append(THREAD, UserSaid("one", OWNER))
     api.append("web:lobby:other", UserSaid("two", OWNER))
     async with opened(browser, api.address, viewport=PHONE) as page:
-        menu = page.get_by_role("button", name="Threads and places")
+        menu = page.get_by_role("button", name="Threads and views")
         await expect(page.get_by_role("link", name="Shoal")).to_be_hidden()
         await menu.click()
         await expect(page.get_by_role("link", name="Shoal")).to_be_focused()
@@ -270,14 +270,14 @@ async def test_everything_is_done_by_keyboard_alone(browser: Browser, api: PageA
 async def test_the_first_tab_stop_skips_the_list(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
         await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
-        skip = page.get_by_role("link", name="Skip the list")
+        skip = page.get_by_role("link", name="Skip the sidebar")
         for _ in range(20):  # a page that is still being put together may take the focus once more
             await page.evaluate("document.activeElement.blur()")
             await page.keyboard.press("Tab")
             if await skip.evaluate("link => link === document.activeElement"):
                 break
         await expect(skip).to_be_focused()
-        await expect(page.get_by_role("link", name="Skip the list")).to_be_in_viewport()
+        await expect(page.get_by_role("link", name="Skip the sidebar")).to_be_in_viewport()
 
 
 async def test_the_banner_and_the_sign_in_have_contrast_too(browser: Browser, api: PageApi) -> None:
@@ -320,7 +320,7 @@ async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Repeatedly").check()
-        await page.get_by_label("How often").select_option("By a cron line")
+        await page.get_by_label("How often").select_option("Cron expression")
         await page.get_by_label("Cron line", exact=True).fill("0 9 * * 1-5")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_contain_text("Good morning")

@@ -100,7 +100,7 @@ async def test_the_owner_makes_and_revokes_a_token_on_the_page(browser: Browser,
     ):
         form = page.get_by_role("form", name="New token")
         await form.get_by_label("Name").fill("ben")
-        await form.get_by_label("Rights").select_option("approve")
+        await form.get_by_label("Permissions").select_option("approve")
         await form.get_by_role("button", name="Create token").click()
         secret = await page.locator(".panel code").inner_text()
         found = await stand.tokens.find(secret)

@@ -68,9 +68,9 @@ async def test_a_tools_whole_output_is_shown_in_the_conversation(browser: Browse
         async with opened(browser, entry(stand)) as page:
             await page.locator(".tool-line").click()
             await expect(page.locator(".tool-panel")).not_to_contain_text("line 800")
-            await page.get_by_role("button", name="Show the whole output").click()
-            await expect(page.get_by_label("Whole output")).to_contain_text("line 800")
-            await expect(page.get_by_label("Whole output")).to_contain_text("<script>window.pwned = 1</script>")
+            await page.get_by_role("button", name="Show full output").click()
+            await expect(page.get_by_label("Full output")).to_contain_text("line 800")
+            await expect(page.get_by_label("Full output")).to_contain_text("<script>window.pwned = 1</script>")
             assert await page.evaluate("window.pwned") == 0
             name, text = await downloaded(page, "Download")
             assert (name.startswith("bash-"), text) == (True, WHOLE)
@@ -87,8 +87,8 @@ async def test_a_thread_shows_its_files_and_whole_results(browser: Browser, tmp_
             await page.get_by_role("link", name="Files").click()
             name, text = await downloaded(page, "scratch/résumé #1.txt")
             assert (name, text) == ("résumé #1.txt", "Done.")
-            results = page.get_by_role("region", name="Whole results")
-            await results.get_by_role("button", name="Show the whole output").click()
+            results = page.get_by_role("region", name="Full results")
+            await results.get_by_role("button", name="Show full output").click()
             await expect(results).to_contain_text("line 800")
             await page.reload()
             await expect(page.get_by_role("link", name="scratch/résumé #1.txt")).to_be_visible()
@@ -185,12 +185,12 @@ async def test_a_stranger_is_let_in_by_code_and_shut_out(browser: Browser, tmp_p
             await expect(page.get_by_role("alert")).to_contain_text("A pairing code has")
             await page.get_by_label("Code").fill(f" {code.lower()} ")
             await page.get_by_role("button", name="Give access").click()
-            await expect(waiting).to_contain_text("Nobody is waiting.")
+            await expect(waiting).to_contain_text("No one is waiting.")
             await expect(inside).to_contain_text("by web:owner")
             await expect(page.get_by_label("Code")).to_have_value("")
             await inside.get_by_role("button", name="Remove access Ada").click()
             await inside.get_by_role("button", name="Remove it").click()
-            await expect(inside).to_contain_text("Nobody has used a code yet.")
+            await expect(inside).to_contain_text("No one has used a code yet.")
             assert await stand.pairing.people("fake") == ()
             assert await violations(page) == []
 
@@ -221,7 +221,7 @@ async def test_the_kinds_of_an_mcp_servers_tools_are_moved_and_confirmed(browser
         }
         await stand.pins.in_force("odd", offered)
         async with opened(browser, entry(stand), place="mcp") as page:
-            kinds = page.get_by_role("form", name="Kinds of tools of odd")
+            kinds = page.get_by_role("form", name="Tool kinds of odd")
             await expect(kinds).to_contain_text("2 tools: 1 read and leave this machine (find), 1 write (send).")
             await kinds.get_by_label("mcp_odd_find").select_option("read")
             await kinds.get_by_role("button", name="Confirm").click()
@@ -304,7 +304,7 @@ async def test_todays_spending_stands_under_its_ceilings(browser: Browser, api: 
         await today.get_by_role("button", name="Suspend today").click()
         assert api.sent == []
         await today.get_by_role("button", name="Suspend all limits today").click()
-        await expect(today.get_by_role("status")).to_have_text("No limit applies until midnight.")
+        await expect(today.get_by_role("status")).to_have_text("All limits are suspended until midnight.")
         assert [(one.kind, one.target) for one in api.sent] == [("POST", "usage/lift")]
         assert await violations(page) == []
 

@@ -47,10 +47,10 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             await stand.telegram.says(ADA, "hello")
             code = (await stand.telegram.sees(ADA, "shoal pair")).text.partition("shoal pair ")[2][:8]
             await page.get_by_label("Code").fill("AAAA1111")
-            await page.get_by_role("button", name="I am the owner").click()
+            await page.get_by_role("button", name="Become owner").click()
             await expect(page.get_by_role("alert")).to_contain_text("Write to your bot again.")
             await page.get_by_label("Code").fill(code)
-            await page.get_by_role("button", name="I am the owner").click()
+            await page.get_by_role("button", name="Become owner").click()
             await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Its owner is user 7")
             await stand.telegram.says(ADA, "How is the sea?")
             await stand.telegram.sees(ADA, "Ahoy.")

@@ -292,16 +292,16 @@ async def test_who_touches_unfolds_what_can_be_done_with_a_turn(browser: Browser
 async def test_the_list_can_be_put_away_and_stays_so(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
-        rail = page.get_by_role("navigation", name="Threads and places")
-        await page.get_by_role("button", name="Hide the list").click()
+        rail = page.get_by_role("navigation", name="Threads and views")
+        await page.get_by_role("button", name="Hide sidebar").click()
         await expect(rail).to_be_hidden()
-        await expect(page.get_by_role("button", name="Threads and places")).to_be_focused()
+        await expect(page.get_by_role("button", name="Threads and views")).to_be_focused()
         await page.reload()
         await expect(page.get_by_label("Message")).to_be_visible()
         await expect(rail).to_be_hidden()
-        await page.get_by_role("button", name="Threads and places").click()
+        await page.get_by_role("button", name="Threads and views").click()
         await expect(rail).to_be_visible()
-        await expect(page.get_by_role("button", name="Hide the list")).to_be_focused()
+        await expect(page.get_by_role("button", name="Hide sidebar")).to_be_focused()
         assert await violations(page) == []
 
 

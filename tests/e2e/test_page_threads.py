@@ -63,7 +63,7 @@ async def test_a_thread_is_renamed_pinned_and_archived(browser: Browser, api: Pa
         await expect(page.locator(".group", has_text="Pinned").locator(".thread")).to_have_text(
             [re.compile("A better name")]
         )
-        await page.get_by_role("button", name="Options of The second").click()
+        await page.get_by_role("button", name="Options for The second").click()
         await page.get_by_role("button", name="Archive").click()
         await expect(page.locator(".threads a", has_text="The second")).to_be_hidden()
         await page.get_by_text("Archived").click()
@@ -105,7 +105,7 @@ async def test_threads_are_grouped_by_day_agent_and_platform(browser: Browser, a
     async with opened(browser, api.address) as page:
         await expect(page.locator(".group").first).to_be_visible()
         await expect(groups(page).last).to_have_text("Archived")
-        assert (await groups(page).all_inner_texts())[-2:] == ["Asked once", "Archived"]
+        assert (await groups(page).all_inner_texts())[-2:] == ["One-off questions", "Archived"]
         await expect(page.locator(".threads a", has_text="Untitled")).to_have_count(1)
         await page.get_by_label("Group threads").select_option("agent")
         await expect(groups(page).first).to_have_text(re.compile("^(main|ops)$"))
@@ -175,8 +175,8 @@ MEANT = {
     "personal data": "Memory", "invite": "People who may write", "pair my phone": "People who may write",
     "personality": "Persona and instructions of an agent", "rename": "Titles of threads",
     "export": "Export this thread", "download": "Export this thread", "cancel": "Stop the running turn",
-    "kill": "Processes", "change the model": "Choose who answers in this thread", "cost": "Usage", "s3": "Backups",
-    "which agent answers": "Which agent answers in which chat", "sidebar": "Hide the list of threads",
+    "kill": "Processes", "change the model": "Choose this thread's agent and model", "cost": "Usage", "s3": "Backups",
+    "which agent answers": "Bind agents to chats", "sidebar": "Hide the sidebar",
     "docker": "How commands run", "cron": "Schedules", "approved": "Approvals", "skill": "Install a skill",
 }  # fmt: skip
 
@@ -325,7 +325,7 @@ async def test_agent_and_model_are_chosen_with_the_first_message_and_later(brows
         talk(api, thread, "Hello", agent="ops")
         await expect(page.locator(".row.begin")).to_contain_text("ops")
         await page.locator(".answerer").click()
-        await page.get_by_role("button", name="The agent's own").click()
+        await page.get_by_role("button", name="The agent's model").click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
         assert api.sent[-1].body == {"model": ""}
 

@@ -213,10 +213,10 @@ async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Ru
     await page.get_by_role("button", name="Continue with fake/fake-2").click()
     await expect(page.locator(".matrix tfoot")).to_contain_text("2 of 2, –")
     await expect(cell).to_have_text("different arguments 1 of 2")
-    await expect(page.get_by_label("What the colours mean")).to_contain_text("the same tools with different arguments")
+    await expect(page.get_by_label("Legend")).to_contain_text("the same tools with different arguments")
 
     await cell.click()
-    sides = page.get_by_role("dialog", name="Recorded and answered")
+    sides = page.get_by_role("dialog", name="Recorded and new answers")
     await expect(sides.locator(".is-gone")).to_contain_text("crew.txt")
     await expect(sides.locator(".is-new")).to_contain_text("tides.csv")
     await page.keyboard.press("Escape")

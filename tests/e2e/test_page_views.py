@@ -307,7 +307,7 @@ async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: Page
         await page.get_by_role("searchbox", name="Find").fill("make 99")
         await expect(rows).to_have_count(17)
         await page.get_by_role("searchbox", name="Find").fill("nothing of the kind")
-        await expect(page.get_by_text("Nothing matches.")).to_be_visible()
+        await expect(page.get_by_text("Nothing found.")).to_be_visible()
         await page.get_by_role("button", name="Check now").click()
         await expect(page.get_by_text("The log is intact")).to_be_visible()
         api.answers["audit/verify"] = {"chains": 2, "entries": 3, "broken": ["owner, entry 3 is missing."]}

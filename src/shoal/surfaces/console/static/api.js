@@ -4,10 +4,10 @@ import { pageKey } from "./key.js";
 import { me } from "./me.js";
 import { readStream } from "./sse.js";
 
-const SILENCE_MS = 60_000; // a live stream sends something more often than this
+const SILENCE_MS = 60_000; // the server sends a heartbeat more often than this
 const ANSWER_MS = 600_000; // a model may think for long
 
-/** A call that failed on the server, or never reached it (status 0). */
+/** Error of a call that failed on the server or never reached it (status 0). */
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -43,13 +43,13 @@ async function ask(method, path, body) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new ApiError(0, "unreachable", "The server cannot be reached.");
+    throw new ApiError(0, "unreachable", "Cannot reach the server.");
   }
   await check(response);
   return response;
 }
 
-/** Send a file; `told` gets the sent share, from 0 to 1, which fetch does not report. */
+/** Send a file; `told` gets the progress from 0 to 1, which fetch does not report. */
 function sendFile(path, file, told) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
@@ -60,7 +60,7 @@ function sendFile(path, file, told) {
       const response = new Response(request.response, { status: request.status });
       check(response).then(() => response.json()).then(done, failed);
     };
-    request.onerror = () => failed(new ApiError(0, "unreachable", "The server cannot be reached."));
+    request.onerror = () => failed(new ApiError(0, "unreachable", "Cannot reach the server."));
     request.send(file);
   });
 }
@@ -85,10 +85,10 @@ async function readText(path) {
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
-/** A URL that the browser loads without our header: the ticket identifies the caller. */
+/** A URL that the browser loads without our header. The ticket identifies the caller. */
 const loaded = (address) => (me.ticket ? `${address}${address.includes("?") ? "&" : "?"}ticket=${me.ticket}` : address);
 
-/** The URL of a thread's file by its path in the journal; empty for any other file. */
+/** The URL of a thread's file by its path in the journal, or an empty string for any other path. */
 export function fileAddress(thread, path) {
   const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
   return name ? threadFileAddress(thread, name) : "";
@@ -231,14 +231,14 @@ export const api = {
   audit: async (limit) => (await call("GET", `/api/audit?limit=${limit}`)).reverse(),
   verifyAudit: () => call("GET", "/api/audit/verify"),
 
-  /** Ask the open calls of a comparison until aborted; `take` gets each answer. */
+  /** Run a comparison's remaining calls until aborted. `take` gets each answer. */
   runComparison: (id, { signal, take }) =>
     readStream({ url: `/api/comparisons/${encodeURIComponent(id)}/run`, method: "POST", silenceMs: ANSWER_MS, signal, check, take }),
 
-  /** Follow a thread's events after `seq` until the stream ends; throws ApiError if it is refused. */
+  /** Follow a thread's events after `seq` until the stream ends. Throws ApiError if the server refuses. */
   follow: (thread, seq, { signal, opened, take }) =>
     readStream({ url: `${at(thread)}/events?after=${seq}`, lastEventId: seq, silenceMs: SILENCE_MS, signal, check, opened, take }),
 
-  /** Follow changes of lists, `{changed: ["threads", "approvals"]}`, until the stream ends; throws ApiError if it is refused. */
+  /** Follow changes of lists, `{changed: ["threads", "approvals"]}`, until the stream ends. Throws ApiError if the server refuses. */
   followChanges: ({ signal, take }) => readStream({ url: "/api/changes", silenceMs: SILENCE_MS, signal, check, take }),
 };

@@ -1,8 +1,8 @@
-// The journal's events on the shown branch, and the other branches next to it. Pure.
+// The journal's events on the shown branch, and the alternatives to it. Pure.
 //
-// A `branched` event follows the event that it names; every other event follows the one before it.
+// A `branched` event follows the event that it names. Every other event follows the previous one.
 
-/** Pairs of the numbers of a `branched` event and of the event it follows, oldest first. */
+/** Pairs of a `branched` event's number and the number of the event it follows, oldest first. */
 const branchings = (events) => events.filter((event) => event.type === "branched").map((event) => [event.seq, event.data.after]);
 
 /** The ranges [first, last] of the branch that ends with event `seq`, newest first. */

@@ -1,4 +1,4 @@
-// Syntax highlighting. The highlighter and each language are loaded with the first block that needs them.
+// Syntax highlighting. The highlighter and each language are loaded on first use.
 
 import "./vendor/purify.min.js";
 
@@ -22,7 +22,7 @@ function load(language) {
   return known.get(language);
 }
 
-/** Highlight a `code` element in a language; text in an unknown language stays plain. */
+/** Highlight a `code` element. Text in an unknown language stays plain. */
 export async function colour(code, name) {
   const language = ALIASES[name.toLowerCase()] || name.toLowerCase();
   const text = code.textContent;

@@ -1,10 +1,10 @@
-// The view library's names in one place, and components that render only when their properties change.
+// Exports of the view library, and components that render only when their properties change.
 
 import { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
 
 export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
-/** A view that renders again only if a property is a different object or value. */
+/** A view that renders again only if one of its properties changes, compared by identity. */
 export function memo(view) {
   return class extends Component {
     shouldComponentUpdate(next) {

@@ -1,4 +1,4 @@
-// What the search finds besides threads and messages: settings and actions, with the words people search for.
+// Settings and actions that the search finds, with their keywords.
 
 import { prefer } from "./preferences.js";
 import { PLACES } from "./views/shell.js";
@@ -20,17 +20,17 @@ export function meaningful(text) {
   return counting.length ? counting : words;
 }
 
-/** Whether a name or its keywords contain each word of a query, in any form. Pure. */
+/** Whether a name or its keywords contain every word of a query, in any form. Pure. */
 export const means = (text, words) => words.every((word) => text.toLowerCase().includes(word) || text.toLowerCase().includes(stem(word)));
 
-/** Settings: the place, the name, and words people search for. */
+/** Settings, each with its view, name and keywords. */
 export const SETTINGS = [
   ["schedules", "Daily brief", "morning summary digest news every day mail"],
   ["schedules", "New schedule", "remind reminder cron timer recurring later alarm"],
   ["agents", "Budget and limits of an agent", "budget limit ceiling cap spend money dollars tokens cost quota"],
   ["agents", "Model, tools and permissions of an agent", "model llm fallback thinking tools bash web profile"],
   ["agents", "Persona and instructions of an agent", "persona system prompt character name who it is personality instructions documents"],
-  ["agents", "Which agent answers in which chat", "bind binding channel group mention listen who answers telegram discord slack"],
+  ["agents", "Bind agents to chats", "bind binding channel group mention listen who answers telegram discord slack"],
   ["access", "Tokens for scripts and other people", "token api key secret password login sign in curl script openai client"],
   ["access", "People who may write", "pair pairing code user guest stranger invite share block allow access phone family"],
   ["permissions", "Stop asking about a command", "ask less always allow never again stop asking prompt approve automatically trust yolo annoying confirm"],
@@ -53,15 +53,15 @@ export const ACTIONS = [
   { key: "dark", name: "Use the dark theme", words: "dark night black colours appearance mode look display", act: () => prefer({ theme: "dark" }) },
   { key: "light", name: "Use the light theme", words: "light day white bright colours appearance mode look display", act: () => prefer({ theme: "light" }) },
   { key: "system", name: "Use the system theme", words: "automatic default colours appearance mode look display", act: () => prefer({ theme: "system" }) },
-  { key: "hide", name: "Hide the list of threads", words: "sidebar rail collapse focus full width", act: ({ hideRail }) => hideRail(true) },
+  { key: "hide", name: "Hide the sidebar", words: "sidebar rail collapse focus full width", act: ({ hideRail }) => hideRail(true) },
   { key: "options", name: "Rename, pin or archive this thread", words: "title name keep favourite hide away options", thread: true, act: ({ manage }) => manage() },
   { key: "export", name: "Export this thread", words: "download save markdown html json share copy pdf print", thread: true, act: ({ manage }) => manage() },
   { key: "delete", name: "Delete this thread", words: "remove erase trash clear history conversation chat", thread: true, act: ({ manage }) => manage() },
-  { key: "who", name: "Choose who answers in this thread", words: "model agent switch change llm gpt claude assistant", thread: true, act: ({ openDialog, thread }) => openDialog({ name: "answerers", thread }) },
+  { key: "who", name: "Choose this thread's agent and model", words: "model agent switch change llm gpt claude assistant", thread: true, act: ({ openDialog, thread }) => openDialog({ name: "answerers", thread }) },
   { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
 ];
 
-/** Places, settings and actions that match a query. Pure. */
+/** Views, settings and actions that match a query. Pure. */
 export function meant(text) {
   const words = meaningful(text);
   const has = (name, others) => words.length > 0 && means(`${name} ${others}`, words);

@@ -13,7 +13,7 @@ export function ago(iso, nowMs = Date.now()) {
   return "now";
 }
 
-/** "5m", "2h", "3d": how long ago, for narrow places. */
+/** A short age: "5m", "2h", "3d". */
 export function age(iso, nowMs = Date.now()) {
   const seconds = (nowMs - Date.parse(iso)) / 1000;
   if (!Number.isFinite(seconds)) return "";
@@ -34,7 +34,7 @@ export function clockTime(iso, now = new Date()) {
   return at.toDateString() === now.toDateString() ? time : `${DAY.format(at)}, ${time}`;
 }
 
-/** The whole time, for a tooltip. */
+/** The date and time in full, for a tooltip. */
 export function fullTime(iso) {
   const at = new Date(iso);
   return Number.isNaN(at.getTime()) ? "" : WHOLE.format(at);
@@ -77,14 +77,14 @@ export function bytes(size) {
 // A generated id: a ULID, one of the page's own, or hexadecimal digits.
 const MADE_ID = /^(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-hjkmnp-tv-z]{26}|[0-9a-z]{8,9}-[0-9a-z]{6,16}|[0-9a-f-]{16,})$/;
 
-/** A thread's name: its title, or the last part of its id if a person chose it. */
+/** A thread's title, or the last part of its id if a person chose that id. */
 export function threadName(info, thread = info?.thread || "") {
   if (info?.title) return info.title;
   let name = thread.split(":").slice(2).join(":");
   try {
     name = decodeURIComponent(name);
   } catch {
-    // it stays as it is
+    // a malformed escape: show it unchanged
   }
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
@@ -100,7 +100,7 @@ export const scheduleName = (name) => (name === BRIEF ? "Daily brief" : name);
 /** A message for chats, without its pointer to the page. Pure. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
-/** A path for people; of a sent file only the name, without its unique id. Pure. */
+/** A path for display. A sent file is shown by name, without its unique id. Pure. */
 export const shownPath = (path) => visible(path).replace(/^\/?attachments\/[0-9A-HJKMNP-TV-Z]{26}-/, "");
 
 /** A line of Markdown as plain text. Pure. */
@@ -147,7 +147,7 @@ function oneLine(text) {
   return line.length > 160 ? `${line.slice(0, 159)}…` : line;
 }
 
-/** Arguments as `[label, text]`: a single text as it is, others as indented JSON. */
+/** Arguments as `[label, text]`: a single text unchanged, anything else as indented JSON. */
 export function readable(argumentsJson) {
   try {
     const parsed = JSON.parse(argumentsJson);
@@ -159,7 +159,7 @@ export function readable(argumentsJson) {
   }
 }
 
-// Invisible characters and those that change how others look: a command must look like what it is.
+// Invisible characters, and characters that change how others look. They could disguise a command.
 const hidden =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
@@ -168,10 +168,10 @@ export function visible(text) {
   return text.replace(hidden, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-// Spaces in a name other than a single one between other characters.
+// Spaces in a name, except a single space between other characters.
 const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?= )/gu;
 
-/** A file name or the like with every part of it visible. Pure. */
+/** A name with spaces and invisible characters made visible. Pure. */
 export function shownName(name) {
   const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   return visible(name).replace(blank, written) || "(a name without characters)";

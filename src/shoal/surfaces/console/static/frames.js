@@ -1,14 +1,14 @@
-// Draw the page once per frame, however fast text streams in.
+// Render the page at most once per frame while text streams in.
 
 const REST_SHARE = 7; // pause between drawings of streamed text, as a multiple of the last one's duration
 const REST_MS_MAX = 300;
-const HIDDEN_MS = 200; // a hidden page has no frames
+const HIDDEN_MS = 200; // a hidden page gets no animation frames
 
 export class Frames {
   constructor(draw) {
     this.draw = draw;
     this.asked = false;
-    this.later = 0; // the timer of what streamed in meanwhile
+    this.later = 0; // the timer for the next drawing of streamed text
     this.drawn = { beganMs: 0, atMs: 0, tookMs: 0 }; // the last frame, with layout and paint
     this.afterFrame = new MessageChannel();
     this.afterFrame.port1.onmessage = () => {
@@ -17,8 +17,8 @@ export class Frames {
     };
   }
 
-  /** `isLive`: streamed text. Drawing it takes at most an eighth of the time, so that many tabs on a slow machine show
- * larger pieces instead of blocking each other. */
+  /** Request a drawing. With `isLive`, for streamed text, drawing takes at most an eighth of the time. On a slow machine
+ * with many tabs, text then appears in larger pieces and the tabs do not block each other. */
   ask(isLive) {
     if (this.asked) return;
     const { atMs, tookMs } = this.drawn;

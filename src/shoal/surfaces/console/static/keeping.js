@@ -5,9 +5,9 @@ import { TAIL_EVENTS } from "./session.js";
 import { keepDraft } from "./storage.js";
 import { foldEarlier } from "./store.js";
 
-const BATCH_EVENTS = 5_000; // most that one call gives
+const BATCH_EVENTS = 5_000; // the server's limit per call
 
-/** Choose who answers in a thread: from its first message if it is new, otherwise from the next turn on. */
+/** Choose a thread's agent and model: from the first message of a new thread, otherwise from the next turn. */
 export async function choose(session, thread, choice) {
   const { views, choices } = session.state;
   if (!views[thread]?.missing) return changeThread(session, thread, choice);
@@ -15,7 +15,7 @@ export async function choose(session, thread, choice) {
   return "";
 }
 
-/** Rename a thread, pin or archive it, or change who answers there. */
+/** Rename, pin or archive a thread, or change its agent or model. */
 export async function changeThread(session, thread, fields) {
   let info;
   const problem = await session.attempt(async () => (info = await api.changeThread(thread, fields)));

@@ -1,5 +1,5 @@
-// The page's key: the second half of its cookie, which every port of this host sees and which is useless alone. Signing in
-// puts it into the URL once; from then on it is in this origin's storage and is sent with each call.
+// The page's key. Every port of this host sees the session cookie, which is useless without the key. Signing in puts the
+// key into the URL once. The page then keeps it in this origin's storage and sends it with each call.
 
 const NAME = "shoal-key";
 const FOR_WORKER = "shoal-key-1"; // the service worker has no localStorage
@@ -33,12 +33,12 @@ export function keepKey() {
     localStorage.setItem(NAME, key);
     fresh = "";
   } catch {
-    // it works until the page is left
+    // the key still works until the page is closed
   }
   self.caches?.open(FOR_WORKER).then((cache) => cache.put("/key", new Response(key))).catch(() => {});
 }
 
-/** Drop a key from the URL that the server rejected; returns whether an older one is left to try. */
+/** Drop a key from the URL that the server rejected. Returns whether an older key is left to try. */
 export function dropKey() {
   const isOther = Boolean(fresh) && fresh !== stored();
   fresh = "";

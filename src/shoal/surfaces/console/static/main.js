@@ -1,4 +1,4 @@
-// The page: the current place, and the session behind it.
+// The page: the current view, and its session.
 
 import { api } from "./api.js";
 import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
@@ -23,7 +23,7 @@ const PARTS = ["files", "context"];
 const WIDE = "(min-width: 48rem)";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Parse a URL hash into `{place, thread, part, seq}`; an empty one leads to Today, an unknown one to the last thread. Pure except for `last`. */
+/** Parse a URL hash into `{place, thread, part, seq}`. An empty hash opens Today, an unknown one the last thread. Pure except for `last`. */
 export function routeOf(hash, last) {
   const [place, thread, part, seq] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) {
@@ -79,7 +79,7 @@ function useTime(ms, on) {
 function App({ session }) {
   const [state, setState] = useState(session.state);
   const [drawer, setDrawer] = useState(false);
-  const [hidden, setHidden] = useState(() => readJson(localStorage, RAIL) === "hidden"); // the list, on a wide screen
+  const [hidden, setHidden] = useState(() => readJson(localStorage, RAIL) === "hidden"); // the sidebar, on a wide screen
   const [dialog, setDialog] = useState(null); // {name, ...} of the open dialog
   const route = useRoute();
   const minute = useTime(30_000, true);
@@ -119,7 +119,7 @@ function App({ session }) {
   useEffect(() => {
     if (drawer || !returning.current) return;
     returning.current = false;
-    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now is it visible
+    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // it was hidden until now
   }, [drawer, hidden]);
   const rail = useMemo( // streamed text does not change it
     () => html`<${Rail} older=${() => session.loadOlder()} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
@@ -129,7 +129,7 @@ function App({ session }) {
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
-    <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the list"}</a>
+    <a class="skip" href=${hasBox ? "#message" : "#main"} onClick=${skip}>${hasBox ? "Skip to the message box" : "Skip the sidebar"}</a>
     <div class=${`page${hidden ? " is-alone" : ""}`}>
       ${rail}
       <main id="main" tabindex="-1" inert=${drawer}>
@@ -150,7 +150,7 @@ const dialogs = {
 };
 
 function skip(event) {
-  event.preventDefault(); // the URL names the thread; only the focus moves
+  event.preventDefault(); // the hash is the route, so move only the focus
   (document.getElementById("message") || document.getElementById("main")).focus();
 }
 
@@ -163,12 +163,12 @@ const titleOf = (state, thread) => {
   return info ? threadName(info) : "New thread";
 };
 
-/** Who answers in a thread: the agent, and the model if one was chosen or has answered. */
+/** A thread's agent, and its model if one was chosen or has answered. */
 function answererOf(info, choice, view) {
   const last = view && [...view.state.turns.values()].at(-1);
   const agent = choice?.agent || info?.agent || last?.agent || me.answers_as;
   const model = choice?.model || info?.model || last?.model || (agent === me.answers_as && me.answers_with);
-  return [agent, model].filter(Boolean).map(visible).join(" · ") || "Choose who answers";
+  return [agent, model].filter(Boolean).map(visible).join(" · ") || "Choose an agent";
 }
 
 function Thread({ state, thread, part, session, second, drawer, openRail, openDialog, route }) {
@@ -184,7 +184,7 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
   const top = html`
     <${Bar} title=${titleOf(state, thread)} openRail=${openRail} railOpen=${drawer}>
       ${canTalk() && !isChild
-        ? html`<button type="button" class="quiet answerer" title="Who answers here" onClick=${choose}><span>${answerer}</span>${icon("chevron")}</button>`
+        ? html`<button type="button" class="quiet answerer" title="Agent and model" onClick=${choose}><span>${answerer}</span>${icon("chevron")}</button>`
         : html`<span class="faint detail">${answerer}</span>`}
       ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
@@ -222,7 +222,7 @@ function Welcome({ choose, answerer, chooseAnswerer }) {
       <div class="column">
         <h2>What can I help you with?</h2>
         <p>The agent can look around its workspace, read and write files and run commands. ${asks}</p>
-        ${isDemo && html`<p class="panel is-ask">No model is set up yet. A demo with a few fixed sentences answers. <a href="#/setup">Set one up</a></p>`}
+        ${isDemo && html`<p class="panel is-ask">No model is set up yet. The built-in demo answers with a few fixed sentences. <a href="#/setup">Set one up</a></p>`}
         ${canTalk() && html`<p class="answers">Answered by <button type="button" class="plain" onClick=${chooseAnswerer}>${answerer} ${icon("chevron")}</button></p>`}
         <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
       </div>
@@ -261,18 +261,18 @@ function SignedOut({ reason }) {
     <main class="alone is-signin" id="main">
       <p class="brand">${mark()} Shoal</p>
       <h1>You are signed out</h1>
-      <p><${Words} text=${reason || "The token that this browser signed in with is no longer valid."} /></p>
+      <p><${Words} text=${reason || "This browser's access token is no longer valid."} /></p>
       <p><a class="primary" href="/">Sign in</a></p>
     </main>
   `;
 }
 
 function Away() {
-  return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page retries by itself.</p></main>`;
+  return html`<main class="alone" id="main"><h1>Cannot reach Shoal</h1><p>The page retries automatically.</p></main>`;
 }
 
 const app = document.getElementById("app");
-app.replaceChildren(); // the previous content
+app.replaceChildren(); // remove the loading screen
 const show = (view) => render(view, app);
 
 takeKey();
@@ -284,6 +284,6 @@ try {
   show(html`<${App} session=${session} />`);
 } catch (error) {
   if (!error.status) throw error;
-  await api.signOut().catch(() => {}); // otherwise the URL would lead here again, with a cookie without its key
+  await api.signOut().catch(() => {}); // a cookie without its key would lead to this page again
   show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);
 }

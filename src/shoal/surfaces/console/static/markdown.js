@@ -1,5 +1,5 @@
-// Render a model's Markdown as safe nodes: raw HTML is shown as text, links are checked, and images from elsewhere become
-// links. Only pictures of the thread and of its agent are shown.
+// Render a model's Markdown as safe nodes. Raw HTML is shown as text and links are checked. Only pictures of the thread and
+// its agent are shown; other images become links.
 
 import "./vendor/purify.min.js";
 import { Marked, Tokenizer } from "./vendor/marked.js";
@@ -32,7 +32,7 @@ const PICTURE = /^(?![a-z][a-z0-9+.-]*:|\/\/)[^?#]+\.(?:png|jpe?g|gif|webp|avif)
 
 const WINDOW = 500;
 
-/** The first position of one of the signs, within a short lookahead: marked asks at each piece of text. */
+/** The first position of one of the signs within a short lookahead. Short, because marked asks for every piece of text. */
 function firstOf(text, ...signs) {
   const near = text.slice(0, WINDOW);
   const found = signs.map((sign) => near.indexOf(sign)).filter((at) => at >= 0);
@@ -68,14 +68,14 @@ const inlineMath = {
 
 const KEPT = /\ue000(\d+)\ue001/g;
 const KEPT_START = /^\ue000(\d+)\ue001/;
-const MARKS_MAX = 1000; // per block; more are not real emphasis, and marked takes quadratic time for them
-let kept = []; // tokens with marks in the text being rendered
+const MARKS_MAX = 1000; // per block; beyond that they are not emphasis, and marked takes quadratic time
+let kept = []; // tokens with marks in the current text
 
-/** Replace each token that has marks, except in a link's URL. */
+/** Replace each token that contains marks with a placeholder, except in a link's URL. */
 function withTokensKept(text) {
   let out = "";
   let at = 0;
-  const numbers = new Map(); // one per token, so that a link's label matches its definition
+  const numbers = new Map(); // equal tokens share a number: a link's label must match its definition
   for (const token of tokensIn(text)) {
     const before = text.slice(Math.max(0, token.start - 2), token.start);
     if (!/[*_~]/.test(token.text) || before.endsWith("](") || (token.isUrl && before.endsWith("<"))) continue;
@@ -131,7 +131,7 @@ function styledPart(lexer, text, masked) {
   return { type: pair.kind, raw, text: inner, tokens };
 }
 
-let notes = []; // notes of the text being rendered: {id, html}, in the order of their numbers
+let notes = []; // the current text's notes as {id, html}, ordered by number
 
 function numberOf(id) {
   const at = notes.findIndex((note) => note.id === id);
@@ -163,14 +163,14 @@ const noteText = {
   },
 };
 
-/** The URL of a link's label, which counts as used from now on. */
+/** Look up a link's label and mark its definition as used. */
 function referred(links, label) {
   const found = Object.hasOwn(links, label) ? links[label] : undefined;
   if (found) found.isReferred = true;
   return found;
 }
 
-/** Break lines at `<br>` in a table cell, where Markdown has no other way. */
+/** Break lines at `<br>` in table cells. Markdown has no other line break there. */
 function breakLines(tokens) {
   for (const token of tokens ?? []) {
     if (token.type === "html" && /^<br[ \t]{0,9}\/?>$/i.test(token.raw)) token.type = "br";
@@ -199,7 +199,7 @@ const marked = new Marked({
     },
   },
   hooks: {
-    /** Shift headings below the page's own two levels, whatever the document's first level is. */
+    /** Shift headings so that the document's first level comes below the page's own two levels. */
     processAllTokens(tokens) {
       const headings = tokens.filter((token) => token.type === "heading");
       const least = Math.min(...headings.map((token) => token.depth));
@@ -242,9 +242,9 @@ function address(href) {
   }
 }
 
-/** Render text as a document fragment without scripts, styles, forms, frames and foreign images. With `thread`, its pictures
- * are shown. A `live` text is still growing and not highlighted or typeset yet. The links of a `draft` are inactive, since
- * their origins are known only when the answer is complete.
+/** Render text as a document fragment without scripts, styles, forms, frames or foreign images. With `thread`, its pictures
+ * are shown. A `live` text is still growing, so it is neither highlighted nor typeset. Links in a `draft` are inactive,
+ * because their origins are known only when the answer is complete.
  */
 export function render(text, { thread = "", live = false, draft = false } = {}) {
   let fragment;
@@ -267,7 +267,7 @@ export function render(text, { thread = "", live = false, draft = false } = {}) 
   return fragment;
 }
 
-/** Link numbers to their notes and back; a number without a note is shown as written. */
+/** Link numbers to their notes and back. A number without a note is shown as written. */
 function dressNotes(fragment) {
   const list = fragment.querySelector("section.notes");
   const items = [...(list?.querySelectorAll("ol > li") || [])];
@@ -301,7 +301,7 @@ function dressFormula(formula, live) {
   const box = document.createElement(isBlock ? "div" : "span");
   box.className = isBlock ? "formula is-block" : "formula";
   box.textContent = formula.textContent;
-  if (isBlock) box.tabIndex = 0; // a keyboard can scroll it
+  if (isBlock) box.tabIndex = 0; // so that the keyboard can scroll it
   formula.replaceWith(box);
   if (!live) import("./maths.js").then(({ typeset }) => typeset(box, isBlock), () => {});
 }
@@ -370,7 +370,7 @@ function dressCode(block, live) {
   const label = document.createElement("span");
   label.className = "code-language";
   label.textContent = language;
-  block.tabIndex = 0; // a keyboard can scroll it
+  block.tabIndex = 0; // so that the keyboard can scroll it
   block.replaceWith(frame);
   frame.append(label, copyButton(() => code.textContent), block);
   if (language && !live) import("./code.js").then(({ colour }) => colour(code, language), () => {});

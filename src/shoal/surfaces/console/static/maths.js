@@ -1,8 +1,8 @@
-// Formulas: KaTeX, its style and its fonts are loaded when the first one is seen.
+// Formulas. KaTeX, its styles and fonts are loaded with the first formula.
 
 let loading = null;
 
-/** KaTeX with its style sheet, without which a formula would appear twice, as MathML and as HTML. */
+/** KaTeX and its style sheet. Without the styles a formula appears twice, as MathML and as HTML. */
 async function load() {
   const style = document.createElement("link");
   style.rel = "stylesheet";
@@ -16,7 +16,7 @@ async function load() {
   return globalThis.katex;
 }
 
-/** Typeset the formula in an element's text; an invalid one stays as written. */
+/** Typeset the formula in an element's text. An invalid formula stays as written. */
 export async function typeset(element, displayMode) {
   const source = element.textContent;
   try {
@@ -26,6 +26,6 @@ export async function typeset(element, displayMode) {
     element.title = source;
     element.replaceChildren(...box.childNodes);
   } catch (error) {
-    if (error.name !== "ParseError") loading = null; // it could not be loaded: the next formula tries again
+    if (error.name !== "ParseError") loading = null; // loading failed: the next formula tries again
   }
 }

@@ -1,4 +1,4 @@
-// Who is signed in and what their token allows, so that the page offers nothing that the server would refuse.
+// The signed-in person and their token's permissions. The page hides everything that the server would refuse.
 
 import { api } from "./api.js";
 import { dropKey, keepKey } from "./key.js";
@@ -8,7 +8,7 @@ const WHO = "shoal.who";
 const RETRY_MS = 2_000;
 const TICKET_MS = 3_600_000; // a ticket is valid for a day
 
-/** The answer of `GET /api/me`; set once, before anything is shown. */
+/** The answer of `GET /api/me`, set once before the page is drawn. */
 export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", ticket: "" };
 
 /** Write messages, steer and stop. */
@@ -24,19 +24,19 @@ export const isOwner = () => canChange() && me.person === "web:owner";
 
 const OWNER = /^(web|openai|terminal):owner$/; // on any of the owner's channels
 
-/** The display name of a person or other author; PLATFORM:USER without meaningless parts. */
+/** The display name of an author: PLATFORM:USER without meaningless parts. */
 export const calledBy = (person) => {
   const known = OWNER.test(person) ? "web:owner" : person;
   return known && known === me.person ? "you" : known === "web:owner" ? "the owner" : known;
 };
 
-/** Whether a place is available; a token for one agent sees nothing of others. Pure except for `me`. */
+/** Whether a view is available. A token for one agent sees no other agents. Pure except for `me`. */
 export function isOffered(place) {
   if (me.scope === "chat" || (place === "compare" && !canChange()) || (place === "setup" && !isOwner())) return false;
   return !me.agent || ["approvals", "agents"].includes(place);
 }
 
-/** Ask who is signed in, retrying while the server is unreachable. Throws ApiError 401 or 403 for nobody. */
+/** Load `me`, retrying while the server is unreachable. Throws ApiError 401 or 403 if no one is signed in. */
 export async function signIn(waiting) {
   let preferred;
   for (;;) {
@@ -58,13 +58,13 @@ export async function signIn(waiting) {
   if (preferred) apply(preferred);
 }
 
-/** Whether another person has signed in meanwhile, in another tab of this browser. */
+/** Whether a different person has signed in, in another tab of this browser. */
 export async function isSomebodyElse() {
   const now = await api.me();
   return Object.keys(me).some((key) => ["token", "scope", "person", "agent"].includes(key) && now[key] !== me[key]);
 }
 
-/** Do not show or send what another person of this browser left. */
+/** Delete drafts and messages that another person left in this browser. */
 function forgetOthers(open) {
   try {
     const storage = open();
@@ -73,6 +73,6 @@ function forgetOthers(open) {
     }
     storage.setItem(WHO, me.person);
   } catch {
-    // nothing is stored if storage is forbidden
+    // without storage, nothing was stored
   }
 }

@@ -1,20 +1,20 @@
-// Outgoing messages: written here and not in the journal yet. Pure; the session sends them.
+// Outgoing messages, which are not in the journal yet. Pure; the session sends them.
 //
-// state      meaning                                              what ends it
-// sending    the request is in flight                             its answer
-// offline    the server was unreachable                           it is reachable: sent again under the same id
-// accepted   the server has it; it waits for its turn             the event with its id
+// state      meaning                                              ends when
+// sending    the request is in flight                             the server answers
+// offline    the server was unreachable                           it is reachable again: resent with the same id
+// accepted   the server queued it                                 the event with its id arrives
 // busy       the server's mailbox is full                         the person retries
 // refused    the server rejected or withdrew it                   the person retries or discards it
 
 const STORED = "shoal.outgoing";
 
-/** `choice` is who answers in a new thread: `{agent, model}`, or nothing. */
+/** `choice` is the `{agent, model}` of a new thread, or nothing. */
 export function newMessage(thread, text, kind, attachments, choice = null, nowMs = Date.now()) {
   return { id: newId(nowMs), thread, text, kind, attachments, choice, state: "offline", error: "", acceptedMs: 0 };
 }
 
-/** A unique id that sorts by time; works without TLS, where randomUUID does not. */
+/** A unique id that sorts by time. Works without TLS, unlike randomUUID. */
 export function newId(nowMs = Date.now()) {
   const random = crypto.getRandomValues(new Uint32Array(2));
   return `${nowMs.toString(36)}-${[...random].map((part) => part.toString(36)).join("")}`;
@@ -42,19 +42,19 @@ export function afterFailure(error) {
 }
 
 /**
- * Messages that the server accepted and no longer has: nothing of their thread runs or waits, its whole journal is known
- * here, and they were accepted before `askedMs`, when the thread's state was requested.
+ * Messages that the server accepted and no longer has. No turn of their thread runs or waits, the page has its whole
+ * journal, and the server accepted them before `askedMs`, when the thread's state was requested.
  */
 export function takenBack(messages, info, view, askedMs) {
   const idle = !info.open_turn && !info.queued && view && !view.openTurn && view.lastSeq >= info.last_seq;
   const lost = (message) => message.thread === info.thread && message.state === "accepted" && message.acceptedMs < askedMs;
   if (!idle || !messages.some(lost)) return messages;
   return messages.map((message) =>
-    lost(message) ? { ...message, state: "refused", error: "This was removed from the queue before the agent read it." } : message,
+    lost(message) ? { ...message, state: "refused", error: "This message was removed from the queue before the agent read it." } : message,
   );
 }
 
-/** Messages stored across a reload. A request that was in flight is sent again; its id prevents duplicates. */
+/** Messages stored before a reload. A request that was in flight is sent again; its id prevents duplicates. */
 export function restore(storage) {
   try {
     const kept = JSON.parse(storage.getItem(STORED) || "[]");
@@ -64,7 +64,7 @@ export function restore(storage) {
   }
 }
 
-/** Store them across a reload, except those with files not uploaded yet, which are too large. */
+/** Store messages for a reload. Messages with files that are not uploaded yet are too large. */
 export function keep(storage, messages) {
   try {
     storage.setItem(STORED, JSON.stringify(messages.filter((message) => message.attachments.every((file) => file.file))));

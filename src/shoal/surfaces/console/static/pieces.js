@@ -1,8 +1,8 @@
 // Split a growing text into pieces.
 
 /**
- * Split a growing text into pieces that later text cannot change: at blank lines outside code fences, lists and quotes.
- * Joined, they are the text. Only the last one must be rendered again.
+ * Split a growing text at blank lines outside code fences, lists and quotes. Later text cannot change the finished pieces,
+ * so only the last one must be rendered again. Joined, the pieces are the text.
  */
 export function pieces(text) {
   const found = [];

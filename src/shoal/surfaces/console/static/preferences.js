@@ -1,4 +1,4 @@
-// A person's preferences: stored on the server for every browser, and here for the first paint.
+// A person's preferences, stored on the server for all browsers and in this browser for the first paint.
 
 import { api } from "./api.js";
 
@@ -8,7 +8,7 @@ const keep = (key, value) => {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // then it lasts as long as the page
+    // without storage, it lasts until the page is closed
   }
 };
 
@@ -29,10 +29,10 @@ export function apply({ theme = "system", grouping = "day" } = {}) {
   keep("shoal.grouped", grouping);
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  dispatchEvent(new Event("preferred")); // views that show them may already be drawn
+  dispatchEvent(new Event("preferred")); // update views that are already drawn
 }
 
-/** Change preferences here and on the server; without a server, only in this browser. */
+/** Change preferences here and on the server. Without a server, they change only in this browser. */
 export function prefer(fields) {
   apply({ ...preferences, ...fields });
   api.setPreferences(preferences).catch(() => {});

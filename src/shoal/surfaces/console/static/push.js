@@ -1,4 +1,4 @@
-// Notifications of this browser about approvals and answers.
+// This browser's notifications about approvals and answers.
 
 import { api } from "./api.js";
 
@@ -6,14 +6,14 @@ const canBe = () => "serviceWorker" in navigator && "PushManager" in window && "
 
 let worker = null;
 
-/** Register the service worker; the page works without it. */
+/** Register the service worker. The page works without it. */
 export function startWorker() {
   worker = navigator.serviceWorker?.register("/console/worker.js", { scope: "/" }).catch(() => null);
 }
 
 const subscribed = async () => (await navigator.serviceWorker.ready).pushManager.getSubscription();
 
-/** `none` if this browser or server does not support them, otherwise `on`, `off`, or `blocked` by the browser's settings. */
+/** `on`, `off`, `blocked` by the browser's settings, or `none` if the browser or the server does not support notifications. */
 export async function pushState() {
   if (!canBe() || !(await worker)) return "none";
   if (!(await api.push()).on) return "none";
@@ -21,7 +21,7 @@ export async function pushState() {
   return (await subscribed()) ? "on" : "off";
 }
 
-/** Subscribe in the browser and on the server. Throws the error of either. */
+/** Subscribe in the browser and on the server. Throws if either fails. */
 export async function pushOn() {
   if ((await Notification.requestPermission()) !== "granted") return;
   const { key } = await api.push();

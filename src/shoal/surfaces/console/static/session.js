@@ -1,4 +1,4 @@
-// The page's state and everything that talks to the server: following threads, sending, loading lists.
+// The page's state and its exchange with the server: following threads, sending, loading lists.
 
 import { api } from "./api.js";
 import { Frames } from "./frames.js";
@@ -11,15 +11,15 @@ import { backoffMs } from "./sse.js";
 
 export const TAIL_EVENTS = 400; // events loaded when a thread is opened, and per further request
 export const THREADS_PAGE = 200; // threads listed at first, and per further request
-const POLL_MS = 4_000; // while no stream reports changes, or something waits to be sent
+const POLL_MS = 4_000; // while no stream reports changes, or messages are unsent
 const POLL_HIDDEN_MS = 30_000;
-const POLL_QUIET_MS = 90_000; // for what no stream reports
+const POLL_QUIET_MS = 90_000; // for changes that no stream reports
 const KINDS = ["threads", "approvals", "me"];
-const WHO_KEYS = ["shoal.who", "shoal-key"]; // where me.js and key.js store who is signed in
+const WHO_KEYS = ["shoal.who", "shoal-key"]; // storage keys of me.js and key.js
 const CHANGES = "shoal.changes";
 const WORKED_MS = 5_000; // a stream that lasted this long resets the retry pause
 const REST_MS = 45_000;
-const DECIDED = [404, 409, 410]; // the question is gone, was answered before, or has expired
+const DECIDED = [404, 409, 410]; // the approval is gone, already decided, or expired
 const VIEWS_MAX = 6; // threads kept in memory
 
 export class Session {
@@ -31,14 +31,14 @@ export class Session {
       threads: null,
       hasOlder: false, // whether more threads exist than are listed
       approvals: [],
-      answers: {}, // card or approval -> {text, undo, thread, title, isDecided}: what became of those answered here
+      answers: {}, // card or approval -> {text, undo, thread, title, isDecided}: outcomes of decisions made on this page
       views: {}, // thread -> {state, info, loaded, missing, complete}
       outgoing: restore(sessionStorage),
       seen: readJson(localStorage, "shoal.seen"),
       choices: {}, // new thread -> {agent, model} chosen for it
       suggestion: null, // {text} for the message box
-      sends: 0, // number of messages sent from here
-      said: "", // for the live region
+      sends: 0, // number of messages sent from this page
+      said: "", // text of the live region
     };
     this.listeners = new Set();
     this.older = []; // threads below the first page, as they were when loaded
@@ -48,7 +48,7 @@ export class Session {
     this.isInformed = false; // whether that stream is open
     this.hasFailed = false; // whether a request has failed since the last full refresh
     this.asks = 0;
-    this.shown = { threads: 0, approvals: 0 }; // the request that each list came from
+    this.shown = { threads: 0, approvals: 0 }; // number of the request that produced each list
     this.frames = new Frames(() => {
       for (const listener of this.listeners) listener(this.state);
     });
@@ -76,7 +76,7 @@ export class Session {
     this.followChanges();
   }
 
-  /** Hidden pages close their streams after a while: a browser has few connections per host. */
+  /** Close the streams of a page that stays hidden, because a browser has few connections per host. */
   turned() {
     clearTimeout(this.resting);
     if (document.hidden) {
@@ -104,12 +104,12 @@ export class Session {
     }
   }
 
-  /** Follow the stream of changes. Only one tab of a browser does so at a time, to save connections; the others poll. */
+  /** Follow the stream of changes. To save connections, only one tab of a browser does this; the others poll. */
   async followChanges() {
     this.changes = new AbortController();
     const { signal } = this.changes;
     const follow = () => this.readChanges(signal);
-    if (!navigator.locks) await follow(); // over plain HTTP, except on the same machine
+    if (!navigator.locks) await follow(); // plain HTTP to another machine has no lock manager
     else await navigator.locks.request(CHANGES, { signal }, follow).catch(() => {}); // the tab was hidden before its turn
   }
 
@@ -131,7 +131,7 @@ export class Session {
     }
   }
 
-  /** Load threads, approvals and who is signed in, or some of these. */
+  /** Load threads, approvals and the signed-in person, or some of these. */
   async refresh(kinds = KINDS) {
     const askedMs = Date.now();
     const ask = (this.asks += 1);
@@ -173,7 +173,7 @@ export class Session {
     this.set({ threads, hasOlder, seen: this.firstSeen(threads) });
   }
 
-  /** The newest threads, then loaded older ones not among them. */
+  /** The newest threads, followed by the older threads that were loaded. */
   withOlder(newest) {
     const known = new Set(newest.map((info) => info.thread));
     return this.older.length ? [...newest, ...this.older.filter((info) => !known.has(info.thread))] : newest;
@@ -192,7 +192,7 @@ export class Session {
     }
   }
 
-  /** On the very first visit nothing counts as unread. */
+  /** Treat everything as read on the first visit. */
   firstSeen(threads) {
     if (this.state.seen) return this.state.seen;
     const seen = Object.fromEntries(threads.map((info) => [info.thread, info.last_seq]));
@@ -206,7 +206,7 @@ export class Session {
 
   // ---- following a thread ----
 
-  /** Follow a thread; if `isNew`, it does not exist before its first message. */
+  /** Follow a thread. With `isNew`, the thread is created by its first message. */
   open(thread, isNew = false) {
     if (this.wanted === thread) return;
     this.wanted = thread;
@@ -226,7 +226,7 @@ export class Session {
   putView(thread, fields, isLive = false) {
     const views = { ...this.state.views };
     const view = { ...views[thread], ...fields };
-    delete views[thread]; // the newest goes last, so that the oldest is dropped first
+    delete views[thread]; // move it to the end: the first entry is dropped first
     views[thread] = view;
     for (const old of Object.keys(views).slice(0, -VIEWS_MAX)) delete views[old];
     this.set({ views }, isLive);
@@ -309,7 +309,7 @@ export class Session {
     }
     const { state } = this.state.views[thread];
     if (event.seq <= state.lastSeq) {
-      this.putView(thread, newView(thread)); // the server never repeats events: this is a different journal of the same name
+      this.putView(thread, newView(thread)); // the server never repeats events, so this is another journal with the same name
       throw new Error("another journal");
     }
     if (!follows(state, event)) throw new Error("events were lost"); // reload from the last known event
@@ -357,7 +357,7 @@ export class Session {
     this.flush();
   }
 
-  // ---- the person's actions ----
+  // ---- user actions ----
 
   /** `mine`: the person wrote the files. Others' files taint the turn. */
   send(thread, text, files = [], mine = false) {
@@ -385,7 +385,7 @@ export class Session {
     this.keepOutgoing(without(this.state.outgoing, new Set([id])));
   }
 
-  /** Put a text into the message box of the open thread. */
+  /** Put a text into the open thread's message box. */
   suggest(text) {
     this.set({ suggestion: { text } });
   }
@@ -407,7 +407,7 @@ export class Session {
     await this.attempt(() => api.abort(thread));
   }
 
-  /** Decide an approval. It leaves the list at once. A late decision reloads the list, and its reason stays on the page. */
+  /** Decide an approval and remove it from the list immediately. A decision that comes too late reloads the list and shows why. */
   async decide(id, decision, scope, calls = []) {
     const asked = this.state.approvals.find((record) => record.id === id || record.item?.card === id);
     const told = (text, undo, isDecided) => ({ answers: { ...this.state.answers, [id]: { text, undo, thread: asked?.thread, title: asked?.title, isDecided } } });
@@ -427,7 +427,7 @@ export class Session {
     }
   }
 
-  /** Leave out approvals decided on this page: a list requested before the decision still has them. */
+  /** Leave out approvals decided on this page. A list requested before the decision still contains them. */
   undecided(approvals) {
     const { answers } = this.state;
     return approvals.filter((record) => !answers[record.id]?.isDecided && !answers[record.item?.card]?.isDecided);
@@ -486,7 +486,7 @@ export class Session {
     }
   }
 
-  /** Upload the files that are not on the server yet; a retry continues where it stopped. */
+  /** Upload the files that are not on the server yet. A retry continues with the first missing file. */
   async upload(thread, id, attachments) {
     let known = attachments;
     const put = (place, fields) => this.keepOutgoing(change(this.state.outgoing, id, { attachments: (known = known.with(place, fields)) }));
@@ -497,7 +497,7 @@ export class Session {
     return known;
   }
 
-  /** A new thread now has its first message. */
+  /** Mark a new thread as created by its first message. */
   appeared(thread) {
     if (!this.state.views[thread]?.missing) return;
     this.putView(thread, { missing: false });

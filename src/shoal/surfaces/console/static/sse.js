@@ -2,7 +2,7 @@
 
 import { pageKey } from "./key.js";
 
-/** A parser: feed it text as it arrives, and it calls `take({id, event, data})` for each complete message. */
+/** Create a parser. Feed it text as it arrives; it calls `take({id, event, data})` for each complete message. */
 export function eventParser(take) {
   let rest = "";
   let message = { id: "", event: "", data: [] };
@@ -27,9 +27,9 @@ export function eventParser(take) {
 }
 
 /**
- * Read `url` as an event stream until it ends, fails or `signal` aborts. `opened` is called when it answers,
- * `take` with each message's JSON. A stream silent for `silenceMs` counts as lost. With `method` POST the server
- * works only while the stream is read. Throws what `check(response)` throws.
+ * Read `url` as an event stream until it ends, fails or `signal` aborts. Calls `opened` when the server answers and
+ * `take` with each message's JSON. A stream that is silent for `silenceMs` counts as lost. With `method` POST the server
+ * works only while the stream is read. Throws the errors of `check(response)`.
  */
 export async function readStream({ url, method = "GET", lastEventId = 0, signal, silenceMs, check, opened = () => {}, take }) {
   const quiet = new AbortController();

@@ -1,4 +1,4 @@
-// The page's state of one thread, as a pure fold over the journal's and the live events.
+// The page's state of one thread: a pure fold over journal events and live events.
 //
 // `state.items` is the log in order; items are replaced, never changed, so that views can compare by identity.
 // kinds: user, begin (who answers), assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done,
@@ -16,14 +16,14 @@ export function emptyThread(thread) {
     calls: new Map(), // "turn/call id" -> position in items
     turns: new Map(), // turn id -> {id, agent, model, startedAt, finishedAt, outcome, usage, steps, mark}
     said: new Map(), // turn id -> texts of its finished answers
-    siblings: new Map(), // turn id -> {at, tips}: the other turns in its place
+    siblings: new Map(), // turn id -> {at, tips}: alternatives to the turn
     openTurn: "",
-    live: null, // {turn, step, text, thinking, partial}: `partial` if the answer began earlier
+    live: null, // {turn, step, text, thinking, partial}: `partial` if the start of the answer is missing
     status: null, // {state, text, sinceMs, untilMs}
   };
 }
 
-/** The state after these events. Known events are skipped; `state` itself is not changed. */
+/** The state after these events. Skips known events and never changes `state`. */
 export function fold(state, events) {
   const fresh = events.filter((event) => event.seq > state.lastSeq);
   if (!fresh.length) return state;
@@ -62,7 +62,7 @@ export function foldEarlier(state, earlier) {
   return { ...whole, live: state.live, status: state.status };
 }
 
-/** The state after a live event (text_delta, thinking_delta, status, tool_output); a new step restarts the text. */
+/** The state after a live event (text_delta, thinking_delta, status, tool_output). A new step restarts the text. */
 export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
     const { state: name, text, seconds } = event.data;
@@ -83,17 +83,17 @@ export function foldLive(state, event, nowMs = Date.now()) {
   return { ...state, live: { ...live, [field]: live[field] + text } };
 }
 
-/** The state when a stream (re)connects: the live text may have a gap, so it is dropped. */
+/** The state after a stream (re)connects, without the live text, which may have a gap. */
 export function reconnected(state) {
   return { ...state, live: null, status: null };
 }
 
-/** Whether `event` is the next expected event, with none lost between. */
+/** Whether `event` directly follows the last known event. */
 export function follows(state, event) {
   return state.lastSeq === 0 || event.seq <= state.lastSeq + 1;
 }
 
-/** Ids of messages that reached the journal and are no longer outgoing. */
+/** Ids of outgoing messages that have reached the journal. */
 export function arrivedIds(events) {
   const ids = new Set();
   for (const event of events) {
@@ -108,7 +108,7 @@ export function waitingItems(state) {
   return state.items.filter((item) => item.kind === "tool" && item.state === "waiting");
 }
 
-// ---- one function per type of event ----
+// ---- one function per event type ----
 
 function add(draft, event, item) {
   draft.items.push({ key: `e${event.seq}`, seq: event.seq, turn: event.turn, at: event.at, ...item });
@@ -129,7 +129,7 @@ function said(draft, event, data, steered) {
 /** Add the row with the agent's name, once per turn and before its content. */
 function begin(draft, event) {
   const turn = draft.turns.get(event.turn);
-  if (!turn?.model || turn.begun) return; // unknown if the turn was loaded from its middle
+  if (!turn?.model || turn.begun) return; // missing if only the end of the turn is loaded
   draft.turns.set(event.turn, { ...turn, begun: true });
   add(draft, event, { kind: "begin", agent: turn.agent, model: turn.model, key: `begin${event.turn}` });
 }
@@ -283,7 +283,7 @@ const steps = {
   compacted: (draft, event, data) => add(draft, event, { kind: "note", note: "compacted", text: data.summary || "" }),
 
   forked(draft, event, data) {
-    for (const [id, turn] of draft.turns) draft.turns.set(id, { copied: data.thread, ...turn }); // of the first fork, where it ran
+    for (const [id, turn] of draft.turns) draft.turns.set(id, { copied: data.thread, ...turn }); // the thread where the turn ran, even after several forks
     draft.items = draft.items.map((item) => (item.undo ? { copied: data.thread, ...item } : item));
     add(draft, event, { kind: "note", note: "forked", text: "", source: data.thread });
   },

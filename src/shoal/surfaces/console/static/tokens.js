@@ -1,6 +1,6 @@
-// Our Markdown's differences from CommonMark, the same as in `shoal/markdown/parse.py`: URLs, paths and
-// tokens of chat platforms are read before emphasis, emphasis counts next to Chinese, Japanese and Korean characters
-// (github.com/tats-u/markdown-cjk-friendly, specification.md), and the definition of a link's label takes one line.
+// Our Markdown's differences from CommonMark, the same as in `shoal/markdown/parse.py`. URLs, paths and chat platforms'
+// tokens are read before emphasis. Emphasis works next to Chinese, Japanese and Korean characters
+// (github.com/tats-u/markdown-cjk-friendly, specification.md). A link label's definition takes one line.
 
 const NATIVE =
   "<(?:@[!&]?[0-9]{1,20}|@[UW][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{1,80})?|#[0-9]{1,20}|#[CG][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{0,80})?" +
@@ -32,7 +32,7 @@ export function definitionIn(text) {
   return { raw: found[0], label, href, title: plain(found[4] ?? found[5] ?? found[6] ?? "") };
 }
 
-/** The URLs, paths and platform tokens of a paragraph, in order, with positions and texts. */
+/** A paragraph's URLs, paths and platform tokens, in order, with positions and texts. */
 export function tokensIn(text) {
   const found = [];
   let marksSeen = "";
@@ -67,7 +67,7 @@ export function tokensIn(text) {
 
 const unescaped = (url) => url.replace(/\\([!-/:-@[-`{-~])/g, "$1").replaceAll("&amp;", "&");
 
-/** Where to continue after a word that is not a path: another token may begin within it, or after its marks. */
+/** Where to continue after a word that is not a path. Another token may begin within the word or after its marks. */
 function nextWord(text, start, end) {
   for (const [sign, others] of [["://", "+.-"], ["@", "+.-_%"]]) {
     const at = text.indexOf(sign, start);
@@ -84,7 +84,7 @@ function nextWord(text, start, end) {
   return marks && start + marks < end ? start + marks : end;
 }
 
-/** The end of a URL, without the sentence's punctuation and without marks that close emphasis. */
+/** The end of a URL, excluding the sentence's punctuation and marks that close emphasis. */
 function urlEnd(text, start, end, marksSeen) {
   const opener = start ? text[start - 1] : "";
   if (opener === "*" || opener === "~") {
@@ -105,7 +105,7 @@ function urlEnd(text, start, end, marksSeen) {
   return end;
 }
 
-/** The path in a word, without marks around it; null if the word is not a path or has no marks. */
+/** The path in a word, without the marks around it, or null if the word is not a path or has no marks. */
 function pathIn(text, start, end) {
   let word = text.slice(start, end);
   if (text.slice(start, end + 3).includes("://") || !/[*_~\\]/.test(word)) return null;
@@ -153,8 +153,8 @@ function flanks(text, start, end, withinWords) {
 }
 
 /**
- * Find the marks of a paragraph that open and close emphasis: CommonMark's algorithm, in linear time. `masked` is the
- * paragraph with the parts overwritten where no mark counts. Returns a map from the start of each styled part to
+ * Find the marks that open and close emphasis in a paragraph, by CommonMark's algorithm in linear time. `masked` is the
+ * paragraph with overwritten parts where marks do not count. Returns a map from the start of each styled part to
  * `{kind, marks, end}`, outermost first.
  */
 export function emphasisIn(masked) {

@@ -1,8 +1,8 @@
-// Collects keys typed while the search box is loading.
+// Collect keys typed while the search box is loading.
 
 const WAIT_MS = 3_000;
 
-/** Collect characters for at most WAIT_MS. Call the result to stop and get them. */
+/** Collect characters for at most WAIT_MS. Call the returned function to stop and get them. */
 export function typeahead() {
   let text = "";
   const keyed = (event) => {

@@ -1,5 +1,5 @@
-// The service worker: makes the page installable and shows its notifications. It caches three files without secrets, for the
-// offline message, and nothing of any conversation.
+// The service worker makes the page installable and shows its notifications. For the offline page it caches three files
+// without secrets. It never caches conversations.
 
 const KEPT = "shoal-offline-1";
 const KEY = "shoal-key-1";
@@ -21,12 +21,12 @@ self.addEventListener("fetch", (event) => {
   else if (isKept) event.respondWith(fetch(event.request).catch(() => caches.match(pathname)));
 });
 
-// ---- notifications, on which approvals can be decided, by the same call as on the page ----
+// ---- notifications, with buttons that decide approvals by the same call as the page ----
 
 const CHOICES = [{ action: "allow", title: "Allow once" }, { action: "deny", title: "Deny" }];
 const SHOWN = { icon: "/console/icon-192.png", badge: "/console/icon-192.png" };
 
-/** The headers of a call. The page stores its key here, since a worker has no localStorage (key.js). */
+/** The headers of a call. The page stores its key here because a worker has no localStorage (key.js). */
 async function headers() {
   const found = await caches.match("/key", { cacheName: KEY });
   return { "Content-Type": "application/json", "X-Shoal": found ? await found.text() : "" };
@@ -41,7 +41,7 @@ self.addEventListener("push", (event) => {
       if (open.some((page) => page.focused)) return undefined; // already visible there
       const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
-      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to see everything and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
+      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to read all of it and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
       return self.registration.showNotification(title, waits ? { ...options, actions: isCut ? CHOICES.slice(1) : CHOICES } : options);
     }),
   );
@@ -55,7 +55,7 @@ self.addEventListener("notificationclick", (event) => {
 
 async function decide({ title, data }, decision) {
   const options = { method: "POST", headers: await headers(), body: JSON.stringify({ decision, scope: "once" }) };
-  let problem = "Shoal cannot be reached.";
+  let problem = "Cannot reach Shoal.";
   try {
     const answer = await fetch(`/api/approvals/${encodeURIComponent(data.approval)}`, options);
     if (answer.ok) return;

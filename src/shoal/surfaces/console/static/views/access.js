@@ -13,12 +13,12 @@ const POLL_MS = 10_000;
 export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
-    <${Place} intro="People who write to an agent for the first time get a code. Enter it here to give them access. People named in shoal.toml need no code." problem=${problem} reload=${reload} loading=${!access}>
+    <${Place} intro="People who write to an agent for the first time get a code. To give them access, enter the code here. People listed in shoal.toml need no code." problem=${problem} reload=${reload} loading=${!access}>
       ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`
-        <${People} title="Waiting" people=${access.waiting} empty="Nobody is waiting." reload=${reload} />
-        <${People} title="With access" people=${access.paired} empty="Nobody has used a code yet." reload=${reload} />
+        <${People} title="Waiting" people=${access.waiting} empty="No one is waiting." reload=${reload} />
+        <${People} title="With access" people=${access.paired} empty="No one has used a code yet." reload=${reload} />
       `}
       ${canChange() && html`<${Tokens} />`}
     <//>

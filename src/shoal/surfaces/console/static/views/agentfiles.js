@@ -8,7 +8,7 @@ import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Prose } from "./prose.js";
 import { Words } from "./words.js";
 
-const PERSONA = { "AGENTS.md": "how it works", "SOUL.md": "its character", "IDENTITY.md": "who it is", "USER.md": "whom it works for" };
+const PERSONA = { "AGENTS.md": "instructions", "SOUL.md": "personality", "IDENTITY.md": "identity", "USER.md": "its user" };
 const POLL_MS = 15_000;
 
 export function AgentFiles({ agent }) {
@@ -29,10 +29,10 @@ export function AgentFiles({ agent }) {
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${!files && !problem && html`<p class="faint">Loading…</p>`}
       ${files && html`
-        <h3>Who it is</h3>
+        <h3>Persona</h3>
         <ul class="entries">${Object.keys(PERSONA).map((path) => row(path, files.find((one) => one.path === path)))}</ul>
         <h3>Documents</h3>
-        <p class="faint">Found by the agent's search, and read when it needs them.</p>
+        <p class="faint">The agent can search these and read them when needed.</p>
         ${!documents.length && html`<p class="faint">No documents yet.</p>`}
         <ul class="entries">${documents.map((one) => row(one.path, one))}</ul>
         ${canChange() && html`<p class="card-foot">
@@ -47,9 +47,9 @@ export function AgentFiles({ agent }) {
 
 /** A file's details next to its name. Pure. */
 export function factsOf(path, file) {
-  if (!file) return `${PERSONA[path]}; not written yet`;
+  if (!file) return `${PERSONA[path]}; empty`;
   if (file.kind === "persona") return PERSONA[path];
-  return [bytes(file.size_bytes), file.problem ? `not searched: ${file.problem}` : file.searched ? "searched" : "being read"].join(" · ");
+  return [bytes(file.size_bytes), file.problem ? `not indexed: ${file.problem}` : file.searched ? "indexed" : "indexing…"].join(" · ");
 }
 
 function File({ agent, path, file, open, toggle, reload }) {
@@ -80,9 +80,9 @@ function Opened({ agent, path, toggle, reload }) {
             <p class="card-foot"><span class="faint">Takes effect on the next turn.</span><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>Cancel</button></p>
           </form>`
         : html`
-          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This file is not text and cannot be shown here.</p>`}
+          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This file is not text, so there is no preview.</p>`}
           ${canChange() && html`<p class="card-foot">
-            ${file.is_text && html`<button type="button" class="plain" onClick=${() => setDraft(file.text)}>${file.digest ? "Edit" : "Write it"}<span class="offscreen"> ${path}</span></button>`}
+            ${file.is_text && html`<button type="button" class="plain" onClick=${() => setDraft(file.text)}>${file.digest ? "Edit" : "Create"}<span class="offscreen"> ${path}</span></button>`}
             ${file.digest && html`<${Sure} label="Remove" what=${path} yes="Remove it" act=${remove} />`}
           </p>`}`}
       ${file.changes.length > 0 && html`<details><summary>History</summary>

@@ -1,4 +1,4 @@
-// Agents: create, change, bind and remove them, and the status of everything else.
+// Agents: create, change, bind and remove them. Also the server's status.
 
 import { api } from "../api.js";
 import { html, useRef, useState } from "../dom.js";
@@ -15,9 +15,9 @@ const HEARD = { all: "every message", named: "only messages that mention it", th
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
-  const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token for one agent sees no more
+  const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token for one agent may not see the status
   return html`
-    <${Place} intro="Who can answer. An agent answers in the channels that are bound to it, and the default agent everywhere else." problem=${problem} reload=${reload} loading=${!agents}>
+    <${Place} intro="An agent answers in the channels bound to it. The default agent answers everywhere else." problem=${problem} reload=${reload} loading=${!agents}>
       ${agents && html`<${Filtered} items=${agents} noun="agents" text=${(agent) => `${agent.name} ${agent.model} ${agent.system_prompt} ${agent.channels.join(" ")}`}
         row=${(agent) => html`<${Agent} key=${agent.name} agent=${agent} reload=${reload} />`} />`}
       ${canChange() && html`<${NewAgent} reload=${reload} />`}
@@ -79,7 +79,7 @@ function Facts({ agent }) {
   return html`
     <p><code>${agent.model || "the default model"}</code>${agent.fallback.length > 0 && html`<span class="faint">, then ${agent.fallback.join(", ")}</span>`}</p>
     ${agent.system_prompt && html`<p class="clamped">${agent.system_prompt}</p>`}
-    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} per day`}${tokens > 0 && `; at most ${tokens} tokens per day`}</p>
+    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; limit $${usd} per day`}${tokens > 0 && `; limit ${tokens} tokens per day`}</p>
   `;
 }
 
@@ -121,7 +121,7 @@ function Change({ agent, attempt }) {
   };
   return html`
     <form class="form inner" aria-label=${`Change ${agent.name}`} onSubmit=${submit}>
-      <label>What it is for <textarea name="system_prompt" rows="3">${before.system_prompt}</textarea></label>
+      <label>Instructions <textarea name="system_prompt" rows="3">${before.system_prompt}</textarea></label>
       <div class="pair">
         <label>Model <input name="model" list=${`models-${agent.name}`} defaultValue=${before.model} spellcheck=${false} /></label>
         <label>Permissions <select name="profile" key=${profiles.length}>${[...new Set([before.profile, ...profiles])].map((one) => html`<option key=${one} value=${one} selected=${one === before.profile}>${one}</option>`)}</select></label>
@@ -131,8 +131,8 @@ function Change({ agent, attempt }) {
       <fieldset class="budgets"><legend>Limits; empty means none</legend>
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
       </fieldset>
-      <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">only these</option></select></label>
-      ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">Its tools</legend>
+      <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">selected tools</option></select></label>
+      ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">Selected tools</legend>
         ${[...new Set([...tools, ...agent.tools])].sort(byName).map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
       </fieldset>`}
       <p class="card-foot"><span class="faint">Takes effect on the next turn. Empty fields use the default.</span><button type="submit" class="primary">Save</button></p>
@@ -155,8 +155,8 @@ function Bind({ agent, attempt }) {
   };
   return html`
     <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit} ref=${form}>
-      ${chats?.some(({ platform }) => platform !== "web") && html`<label>A known chat <select onChange=${choose}>
-        <option value="">Another chat, by its id</option>
+      ${chats?.some(({ platform }) => platform !== "web") && html`<label>Known chat <select onChange=${choose}>
+        <option value="">Other chat, by id</option>
         ${chats.map((chat, at) => html`<option key=${chat.thread} value=${at}>${chat.name}</option>`)}
       </select></label>`}
       <div class="pair">
@@ -170,7 +170,7 @@ function Bind({ agent, attempt }) {
 }
 
 function Listens() {
-  return html`<label>It answers <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
+  return html`<label>Answers <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
 }
 
 function Remove({ agent, attempt, keep }) {
@@ -180,8 +180,8 @@ function Remove({ agent, attempt, keep }) {
   };
   return html`
     <form class="form inner" aria-label=${`Remove ${agent.name}`} onSubmit=${submit}>
-      <p>Its turns are stopped and its channels go to the default agent. Its conversations stay in the journal.</p>
-      <label class="choice"><input type="checkbox" name="keep" checked /> Keep its files, in removed/</label>
+      <p>This stops its turns and binds its channels to the default agent. Its conversations stay in the journal.</p>
+      <label class="choice"><input type="checkbox" name="keep" checked /> Keep its files in removed/</label>
       <p class="card-foot"><button type="submit" class="plain danger">Remove ${agent.name}</button><button type="button" class="quiet" onClick=${keep}>Keep it</button></p>
     </form>
   `;
@@ -208,12 +208,12 @@ function NewAgent({ reload }) {
       <h2>New agent</h2>
       <div class="pair">
         <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="release-notes" spellcheck="false" /></label>
-        <label>Model (empty: the default) <input name="model" spellcheck="false" /></label>
+        <label>Model (empty: default) <input name="model" spellcheck="false" /></label>
       </div>
-      <label>What it is for <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Create a channel for it next to this one, if the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <label>Instructions <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
+      <label>Create its own channel next to this one, if the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
       <${Listens} />
-      <p class="card-foot"><span class="faint">Created from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Create agent</button></p>
+      <p class="card-foot"><span class="faint">The agent starts as a copy of template/. Its workspace is a git repository.</span><button type="submit" class="primary">Create agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

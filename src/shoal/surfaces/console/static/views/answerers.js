@@ -1,4 +1,4 @@
-// Choose who answers in a thread: the agent, and the model with its context window and price.
+// Choose a thread's agent and model. Models are listed with context window and price.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ import { Words } from "./words.js";
 
 const SHOWN_MAX = 100;
 
-/** Models or agents whose names contain all words of a text. Pure. */
+/** Models or agents whose names contain every word of a text. Pure. */
 export function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return items.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
@@ -35,17 +35,17 @@ export function Answerers({ thread, state, session, close }) {
     if (!failed && !stays) close();
   };
   return html`
-    <${Dialog} label="Who answers here" close=${close} kind="is-wide">
+    <${Dialog} label="Agent and model" close=${close} kind="is-wide">
       ${agents.length > 0 && html`
         <h3>Agent</h3>
         <${Agents} agents=${agents} chosen=${agent?.name} pick=${(name) => pick({ agent: name }, true)} />`}
       <h3>Model</h3>
       <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
         <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
-          <span>The agent's own</span><span class="faint">${agent?.model || ""}</span>
+          <span>The agent's model</span><span class="faint">${agent?.model || ""}</span>
         </button></li>
       <//>
-      ${found && html`<p class="faint">Windows are in tokens, prices are per million tokens. Your choice applies from the next message.</p>`}
+      ${found && html`<p class="faint">Context windows are in tokens. Prices are per million tokens. Your choice applies from the next message.</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>
     <//>
@@ -63,7 +63,7 @@ export function AnotherModel({ turn, again, close }) {
   };
   return html`
     <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
-      <p class="faint">This answer is kept. Switch between the two with ‹ 1/2 › at the message.</p>
+      <p class="faint">This answer is kept. Use ‹ 1/2 › at the message to switch between them.</p>
       <${Models} models=${models} chosen=${turn.model} pick=${pick} />
       ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
@@ -85,8 +85,8 @@ function Agents({ agents, chosen, pick }) {
           <${Face} name=${one.name} /><span class="breakable">${one.name}</span><span class="faint">${one.model}</span>
         </button></li>`)}
     </ul>
-    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
-    ${!listed.length && html`<p class="faint">No agent's name contains all of these words.</p>`}
+    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more. Type to filter.</p>`}
+    ${!listed.length && html`<p class="faint">No matching agents.</p>`}
   `;
 }
 
@@ -103,8 +103,8 @@ function Models({ models, chosen, pick, children }) {
           <span class="faint">${[one.context_tokens > 0 && windowSize(one.context_tokens), price(one)].filter(Boolean).join(" · ")}</span>
         </button></li>`)}
     </ul>
-    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
-    ${models?.length > 0 && !listed.length && html`<p class="faint">No model's name contains all of these words.</p>`}
+    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more. Type to filter.</p>`}
+    ${models?.length > 0 && !listed.length && html`<p class="faint">No matching models.</p>`}
     ${models?.length === 0 && html`<p class="faint">There are no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "The owner can add some."}</p>`}
   `;
 }

@@ -7,7 +7,7 @@ import { calledBy, canDecide, canSeeApprovals, canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-/** The pending calls of a record's card, by number; only the record if it has its own card. */
+/** The pending calls on a record's card, by number, or only the record if it is alone on its card. */
 export function cardOf(record, pending) {
   const card = record.item?.card;
   if (!card) return [record];
@@ -20,9 +20,9 @@ export function ApprovalCard({ approval, tool, session }) {
   const answer = session.state.answers[approval.item?.card || approval.id];
   if (answer && !pending.some((record) => record.id === approval.id)) return html`<p class="reason" role="status"><${Words} text=${answer.text} /></p>`;
   if (calls.length > 1 || calls[0]?.item.staged) {
-    return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Part of the request above.</p>`;
+    return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Included in the request above.</p>`;
   }
-  if (approval.item?.card && canSeeApprovals()) return html`<p class="reason" role="status">Looking whether this still waits…</p>`;
+  if (approval.item?.card && canSeeApprovals()) return html`<p class="reason" role="status">Checking whether this is still pending…</p>`;
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
 }
 
@@ -60,7 +60,7 @@ function OpenCard({ approval, tool, session }) {
   const card = useRef(null);
   useEffect(
     () => () => {
-      // The card disappears once decided; keep the keyboard focus where it was.
+      // The card disappears after the decision. Keep the keyboard focus in place.
       if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line")?.focus();
     },
     [],
@@ -86,8 +86,8 @@ function OpenCard({ approval, tool, session }) {
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${approval.item} />
-      <${TextBlock} label="As it will run" text=${shown} open=${true} seen=${() => setSeen(true)} />
-      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
+      <${TextBlock} label="Exact call" text=${shown} open=${true} seen=${() => setSeen(true)} />
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is hidden. Scroll to the end to allow it.</p>`}
       ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
       <${Origins} item=${approval.item} />
       <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
@@ -156,7 +156,7 @@ export function CallsCard({ calls, session }) {
                 ? html`<label><input type="checkbox" checked=${ticked.includes(call.item.number)} onChange=${() => setTicked(ticked.includes(call.item.number) ? ticked.filter((number) => number !== call.item.number) : [...ticked, call.item.number])} /> ${call.item.number}. <code>${call.tool}</code></label>`
                 : html`${call.item.number}. <code>${call.tool}</code>`}
             </h4>
-            <${TextBlock} label="As it will run" text=${call.shown.trim() ? call.shown : call.actions.join("\n")} open=${true} seen=${() => setSeen((ids) => [...ids, call.id])} />
+            <${TextBlock} label="Exact call" text=${call.shown.trim() ? call.shown : call.actions.join("\n")} open=${true} seen=${() => setSeen((ids) => [...ids, call.id])} />
             ${runs(call.covers).map((line) => html`<p class="reason">${line}</p>`)}
             <${Origins} item=${call.item} />
             ${call.reason && html`<p class="reason"><b>Why it asks:</b> ${visible(call.reason)}</p>`}
@@ -165,7 +165,7 @@ export function CallsCard({ calls, session }) {
           </section>
         `,
       )}
-      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is hidden. Scroll to the end to allow it.</p>`}
       <div class="choices">
         ${canDecide()
           ? html`<button type="button" class="primary" aria-disabled=${Boolean(sent) || !isSeen || !chosen.length} onClick=${() => decide("allow")}>${sent === "allow" ? "Sending…" : label}</button>
@@ -186,12 +186,12 @@ const sourcesOf = (item) => [...new Set((item?.origins || []).map((origin) => or
 
 const listed = (numbers) => (numbers.length > 1 ? `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `${numbers[0] ?? ""}`);
 
-/** What the model said with its calls, as a quotation. */
+/** The model's text next to its calls, as a quotation. */
 function OwnWords({ item }) {
   return item?.why ? html`<p class="reason"><b>The model says:</b> <q>${visible(item.why)}</q></p>` : null;
 }
 
-/** Who provided the values of a call. */
+/** The sources of a call's values. */
 function Origins({ item }) {
   const origins = item?.origins || [];
   return origins.map((origin) => {
@@ -204,13 +204,13 @@ function Origins({ item }) {
 
 const FILES_SHOWN_MAX = 10;
 
-/** What the call runs beyond its own text: files with their sizes, and what is not covered. */
+/** Sentences about code that the call runs beyond its own text: files with sizes, and code that the approval does not cover. */
 function runs(covers = {}) {
   const all = covers.files || [];
   const there = all.filter((file) => file.size_bytes >= 0);
   const isOfGit = (file) => file.path.includes("/.git/");
   const files = (there.length ? there : all).filter((file) => !isOfGit(file));
-  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and programs that its settings name.";
+  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and the programs named in its settings.";
   const more = files.length - FILES_SHOWN_MAX;
   const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
   const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;
@@ -228,7 +228,7 @@ const size = (file) => (file.size_bytes >= 0 ? count(file.size_bytes, "byte") : 
 function Actions({ actions }) {
   return html`
     <details class="actions">
-      <summary>How the rules see it${actions.length > 1 ? `: ${actions.length} parts` : ""}</summary>
+      <summary>Actions that the rules check${actions.length > 1 ? `: ${actions.length} parts` : ""}</summary>
       <ul>
         ${actions.map((action) => html`<li><code>${visible(action)}</code></li>`)}
       </ul>

@@ -11,7 +11,7 @@ import { Words } from "./words.js";
 export function Approvals({ state, session }) {
   const pending = state.approvals.filter((approval) => approval.state === "pending");
   return html`
-    <${Place} intro="Tool calls that wait for your decision. Each runs exactly as shown, or not at all." loading=${!state.threads}>
+    <${Place} intro="Tool calls that need your approval. Each runs exactly as shown, or not at all." loading=${!state.threads}>
       ${state.threads && !pending.length && html`<p class="faint empty">Nothing is waiting for you.</p>`}
       ${pending.length > 0 && html`<h2 class="offscreen">Pending</h2>`}
       ${cards(pending).map(
@@ -38,7 +38,7 @@ export function Approvals({ state, session }) {
   `;
 }
 
-/** Suggested rules for calls that were often asked about and always allowed. Each is added separately. */
+/** Suggested rules for calls that people were often asked about and always allowed. Each is added separately. */
 function Suggestions() {
   const [rules, , reload] = useAnswer(api.suggestedRules);
   const [attempt, problem] = useAttempt(reload);
@@ -46,7 +46,7 @@ function Suggestions() {
   return html`
     <section class="suggested" aria-labelledby="suggested">
       <h2 id="suggested">Suggested rules</h2>
-      <p class="intro">You allowed each of these every time. With the rule, the agent runs exactly this without asking, from its next turn on.</p>
+      <p class="intro">You allowed each of these every time. With the rule, the agent runs exactly this call without asking, starting with its next turn.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       <ul class="cards">
         ${rules.map(

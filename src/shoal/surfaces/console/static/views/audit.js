@@ -8,18 +8,18 @@ import { Place, useAnswer, useAttempt } from "./lists.js";
 import { Rule, allRules, wordsByRule } from "./rules.js";
 import { Words } from "./words.js";
 
-const COLUMNS = ["Time", "What", "Action", "Decision", "By"];
+const COLUMNS = ["Time", "Event", "Action", "Decision", "By"];
 const KINDS = {
   check: "Checked", approval: "Answered", call: "API call", access: "Access", agent: "Agent", backup: "Backup", budget: "Limit", config: "Configuration",
-  import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Changed itself", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
+  import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Self-change", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
 };
 const CHECKED = { allow: "ran", ask: "asked for approval", deny: "refused" };
 const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
 
-/** Kinds and decisions in words; unknown ones by their own names. Pure. */
+/** Display names of kinds and decisions. Unknown ones keep their own names. Pure. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
 export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
-const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // the digest of a decision; its beginning identifies it
+const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // digests are shortened for display
 const READ = [1_000, 10_000];
 const SHOWN = 100;
 
@@ -38,7 +38,7 @@ export function Audit() {
   const [more, setMore] = useState(null);
   const [wanted, setWanted] = useState({ text: "", kind: "", decision: "" });
   const [shown, setShown] = useState(SHOWN);
-  const [rules] = useAnswer(allRules); // without them, rules are shown as patterns
+  const [rules] = useAnswer(allRules); // without descriptions, rules are shown as patterns
   const words = useMemo(() => (rules ? wordsByRule(rules) : new Map()), [rules]);
   const all = more || rows || [];
   const found = useMemo(() => all.filter((row) => fits(row, wanted)), [all, wanted]);
@@ -49,16 +49,16 @@ export function Audit() {
   };
   const anew = () => (setMore(null), setLimit(READ[0]), reload());
   return html`
-    <${Place} isWide intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so changes show." problem=${problem} reload=${reload} loading=${!rows}>
+    <${Place} isWide intro="Permission checks, decisions and changes, newest first. Each entry contains the hash of the previous one, so tampering shows." problem=${problem} reload=${reload} loading=${!rows}>
       ${canChange() && html`<${State} />`}
       <div class="filter" role="search" aria-label="Find in the audit log">
         <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>
-        <label>What <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">everything</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kindWords(kind)}</option>`)}</select></label>
-        <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">any</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decisionWords(decision, wanted.kind)}</option>`)}</select></label>
+        <label>Event <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">all</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kindWords(kind)}</option>`)}</select></label>
+        <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">all</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decisionWords(decision, wanted.kind)}</option>`)}</select></label>
         <button type="button" class="quiet" onClick=${anew}>Reload</button>
       </div>
       ${rows && html`<p class="faint" role="status">${found.length === all.length ? `${count(all.length)} ${all.length === 1 ? "entry" : "entries"}` : `${count(found.length)} of ${count(all.length)} entries`}</p>`}
-      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing matches." : "Nothing has been recorded yet."}</p>`}
+      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing found." : "Nothing has been recorded yet."}</p>`}
       ${found.length > 0 && html`
         <table class="audit">
           <thead><tr>${COLUMNS.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
@@ -66,7 +66,7 @@ export function Audit() {
         </table>
       `}
       ${found.length > shown && html`<p class="sheet-line"><button type="button" class="plain" onClick=${() => setShown(shown + 4 * SHOWN)}>Show more</button></p>`}
-      ${found.length <= shown && all.length >= limit && limit < READ[1] && html`<p class="sheet-line"><button type="button" class="plain" onClick=${older}>Look further back</button></p>`}
+      ${found.length <= shown && all.length >= limit && limit < READ[1] && html`<p class="sheet-line"><button type="button" class="plain" onClick=${older}>Load older entries</button></p>`}
     <//>
   `;
 }
@@ -86,9 +86,9 @@ function State() {
         <b>${!state ? "Is the log intact?" : state.broken.length ? "Someone changed the log" : "The log is intact"}</b>
         <button type="button" class="plain" aria-disabled=${busy} onClick=${() => !busy && check()}>${busy ? "Checking…" : state ? "Check again" : "Check now"}</button>
       </p>
-      ${state && !state.broken.length && html`<p class="faint">None of the ${count(state.entries)} entries was changed, and none is missing.</p>`}
+      ${state && !state.broken.length && html`<p class="faint">All ${count(state.entries)} entries are present and unchanged.</p>`}
       ${state?.broken.map((one) => html`<p class="problem breakable">${visible(one)}</p>`)}
-      ${!state && html`<p class="faint">This reads every entry, which takes a while for a long log.</p>`}
+      ${!state && html`<p class="faint">The check reads every entry, which can take a while.</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
   `;

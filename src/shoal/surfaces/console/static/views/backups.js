@@ -8,7 +8,7 @@ import { Place, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 60_000;
-const RHYTHMS = [[24, "Every day"], [6, "Every 6 hours"], [1, "Every hour"], [168, "Every week"], [0, "Only when asked"]];
+const RHYTHMS = [[24, "Every day"], [6, "Every 6 hours"], [1, "Every hour"], [168, "Every week"], [0, "Only manually"]];
 
 export function Backups() {
   const [answer, problem, reload] = useAnswer(api.backups, POLL_MS);
@@ -21,9 +21,9 @@ export function Backups() {
   };
   const said = answer?.has_place && !answer.backups.length && "No backups yet.";
   return html`
-    <${Place} intro="Shoal reads and checks each backup right after making it. To go back to one, use “shoal restore”." problem=${problem} reload=${reload} loading=${!answer}>
-      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Shoal makes a backup only when you ask for one. Choose a schedule below.</p>`}
-      ${answer && !answer.has_place && html`<p class="faint above">There are no backups yet. Choose a location below, best a folder on another disk or a bucket.</p>`}
+    <${Place} intro="Shoal verifies each backup after making it. To restore one, run “shoal restore”." problem=${problem} reload=${reload} loading=${!answer}>
+      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Automatic backups are off. Choose a schedule below.</p>`}
+      ${answer && !answer.has_place && html`<p class="faint above">No backups yet. Choose a location below, preferably a folder on another disk or a bucket.</p>`}
       ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last backup failed. ${answer.problem}</p>`}
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}
@@ -34,7 +34,7 @@ export function Backups() {
   `;
 }
 
-/** The location and schedule of backups; a new location is tested with a backup. */
+/** The location and schedule of backups. Saving a location tests it with a backup. */
 function Target({ answer, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const [busy, setBusy] = useState(false);
@@ -49,10 +49,10 @@ function Target({ answer, reload }) {
     <form class="card form" onSubmit=${submit}>
       <h2>${answer.has_place ? "Change location" : "Set up backups"}</h2>
       <div class="pair">
-        <label>Folder on Shoal's machine, or bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
+        <label>Folder on the server, or bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
         <label>How often <select name="hours" defaultValue=${String(answer.every_hours)}>${RHYTHMS.map(([hours, words]) => html`<option key=${hours} value=${hours} selected=${hours === answer.every_hours}>${words}</option>`)}</select></label>
       </div>
-      <p class="card-foot"><span class="faint">Saving makes and checks a backup there at once.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>
+      <p class="card-foot"><span class="faint">Saving makes a backup there immediately and verifies it.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>
       <${Problem} text=${problem} />
     </form>
   `;

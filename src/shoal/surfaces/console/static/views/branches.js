@@ -6,9 +6,9 @@ import { canChange, canTalk } from "../me.js";
 import { Act } from "./icons.js";
 import { Words } from "./words.js";
 
-let pressed = ""; // the pressed button of a switch, whose row the other branch replaces
+let pressed = ""; // the pressed switch button; the other branch replaces its row
 
-/** ‹ 2/3 ›: the shown alternative of a turn, and buttons for the others. */
+/** The number of a turn's shown alternative with buttons for the others: ‹ 2/3 ›. */
 export function BranchSwitch({ thread, session, siblings }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -38,7 +38,7 @@ export function BranchSwitch({ thread, session, siblings }) {
   `;
 }
 
-/** A form that edits one's own message and sends it in place of the old one. */
+/** A form that edits the person's own message and sends it on a new branch. */
 export function EditMessage({ item, thread, session, close }) {
   const [problem, setProblem] = useState("");
   const [text, setText] = useState(item.text);
@@ -58,7 +58,7 @@ export function EditMessage({ item, thread, session, close }) {
     <form class="rewrite" onSubmit=${send}>
       <textarea aria-label="Your message" rows=${Math.min(12, text.split("\n").length + 1)} value=${text} ref=${box} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
       <button type="submit" class="primary">Send</button>
-      <button type="button" class="plain" onClick=${close}>Cancel</button> <span class="faint hint">Enter sends, Shift+Enter for a new line</span>
+      <button type="button" class="plain" onClick=${close}>Cancel</button> <span class="faint hint">Enter to send, Shift+Enter for a new line</span>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

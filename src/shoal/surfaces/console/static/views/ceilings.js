@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const NEAR = 0.8;
 
-/** A limit's use as `[{used, most, share}]` in words; empty without a limit. Pure. */
+/** A limit's use as `[{used, most, share}]` with formatted amounts, or empty without a limit. Pure. */
 export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
   return [
     usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
@@ -43,9 +43,9 @@ export function Ceilings({ sum }) {
       <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
       <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
-      ${sum && ceilings && !rows.length && html`<p class="faint">No model with a limit was called today.</p>`}
+      ${sum && ceilings && !rows.length && html`<p class="faint">No limited model was called today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `No limit applies until ${midnight(1)}.` : `When a limit is reached, no model is called until ${midnight(1)}.`}</span>
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All limits are suspended until ${midnight(1)}.` : `After a limit is reached, agents call no model until ${midnight(1)}.`}</span>
         ${canChange() && html`<${Sure} label="Suspend today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>

@@ -7,9 +7,9 @@ import { canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-const SINCE = { changed: "changed since", restored: "already restored", shared: "possibly by another turn at the same time" };
+const SINCE = { changed: "changed since", restored: "already restored", shared: "possibly changed by another turn at the same time" };
 
-/** What a turn, or an undo, changed; `state` changes whenever the turn's state does. */
+/** The changes of a turn or an undo. `state` changes with the turn's state. */
 export function Changes({ thread, turn, session, state }) {
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState("");
@@ -31,11 +31,11 @@ export function Changes({ thread, turn, session, state }) {
     await read();
     if (failed) setProblem(failed);
     setBusy(false);
-    box.current?.focus(); // the pressed button may be gone
+    box.current?.focus(); // the pressed button may have disappeared
   };
   const button = (label, what, since) => canTalk() && html`<button type="button" class="plain" aria-disabled=${busy} onClick=${() => undo(what, since)}>${label}</button>`;
   if (!found) {
-    if (!problem) return html`<p class="faint" role="status">Reading…</p>`;
+    if (!problem) return html`<p class="faint" role="status">Loading…</p>`;
     return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${read}>Try again</button></p>`;
   }
   const name = found.undoes ? "Redo these changes" : "Undo these changes";
@@ -47,7 +47,7 @@ export function Changes({ thread, turn, session, state }) {
       ${found.notes.map((note) => html`<p class="faint">${visible(note)}</p>`)}
       ${found.beyond.length > 0 &&
       html`<details><summary>What cannot be undone</summary><ul>${found.beyond.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></details>`}
-      ${found.state === "running" && html`<p class="faint">The turn is still running. You can undo it when it has finished.</p>`}
+      ${found.state === "running" && html`<p class="faint">The turn is still running. You can undo it after it finishes.</p>`}
       ${found.state === "done" &&
       html`
         <p class="choices">

@@ -1,9 +1,9 @@
-// Charts as SVG in the page's colours: stacked columns, a stacked bar, figures. Their content is also shown as text, for
-// people who cannot see them.
+// Charts as SVG in the page's colours: stacked columns, a stacked bar, figures. Each also has its content as text for screen
+// readers.
 
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
 
-/** The width of an element, and the ref to put on it. */
+/** An element's width, and the ref that measures it. */
 export function useWidth() {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
@@ -17,14 +17,14 @@ export function useWidth() {
   return [width, box];
 }
 
-/** The smallest round number not below `value` whose half is also round, for the end of an axis. Pure. */
+/** The end of an axis: the smallest round number at or above `value` whose half is also round. Pure. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999999);
 }
 
-/** The `most` largest names, and one for the rest, by sums of `{name: value}`. Pure. */
+/** The `most` names with the largest sums in `{name: value}`, and one name for the rest. Pure. */
 export function largest(rows, most = 5) {
   const sums = new Map();
   for (const row of rows) for (const [name, value] of Object.entries(row)) sums.set(name, (sums.get(name) || 0) + value);

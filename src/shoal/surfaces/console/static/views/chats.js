@@ -1,4 +1,4 @@
-// Choose a chat by name, or a thread by words of its title.
+// Choose a chat by name, or a thread by words in its title.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
@@ -10,13 +10,13 @@ const MATCHES_MAX = 50;
 
 export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
 
-/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has more than one. Pure. */
+/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has several chats. Pure. */
 export function chatName({ platform, channel, people, title, name }, several) {
   if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
   return `${platformName(platform)}: ${visible(name || people.join(", ") || title || channel)}`;
 }
 
-/** Chats with unique names: the channel is added to equal ones. Pure. */
+/** Chats with unique names. Chats of the same name get their channel appended. Pure. */
 export function named(chats) {
   const alike = (name, key) => chats.filter((chat) => key(chat) === name).length > 1;
   return chats.map((chat) => {
@@ -40,12 +40,12 @@ export function ThreadPicker({ state, session, value, change }) {
   const more = matches.length - MATCHES_MAX;
   return html`
     <div class="picker">
-      <label>Find a thread <input type="search" value=${text} placeholder="Words of its title" onInput=${(event) => setText(event.target.value)} /></label>
+      <label>Find a thread <input type="search" value=${text} placeholder="Words in the title" onInput=${(event) => setText(event.target.value)} /></label>
       <select name="thread" size="6" required aria-label="Threads" value=${value} onChange=${(event) => change(event.target.value)}>
         ${matches.slice(0, MATCHES_MAX).map((info) => html`<option key=${info.thread} value=${info.thread}>${`${threadName(info)} · ${ago(info.updated_at)}`}</option>`)}
       </select>
       <p class="faint">
-        ${!matches.length ? "No thread's title contains these words. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
+        ${!matches.length ? "No matching threads. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
         ${state.hasOlder && html`<button type="button" class="quiet" onClick=${() => session.loadOlder()}>Load older threads</button>`}
       </p>
     </div>

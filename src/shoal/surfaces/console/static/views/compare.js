@@ -1,4 +1,4 @@
-// Recorded turns next to other models' answers: a matrix of turns and models with the differences.
+// Comparisons of recorded turns with other models' answers: a matrix of turns and models.
 
 import { api } from "../api.js";
 import { html, useEffect, useRef, useState } from "../dom.js";
@@ -18,9 +18,9 @@ const MEANINGS = {
 };
 const ORDER = Object.keys(NAMES);
 const DIFF_LINES_MAX = 400;
-const READS_MAX = 20; // reloads of a matrix while it is being filled
+const READS_MAX = 20; // pause between reloads of a matrix while it fills
 
-/** The largest of some differences, or an empty string. Pure. */
+/** The largest difference, or an empty string. Pure. */
 export const worst = (differences) => differences.reduce((most, one) => (ORDER.indexOf(one) > ORDER.indexOf(most) ? one : most), "");
 
 /** Comparisons grouped by equal calls, in order: `[{key, title, ids}]`. Pure. */
@@ -104,7 +104,7 @@ export function Compare({ state }) {
     setRunning(null);
   };
   return html`
-    <${Place} intro="Ask another model what people asked here before, and see where it would answer differently. No tool runs, and nothing is posted." problem=${problem} reload=${reload} loading=${!states}>
+    <${Place} intro="Give another model the requests from past turns and see where it answers differently. Compare runs no tools and posts nothing." problem=${problem} reload=${reload} loading=${!states}>
       <${Begin} threads=${state.threads || []} running=${running} run=${run} stop=${() => stop.current.abort()} reload=${reload} />
       ${stopped && html`<p class="problem" role="alert"><${Words} text=${stopped} /></p>`}
       ${states && !states.length && html`<p class="faint empty">No comparison yet. Choose a model above. In a terminal, use <code>shoal compare</code>.</p>`}
@@ -115,7 +115,7 @@ export function Compare({ state }) {
 
 const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${count(tokens)} tokens, ${usd === null ? "–" : `about ${dollars(usd)}`}`;
 
-/** First choose and estimate the calls, then ask them with a second button. */
+/** Choose and estimate the calls, then start them with a second button. */
 function Begin({ threads, running, run, stop, reload }) {
   const [models] = useAnswer(api.models);
   const [fields, setFields] = useState({ model: "", what: "10", usd: "1" });
@@ -152,7 +152,7 @@ function Begin({ threads, running, run, stop, reload }) {
       <label>Limit in US$ (0: none) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
-        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "Nothing is left to ask."}</span>`}
+        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "All of them are already answered."}</span>`}
         ${plan && left > 0 && html`<button type="button" class="primary" onClick=${begin}>Ask now</button>`}
         ${running && html`<span>${running.done} of ${running.calls} answered${running.usd ? `, ${dollars(running.usd)}` : ""}…</span> <button type="button" class="plain" onClick=${stop}>Stop</button>`}
       </div>
@@ -212,7 +212,7 @@ function Group({ group, running, run, reload }) {
           </tfoot>
         </table>
       </div>
-      ${seen.length > 0 && html`<ul class="legend" aria-label="What the colours mean">${seen.map((one) => html`<li key=${one}><span class=${`cell is-${one}`}>${NAMES[one]}</span> <span class="faint">${MEANINGS[one]}</span></li>`)}</ul>`}
+      ${seen.length > 0 && html`<ul class="legend" aria-label="Legend">${seen.map((one) => html`<li key=${one}><span class=${`cell is-${one}`}>${NAMES[one]}</span> <span class="faint">${MEANINGS[one]}</span></li>`)}</ul>`}
       ${shown && html`<${SideBySide} ...${shown} close=${() => setShown(null)} />`}
     </section>
   `;
@@ -231,7 +231,7 @@ function Cell({ steps, runs, open }) {
 function SideBySide({ row, state, close }) {
   const steps = row.steps[state.id] || [];
   return html`
-    <${Dialog} label="Recorded and answered" kind="is-sides" close=${close}>
+    <${Dialog} label="Recorded and new answers" kind="is-sides" close=${close}>
       <h2>${visible(row.asked)}</h2>
       ${steps.map((step) => step.answers.map((one) => html`<${Step} key=${`${step.seq} ${one.run}`} step=${step} one=${one} model=${state.model} runs=${state.runs} />`))}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>

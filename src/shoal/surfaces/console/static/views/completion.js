@@ -8,14 +8,14 @@ import { me } from "../me.js";
 const SHOWN_MAX = 12;
 const MENUS = { "/": "Commands", "@": "Agents", "#": "Files" };
 
-/** The name being typed before the caret: `{mark, from, word}`, or null. A command must be the whole text. Pure. */
+/** The unfinished name before the caret as `{mark, from, word}`, or null. A command must be the whole text. Pure. */
 export function naming(text, caret) {
   if (/^\/[a-z-]*$/.test(text)) return { mark: "/", from: 0, word: text.slice(1) };
   const found = /(?:^|\s)([@#])([^\s@#]*)$/.exec(text.slice(0, caret));
   return found && { mark: found[1], from: caret - found[2].length - 1, word: found[2] };
 }
 
-/** Matching choices: commands that start with the word; agents and files that contain it. Pure. */
+/** Matching choices: commands that start with the word, or agents and files that contain it. Pure. */
 export function matching(choices, { mark, word }) {
   const wanted = word.toLowerCase();
   return choices.filter(({ name }) => (mark === "/" ? name.startsWith(wanted) : name.toLowerCase().includes(wanted))).slice(0, SHOWN_MAX);
@@ -32,7 +32,7 @@ const ASKED = {
 
 /**
  * The menu's state for a text and its caret: `{label, mark, found, at, choose, keyed}`. `keyed` returns whether it
- * handled a key; `write` takes the new text and caret; `named` returns the files that the thread has named.
+ * handled a key. `write` takes the new text and caret. `named` returns the files named in the thread.
  */
 export function useCompletion({ text, caret, thread, named, write }) {
   const [choices, setChoices] = useState({});
@@ -42,9 +42,9 @@ export function useCompletion({ text, caret, thread, named, write }) {
   const mark = open?.mark || "";
   useEffect(() => {
     if (!mark) return;
-    ASKED[mark](thread, named).then((found) => setChoices((before) => ({ ...before, [mark]: found })), () => {}); // typing works without a menu
+    ASKED[mark](thread, named).then((found) => setChoices((before) => ({ ...before, [mark]: found })), () => {}); // without choices there is no menu
   }, [mark, thread]);
-  const at = chosen.text === text ? chosen.at : 0; // a new text starts at the top
+  const at = chosen.text === text ? chosen.at : 0; // select the first choice after each change
   const setAt = (place) => setChosen({ text, at: place });
   const found = !open || closedFor === text ? [] : matching(choices[mark] || [], open);
 

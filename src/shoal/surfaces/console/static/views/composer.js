@@ -13,7 +13,7 @@ import { Words } from "./words.js";
 const ROWS_MAX = 10;
 const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
-/** One's own messages in a thread, newest last, and the files that its tool calls name. Pure except for `me`. */
+/** The person's own messages in a thread, newest last, and the files named in its tool calls. Pure except for `me`. */
 export const ownWords = (items) =>
   items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text).filter(Boolean);
 
@@ -22,12 +22,12 @@ export function namedFiles(items) {
   return [...new Set(named.filter(Boolean).map((path) => JSON.parse(`"${path}"`)))].reverse();
 }
 
-/** One per thread, so that no text leaks between threads. `running`: a turn is open. `items` are the thread's rows;
- * `suggestion` is text to start with, a new object each time. */
+/** The message box. Each thread has its own, so that no text leaks between threads. `running`: a turn is open. `items` are the
+ * thread's rows. `suggestion` is the initial text, a new object each time. */
 export function Composer({ thread, running, items, session, suggestion }) {
   const [text, setText] = useState(() => readDraft(thread));
   const [caret, setCaret] = useState(text.length);
-  const [back, setBack] = useState(0); // index of the recalled own message, counted back
+  const [back, setBack] = useState(0); // recalled own message, counted from the newest
   const [files, setFiles] = useState([]);
   const [mine, setMine] = useState(false);
   const [asking, setAsking] = useState(false);
@@ -35,7 +35,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
   const [told, setTold] = useState("");
   const box = useRef(null);
 
-  useLayoutEffect(() => { // before the next key
+  useLayoutEffect(() => { // a layout effect runs before the next key
     if (matchMedia("(min-width: 48rem)").matches) box.current.focus();
   }, []);
   useEffect(() => {
@@ -64,7 +64,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
     placed.current = place;
     box.current.focus();
   } });
-  /** Recall own messages with the arrow keys, as in a terminal; returns whether the key was handled. */
+  /** Recall own messages with the arrow keys, as in a terminal. Returns whether the key was handled. */
   const recalled = ({ key, target }) => {
     const said = ownWords(items);
     const next = back + { ArrowUp: 1, ArrowDown: -1 }[key];
@@ -137,9 +137,9 @@ export function Composer({ thread, running, items, session, suggestion }) {
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
-          ${files.length > 0 && html`<label class="mine" title="Otherwise the agent asks before it acts on their content"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
+          ${files.length > 0 && html`<label class="mine" title="If unticked, the agent asks before it acts on the content"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
           <${Microphone} send=${speak} report=${setProblem} word=${!running && "Record"} />
-          <span id="keys" class="faint hint">${running ? "Enter: queue, Ctrl+Enter: send now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
+          <span id="keys" class="faint hint">${running ? "Enter: queue, Ctrl+Enter: send now, Esc: stop" : "Enter to send, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
           ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
           <button type="submit" class="primary send" title=${running ? "The agent reads it after this turn" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
@@ -153,8 +153,8 @@ function StopQuestion({ stop, keep }) {
   return html`
     <div class="question" role="alertdialog" aria-label="Stop this turn?">
       <span>Stop this turn? Press <kbd>Esc</kbd> again to stop.</span>
-      <button type="button" class="plain danger" onClick=${stop}>Stop it</button>
-      <button type="button" class="quiet" onClick=${keep}>Keep going</button>
+      <button type="button" class="plain danger" onClick=${stop}>Stop turn</button>
+      <button type="button" class="quiet" onClick=${keep}>Keep running</button>
     </div>
   `;
 }

@@ -1,4 +1,4 @@
-// The parts of the next request in the model's context window, and what is trimmed first.
+// The next request's parts in the model's context window, and the parts trimmed first.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
@@ -7,14 +7,14 @@ import { Stack } from "./charts.js";
 import { Place, useAnswer } from "./lists.js";
 
 const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of older messages", transcript: "Conversation" };
-const SOON = 0.8; // share of the room at which a conversation is summarised
+const SOON = 0.8; // share of the available room above which a conversation is summarised
 
-/** What happens next to the conversation, in a sentence. Pure. */
+/** A sentence about the next summary or cut of the conversation. Pure. */
 export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
   const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
   if (leftOut > 0) return `${leftOut} older messages are already left out, oldest first.`;
   if (!room) return "";
-  if (used < SOON * room) return `The oldest part of the conversation will be summarised after another ${count(Math.max(0, Math.round(SOON * room - used)))} tokens.`;
+  if (used < SOON * room) return `The oldest part of the conversation will be summarised after ${count(Math.max(0, Math.round(SOON * room - used)))} more tokens.`;
   return "The oldest part of the conversation will be summarised after the next turn.";
 }
 
@@ -23,7 +23,7 @@ export function Context({ thread }) {
   const parts = (costs?.parts || []).map((part, at) => ({ ...part, shown: NAMES[part.name] || part.name, kind: `is-c${at}`, value: part.tokens })).filter((part) => part.tokens > 0);
   const whole = costs?.window_tokens || 1;
   return html`
-    <${Place} intro="What the next request to the model contains, and how much of its context window that takes." problem=${problem} reload=${reload} loading=${!costs}>
+    <${Place} intro="The contents of the next model request and their share of the context window." problem=${problem} reload=${reload} loading=${!costs}>
       ${costs && html`
         <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are reserved for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
         <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}

@@ -1,4 +1,4 @@
-// A service's error message: its first sentence, and the rest of a long text on demand.
+// A service's error message. The rest of a long text is shown on demand.
 
 import { html } from "../dom.js";
 import { visible } from "../format.js";

@@ -2,7 +2,7 @@
 
 import { html, useLayoutEffect, useRef } from "../dom.js";
 
-/** `isBare`: hide the label, because the content says the same. */
+/** `isBare`: hide the label because the content repeats it. */
 export function Dialog({ label, close, children, kind = "", isBare = false }) {
   const box = useRef(null);
   useLayoutEffect(() => {

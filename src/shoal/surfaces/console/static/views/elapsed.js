@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../dom.js";
 import { duration } from "../format.js";
 
-/** `before` and the seconds since `sinceMs` or until `untilMs`; nothing in the first second. */
+/** `before` and the seconds since `sinceMs` or until `untilMs`. Shows nothing during the first second. */
 export function Elapsed({ sinceMs, untilMs, before = "" }) {
   const [nowMs, setNowMs] = useState(Date.now());
   useEffect(() => {

@@ -19,7 +19,7 @@ function Thumbnail({ file }) {
   return address && html`<img class="thumbnail" src=${address} alt="" onError=${() => setAddress("")} />`;
 }
 
-/** `word` is shown next to the icon if there is room. */
+/** The attach button with the chosen files. `word` is shown next to the icon if it fits. */
 export function Files({ files, change, box, word }) {
   const input = useRef(null);
   const [problem, setProblem] = useState("");

@@ -20,6 +20,6 @@ export function Filtered({ items, noun, text, row }) {
       </div>`}
     <ul class="cards">${matches.slice(0, shown).map(row)}</ul>
     ${more > 0 && html`<p class="more"><button type="button" class="plain" onClick=${() => setShown(shown + PAGE)}>Show ${Math.min(PAGE, more)} more</button><span class="faint">${shown} of ${matches.length}</span></p>`}
-    ${!matches.length && words.length > 0 && html`<p class="faint empty">None of the ${items.length} ${noun} matches.</p>`}
+    ${!matches.length && words.length > 0 && html`<p class="faint empty">No matching ${noun}.</p>`}
   `;
 }

@@ -6,19 +6,19 @@ export const GROUPINGS = [["day", "By day"], ["agent", "By agent"], ["platform",
 const DAYS = ["Today", "Yesterday", "Last 7 days", "Last 30 days", "Earlier"];
 const PLATFORMS = { web: "This page", terminal: "Terminal", openai: "API", agent: "Subagents" };
 
-/** Whether a thread is a single question of `shoal ask`. */
+/** Whether a thread is a single question from `shoal ask`. */
 export const isAskedOnce = ({ thread }) => thread.startsWith("terminal:ask:");
 
 /**
- * The threads in groups `{name, threads, folded}`: pinned ones first, then by day, agent or platform, and single questions
- * from a terminal last. A subagent's thread is in its caller's group.
+ * Group threads as `{name, threads, folded}`: pinned ones first, then by day, agent or platform. Single questions from a
+ * terminal come last. A subagent's thread is in its caller's group.
  */
 export function grouped(threads, by, now = new Date()) {
   const known = new Map(threads.map((info) => [info.thread, info]));
   const nameOf = (info) => {
     const root = rootOf(info, known);
     if (root.pinned) return "Pinned";
-    if (isAskedOnce(root)) return "Asked once";
+    if (isAskedOnce(root)) return "One-off questions";
     if (by === "agent") return root.agent || "No agent yet";
     if (by === "platform") return PLATFORMS[platformOf(root)] || capital(platformOf(root));
     return dayGroup(root.updated_at, now);
@@ -28,9 +28,9 @@ export function grouped(threads, by, now = new Date()) {
     const name = nameOf(info);
     groups.set(name, [...(groups.get(name) || []), info]);
   }
-  const rank = (name) => (name === "Pinned" ? -1 : name === "Asked once" ? 1000 : by === "day" ? DAYS.indexOf(name) : 0);
+  const rank = (name) => (name === "Pinned" ? -1 : name === "One-off questions" ? 1000 : by === "day" ? DAYS.indexOf(name) : 0);
   return [...groups]
-    .map(([name, inside]) => ({ name, threads: inside, folded: name === "Asked once" }))
+    .map(([name, inside]) => ({ name, threads: inside, folded: name === "One-off questions" }))
     .sort((one, other) => rank(one.name) - rank(other.name));
 }
 
@@ -43,7 +43,7 @@ function rootOf(info, known) {
 const platformOf = ({ thread }) => thread.split(":")[0];
 const capital = (text) => text[0].toUpperCase() + text.slice(1).replaceAll("_", " ");
 
-/** Subagents' threads below their caller, as `{info, depth}`; without its caller in the list, a thread is at the top level. */
+/** Threads as `{info, depth}`, with subagents' threads below their caller. A thread whose caller is not listed is at the top level. */
 export function asTree(threads) {
   const known = new Set(threads.map((info) => info.thread));
   const below = new Map();

@@ -1,4 +1,4 @@
-// The page's icons, drawn in the colour of the surrounding text.
+// The page's icons, in the colour of the surrounding text.
 
 import { html } from "../dom.js";
 
@@ -47,10 +47,10 @@ export const icon = (name) => html`
   <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${paths[name]} /></svg>
 `;
 
-/** An icon button. Its label appears on hover, and always if there is room. */
+/** An icon button. Its label appears on hover, or always if it fits. */
 export const Act = ({ name, label, ...rest }) => html`<button type="button" class="act" aria-label=${label} ...${rest}>${icon(name)}<span class="label" aria-hidden="true">${label}</span></button>`;
 
-/** Two fish of a shoal. */
+/** The logo: two fish. */
 export const mark = () => html`
   <svg class="mark" viewBox="0 0 24 20" aria-hidden="true" focusable="false">
     <path d="M2 6c2.7-3.6 7.2-3.6 9.9 0-2.7 3.6-7.2 3.6-9.9 0zm9.9 0 2.7-2.2v4.4z" />

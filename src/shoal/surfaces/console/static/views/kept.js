@@ -1,4 +1,4 @@
-// A thread's files, and the whole results of its tool calls.
+// A thread's files, and the full results of its tool calls.
 
 import { api, artifactAddress, threadFileAddress } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -7,9 +7,9 @@ import { Place, useAnswer } from "./lists.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-const SHOWN_BYTES_MAX = 4_194_304; // larger results are only downloaded
+const SHOWN_BYTES_MAX = 4_194_304; // larger results can only be downloaded
 
-/** A stored result: shown on the page on request, or downloaded as `name`. */
+/** A stored result, to show on the page or download as `name`. */
 export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState("");
@@ -27,11 +27,11 @@ export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
   };
   return html`
     <p class="card-foot">
-      ${sizeBytes <= SHOWN_BYTES_MAX && html`<button type="button" class="plain" aria-expanded=${text !== null} onClick=${toggle}>${text === null ? "Show the whole output" : "Hide it"}</button>`}
+      ${sizeBytes <= SHOWN_BYTES_MAX && html`<button type="button" class="plain" aria-expanded=${text !== null} onClick=${toggle}>${text === null ? "Show full output" : "Hide"}</button>`}
       <a class="quiet" href=${artifactAddress(thread, artifact)} download=${`${name}-${artifact.slice(0, 12)}.txt`}>Download</a>
     </p>
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
-    ${text !== null && html`<${TextBlock} label="Whole output" text=${text || "(nothing)"} />`}
+    ${text !== null && html`<${TextBlock} label="Full output" text=${text || "(nothing)"} />`}
   `;
 }
 
@@ -47,8 +47,8 @@ export function Kept({ thread }) {
           ${!files.length && html`<p class="faint">No files yet.</p>`}
           <ul class="kept">${files.map((file) => html`<${File} key=${file.path} thread=${thread} file=${file} />`)}</ul>
         </section>
-        <section class="people" aria-label="Whole results">
-          <h2>Whole results</h2>
+        <section class="people" aria-label="Full results">
+          <h2>Full results</h2>
           ${!artifacts.length && html`<p class="faint">No long results yet.</p>`}
           <ul class="kept">${artifacts.map((one) => html`<${Result} key=${`${one.turn}/${one.call_id}`} thread=${thread} result=${one} />`)}</ul>
         </section>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../dom.js";
 
-/** A view whose module is imported by `load` on first use. */
+/** A view that `load` imports on first use. */
 export function Later({ load, ...rest }) {
   const [view, setView] = useState(null);
   const [problem, setProblem] = useState(false);
@@ -13,5 +13,5 @@ export function Later({ load, ...rest }) {
   if (view) return html`<${view} ...${rest} />`;
   if (!problem) return html`<p class="faint loading">Loading…</p>`;
   const again = () => (setProblem(false), read());
-  return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
+  return html`<p class="problem loading">Loading this part of the page failed. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
 }

@@ -1,9 +1,9 @@
-// Shared by the places with lists: loading, errors, reloading, and confirmation buttons.
+// Shared by views with lists: loading, errors, reloading, and confirmation buttons.
 
 import { html, useCallback, useEffect, useState } from "../dom.js";
 import { Words } from "./words.js";
 
-/** `[value, problem, reload]` of an asynchronous request, made when the view appears, and every `everyMs` unless 0. */
+/** `[value, problem, reload]` of an asynchronous request. It runs when the view appears, and every `everyMs` unless that is 0. */
 export function useAnswer(ask, everyMs = 0) {
   const [value, setValue] = useState(null);
   const [problem, setProblem] = useState("");
@@ -26,7 +26,7 @@ export function useAnswer(ask, everyMs = 0) {
   return [value, problem, reload];
 }
 
-/** `[attempt, problem]`: do something, then reload the list; `problem` is the last error. */
+/** `[attempt, problem]`. `attempt` runs an action and reloads the list. `problem` is the last error. */
 export function useAttempt(reload) {
   const [problem, setProblem] = useState("");
   const attempt = async (action) => {
@@ -61,7 +61,7 @@ export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }
     setAsking(false);
     act();
   };
-  // The first button stays in place and cancels, so that a double click does no harm.
+  // The first button becomes the cancel button, so that a double click is harmless.
   return html`<span class="sure">
     ${asking && html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>`}
     <button type="button" class=${kind} aria-label=${what && !asking ? `${label} ${what}` : null} onClick=${() => setAsking(!asking)}>

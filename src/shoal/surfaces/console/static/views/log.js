@@ -19,7 +19,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
-const BY_HAND_MS = 400; // a scroll this soon after a wheel, touch, key or press is the person's
+const BY_HAND_MS = 400; // a scroll within this time of a wheel, touch, key or press event is the person's
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
@@ -40,7 +40,7 @@ const UserRow = memo(function UserRow({ item, thread, session, siblings, resting
           <b>${name}</b>${item.steered && html`<span class="tag">sent during the turn</span>`}
           ${item.origin === "api" && (thread.startsWith("terminal:")
             ? html`<span class="faint">in a terminal</span>`
-            : html`<span class="faint" title="Sent by a program or a script, with the HTTP API">by a program</span>`)}
+            : html`<span class="faint" title="Sent by a program through the HTTP API">by a program</span>`)}
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
           ${siblings && html`<${BranchSwitch} thread=${thread} session=${session} siblings=${siblings} />`}
           ${mayEdit && !editing && html`<${Act} name="edit" label="Edit" onClick=${() => setEditing(true)} />`}
@@ -94,9 +94,9 @@ const AssistantRow = memo(function AssistantRow({ item, thread }) {
   `;
 });
 
-const THINKING_SHOWN_CHARS = 6_000; // only the end is shown while it grows
+const THINKING_SHOWN_CHARS = 6_000; // only the end is shown while the text grows
 
-/** The model's thinking as it streams; folded once the answer begins, unless the person unfolded it. */
+/** The model's thinking as it streams. It folds when the answer begins, unless the person unfolded it. */
 function LiveThinking({ text, isAnswering }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
@@ -112,7 +112,7 @@ function LiveThinking({ text, isAnswering }) {
   `;
 }
 
-const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time limit" };
+const LIMITS = { steps: "steps", tool_errors: "consecutive tool errors", budget: "budget", time: "time" };
 
 const changes = () => import("./changes.js").then((found) => found.Changes);
 
@@ -149,7 +149,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
     cleared: "Conversation cleared: the agent starts fresh from here",
     compacted: "Older messages were summarised for the agent",
     forked: "Copied from another conversation up to here",
-    limit: `A limit was reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
+    limit: `Limit reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
   };
   return html`
     <div class="row note">
@@ -164,7 +164,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
 
 const FRESH_MS = 30_000;
 
-/** A spoken answer: plays by itself when it is new, later on demand. */
+/** A spoken answer. A new one plays automatically, an older one on demand. */
 const SpokenRow = memo(function SpokenRow({ item, thread }) {
   const [missing, setMissing] = useState(false);
   const fresh = Date.now() - Date.parse(item.at) < FRESH_MS;
@@ -172,7 +172,7 @@ const SpokenRow = memo(function SpokenRow({ item, thread }) {
   return html`
     <div class="row spoken">
       <div class="body">
-        <audio controls preload=${fresh ? "auto" : "none"} autoplay=${fresh} src=${speechAddress(thread, item.turn)} aria-label="The answer, spoken"
+        <audio controls preload=${fresh ? "auto" : "none"} autoplay=${fresh} src=${speechAddress(thread, item.turn)} aria-label="Spoken answer"
           onError=${() => setMissing(true)}></audio>
       </div>
     </div>
@@ -183,7 +183,7 @@ const callsCard = () => import("./approval.js").then((found) => found.CallsCard)
 
 const answeredCard = () => import("./approval.js").then((found) => found.Answered);
 
-/** The card with a turn's staged calls. Once decided, its outcome, and an undo of the turn's files if all was discarded. */
+/** The card with a turn's staged calls. After the decision: its outcome, and an undo of the turn's files if all calls were discarded. */
 function StagedRow({ item, thread, turn, session }) {
   const calls = session.state.approvals.filter((record) => record.item?.card === item.card && record.state === "pending").sort((one, other) => one.item.number - other.item.number);
   const answer = session.state.answers[item.card];
@@ -220,8 +220,8 @@ function Activity({ view }) {
   `;
 }
 
-/** The log of one thread. `outgoing` are its messages that are not in the journal yet; `sends` counts messages sent here;
- * `at` is an event to show, a new object each time. */
+/** The log of one thread. `outgoing` are its messages that are not in the journal yet. `sends` counts messages sent from this
+ * page. `at` is an event to show, a new object each time. */
 export function Log({ view, complete, outgoing, session, sends, at }) {
   const frame = useRef(null);
   const stick = useRef(true);
@@ -284,7 +284,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
 
   useEffect(() => {
     const keepEnd = new ResizeObserver(() => {
-      const box = frame.current; // null once another place is shown
+      const box = frame.current; // null after another view opened
       if (stick.current && box) box.scrollTop = box.scrollHeight;
     });
     keepEnd.observe(frame.current);
@@ -295,7 +295,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const scrolled = ({ currentTarget: box }) => { // a late event may arrive after the removal
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     const isByHand = performance.now() - handledMs.current < BY_HAND_MS;
-    // Growing and shrinking content also moves the text, for example when a finished answer replaces the growing one.
+    // Content that changes its height also moves the text, for example a finished answer that replaces the growing one.
     if (isNear) stick.current = true;
     else if (isByHand && box.scrollTop < lastTop.current) stick.current = false;
     if (isByHand) handledMs.current = performance.now(); // scrolling may continue for a while
@@ -313,7 +313,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const earlier = async () => {
     heightBefore.current = frame.current.scrollHeight;
     if (view.items.length <= shown && !complete) await session.loadEarlier(view.thread);
-    if (!frame.current) return; // another place is shown meanwhile
+    if (!frame.current) return; // another view opened
     heightBefore.current = frame.current.scrollHeight;
     setShown(shown + ROWS_SHOWN);
   };
@@ -325,7 +325,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
     <div class="log" ref=${frame} onScroll=${scrolled} onWheel=${handled} onTouchMove=${handled} onKeyDown=${handled} onPointerDown=${handled} onPointerMove=${(event) => event.buttons && handled()} tabindex="-1">
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
         <h2 class="offscreen">Conversation</h2>
-        ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier</button>`}
+        ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier messages</button>`}
         ${view.items.slice(from).map(
           (item) => html`<div key=${item.key} class="strung" data-seq=${item.seq}><${rows[item.kind]} item=${item} thread=${view.thread} session=${session} turn=${["end", "staged"].includes(item.kind) ? view.turns.get(item.turn) : null} ...${item.approval && !item.approval.decision ? { approvals: session.state.approvals, answers: session.state.answers } : {}} siblings=${["user", "begin"].includes(item.kind) ? view.siblings.get(item.turn) : null} resting=${!view.openTurn} /></div>`,
         )}

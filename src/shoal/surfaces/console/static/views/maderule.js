@@ -1,4 +1,4 @@
-// The rule created by a decision, with a button for the owner to remove it.
+// The rule that a decision created, with a button for the owner to remove it.
 
 import { api } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";

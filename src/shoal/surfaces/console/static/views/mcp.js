@@ -17,7 +17,7 @@ const SAID = {
 
 const KINDS = { read: "Read", read_outside: "Read outside this machine", write: "Write" };
 const KINDS_DO = {
-  read: "run, also after untrusted content",
+  read: "run, even after untrusted content",
   read_outside: "run, but ask after untrusted content",
   write: "ask each time",
 };
@@ -84,7 +84,7 @@ function NewServer({ reload }) {
       </div>
       <label>${kind === "command" ? "Program and its arguments" : "URL"} <input name="where" required type=${kind === "url" ? "url" : "text"} placeholder=${kind === "url" ? "https://…/mcp" : "npx -y some-mcp-server"} spellcheck="false" /></label>
       <label>${kind === "command" ? "Environment" : "Headers"}, one NAME=VALUE per line, stored as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>
-      <p class="card-foot"><span class="faint">Shoal tests it first. A program runs with your permissions: add only what you trust.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Trying…" : "Add server"}</button></p>
+      <p class="card-foot"><span class="faint">Shoal tests the server first. A program runs with your permissions, so add only programs that you trust.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Testing…" : "Add server"}</button></p>
       ${problem && html`<p class="problem breakable" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
@@ -103,7 +103,7 @@ function Server({ server, reload }) {
   `;
 }
 
-/** The kinds of tools without pending changes; the owner can change some and confirms them together. */
+/** The kinds of tools without pending changes. The owner can change single kinds and confirms all of them together. */
 function Kinds({ server, reload }) {
   const [moved, setMoved] = useState({});
   const [attempt, problem] = useAttempt(async () => {
@@ -114,18 +114,18 @@ function Kinds({ server, reload }) {
   const canConfirm = isOwner() && (server.unconfirmed > 0 || Object.keys(moved).length > 0);
   if (!tools.length) return null;
   return html`
-    <form class="card form" aria-label=${`Kinds of tools of ${server.server}`} onSubmit=${(event) => {
+    <form class="card form" aria-label=${`Tool kinds of ${server.server}`} onSubmit=${(event) => {
       event.preventDefault();
       attempt(() => api.confirmMcp(server.server, server.digest, moved));
     }}>
       <p class="breakable">${visible(server.offer)}</p>
-      ${server.unconfirmed > 0 && html`<p class="faint">These kinds come from the server. Until you confirm them, each call asks.</p>`}
+      ${server.unconfirmed > 0 && html`<p class="faint">The server suggested these kinds. Until you confirm them, every call needs approval.</p>`}
       <details open=${server.unconfirmed > 0}>
-        <summary>What each tool does</summary>
+        <summary>Tool kinds</summary>
         ${tools.map((tool) => html`<label key=${tool.name}>${visible(tool.name)} <${KindChoice} value=${moved[tool.name] || tool.proposed} choose=${(kind) => setMoved({ ...moved, [tool.name]: kind })} disabled=${!isOwner()} /></label>`)}
         <p class="faint">${Object.keys(KINDS).map((kind) => `“${KINDS[kind]}”: calls ${KINDS_DO[kind]}.`).join(" ")}</p>
       </details>
-      ${canConfirm && html`<p class="card-foot"><button type="submit" class="primary">Confirm<span class="offscreen"> what the tools of ${server.server} do</span></button></p>`}
+      ${canConfirm && html`<p class="card-foot"><button type="submit" class="primary">Confirm<span class="offscreen"> tool kinds of ${server.server}</span></button></p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

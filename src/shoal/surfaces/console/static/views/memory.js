@@ -1,4 +1,4 @@
-// Memory: what agents remember everywhere, in a thread's channel, and in daily notes; read, edit, forget, undo.
+// Memory: read, edit, forget and undo notes that agents keep everywhere, per channel and per day.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -19,7 +19,7 @@ export function Memory() {
   const [thread, setThread] = useState("");
   const [chats] = useChats();
   return html`
-    <${Place} intro="What agents remember. They write it themselves. You can correct it or make them forget. Changes take effect on the next turn." loading=${false}>
+    <${Place} intro="Agents write these notes themselves. You can correct or delete them. Changes take effect on the next turn." loading=${false}>
       <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
         <option value="">Everywhere</option>
         ${(chats || []).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}

@@ -7,11 +7,11 @@ import { icon } from "./icons.js";
 const TYPES = ["audio/webm;codecs=opus", "audio/mp4", "audio/ogg;codecs=opus"];
 const BITS_A_SECOND = 32_000;
 const PROBLEMS = {
-  NotAllowedError: "The browser does not let this page use the microphone. Allow it for this address.",
+  NotAllowedError: "The browser blocks the microphone on this page. Allow it in the site's settings.",
   NotFoundError: "This device has no microphone.",
 };
 
-/** `send` gets the recording as a file. Without TLS, browsers allow the microphone only on localhost. */
+/** The record button. `send` gets the recording as a file. Without TLS, browsers allow the microphone only on localhost. */
 export function Microphone({ send, report, word }) {
   const recorder = useRef(null);
   const [since, setSince] = useState(0);
@@ -44,7 +44,7 @@ export function Microphone({ send, report, word }) {
       recorder.current = current;
       setSince(Date.now());
     } catch (error) {
-      report(PROBLEMS[error.name] || `The microphone could not be used: ${error.message}`);
+      report(PROBLEMS[error.name] || `The microphone failed: ${error.message}`);
     }
   };
   if (!since) return html`<button type="button" class="quiet" aria-label="Record a voice note" title="Record a voice note" onClick=${begin}>${icon("mic")}${word && html`<span class="if-wide" aria-hidden="true">${word}</span>`}</button>`;

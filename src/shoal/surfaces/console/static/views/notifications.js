@@ -6,7 +6,7 @@ import { Words } from "./words.js";
 
 const LABELS = { on: "Notifications on", off: "Notifications off", blocked: "Notifications blocked" };
 const HINTS = {
-  on: "This browser notifies you about approvals and answers. Press to turn it off.",
+  on: "This browser notifies you about approvals and answers. Click to turn notifications off.",
   off: "Get notified about approvals and answers, even while this page is closed.",
   blocked: "The browser's settings for this site block notifications.",
 };

@@ -7,7 +7,7 @@ function words(message, running) {
     case "sending":
       return "Sending…";
     case "offline":
-      return "Not sent yet. It will be sent when the server is reachable.";
+      return "Not sent yet. It will be sent when the server is reachable again.";
     case "accepted":
       if (message.kind === "steer") return "Sending into this turn…";
       return running ? "Queued: read after the current turn" : "Delivered";

@@ -127,7 +127,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     set(value);
     setUnfolded([]);
     setWanted(MESSAGES_AT_ONCE);
-    setAt(0); // at once: an effect would run after the next key and undo its choice
+    setAt(0); // not in an effect, which would run after the next key and undo its choice
   };
   const move = (by) => {
     const next = (at + by + found.length) % Math.max(1, found.length);
@@ -139,7 +139,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     if (event.key === "ArrowDown") move(1);
     else if (event.key === "ArrowUp") move(-1);
     else if (event.key === "Enter") found[at]?.act();
-    else if (event.key === "Escape") close(); // at once, even with a text
+    else if (event.key === "Escape") close(); // closes even if the box contains text
     else return;
     event.preventDefault();
   };
@@ -150,7 +150,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
         onInput=${(event) => begin(setText, event.target.value)} onKeyDown=${keyed} />
       ${state.threads?.some((info) => info.thread === thread) &&
       html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => begin(setOnly, event.target.checked)} /> Only in this thread</label>`}
-      <div class="found" id="found" role="listbox" aria-label="Found" ref=${list}>
+      <div class="found" id="found" role="listbox" aria-label="Results" ref=${list}>
         ${found.map((one, place) => html`
           ${one.group !== found[place - 1]?.group && html`<p class="found-group" aria-hidden="true" key=${`g${one.group}`}>${one.group}</p>`}
           <div key=${one.key} id=${`found-${place}`} role="option" aria-selected=${place === at} onClick=${one.act} onMouseMove=${() => setAt(place)}>

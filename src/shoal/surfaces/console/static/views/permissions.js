@@ -24,13 +24,13 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="What agents may do. Your own rules come first, then those of each agent's profile. Anything without a rule is refused." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. Anything without a rule is refused." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
-          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except over what a profile refuses. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
+          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except that a profile's refusals always win. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
           <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} reload=${reload} />`)}</ul>
         </section>
       `}
@@ -69,8 +69,8 @@ function Tester({ found, words }) {
         ${answer && html`
           <p class="verdict-line"><span class=${`tag is-${answer.decision}`}>${DECISIONS[answer.decision]}</span> ${VERDICTS[answer.decision]} <span class="faint">The profile is ${answer.profile}.</span></p>
           <table class="rules">
-            <thead><tr><th scope="col">Part</th><th scope="col">Decision</th><th scope="col">By the rule about</th></tr></thead>
-            <tbody>${answer.parts.map((part, at) => html`<tr key=${at}><td><code title=${part.action}>${visible(bare(part.action))}</code></td><td><span class=${`tag is-${part.decision}`}>${DECISIONS[part.decision]}</span></td><td>${part.rule ? html`<${Rule} rule=${part.rule} words=${words.get(part.rule)} />` : html`<span class="faint">none names it</span>`}</td></tr>`)}</tbody>
+            <thead><tr><th scope="col">Part</th><th scope="col">Decision</th><th scope="col">Rule</th></tr></thead>
+            <tbody>${answer.parts.map((part, at) => html`<tr key=${at}><td><code title=${part.action}>${visible(bare(part.action))}</code></td><td><span class=${`tag is-${part.decision}`}>${DECISIONS[part.decision]}</span></td><td>${part.rule ? html`<${Rule} rule=${part.rule} words=${words.get(part.rule)} />` : html`<span class="faint">no rule</span>`}</td></tr>`)}</tbody>
           </table>
         `}
       </div>
@@ -123,7 +123,7 @@ function OwnRule({ rule, found, reload }) {
   `;
 }
 
-/** A form for a rule. If only its pattern describes it, just the decision can be changed. */
+/** A form for a rule. If the rule is only known as a pattern, the form changes only its decision. */
 function RuleForm({ rule, found, reload, close }) {
   const [what, setWhat] = useState(rule?.subject?.what || "command");
   const [attempt, problem] = useAttempt(reload);
@@ -160,7 +160,7 @@ function RuleForm({ rule, found, reload, close }) {
           ${found.profiles.some((one) => !one.built_in) && html`<optgroup label="Profiles of your own">${found.profiles.filter((one) => !one.built_in).map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>`}
         </select></label>`}
       </div>
-      <p class="card-foot"><span class="faint">It is written to shoal.toml and to the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+      <p class="card-foot"><span class="faint">Saving changes shoal.toml and is recorded in the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

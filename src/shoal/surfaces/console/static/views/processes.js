@@ -1,4 +1,4 @@
-// Processes that agents started alongside their turns, with their output.
+// Background processes of agents, with their output.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -16,21 +16,21 @@ const ENDS = { exited: "ended", killed: "killed", failed: "did not start", lost:
 export function Processes() {
   const [processes, problem, reload] = useAnswer(api.processes, POLL_MS);
   return html`
-    <${Place} intro="Programs that agents run in the background. A hook starts a turn when one ends, writes a certain line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
+    <${Place} intro="Programs that agents run in the background. A hook starts a turn when a program ends, writes a matching line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
       <ul class="cards">${(processes || []).map((process) => html`<${Process} key=${process.id} process=${process} reload=${reload} />`)}</ul>
       ${processes && !processes.length && html`<p class="faint empty">No agent has started a process. Ask one: “Start the tests in the background and tell me when they finish.”</p>`}
     <//>
   `;
 }
 
-/** Its status as `[words, isBad]`. Pure. */
+/** A process's status as `[words, isBad]`. Pure. */
 export function standing({ state, exit_code: code }) {
   if (state === "running") return ["running", false];
   if (state === "exited" && code) return [`exit ${code}`, true];
   return [ENDS[state] || state, state !== "exited"];
 }
 
-/** Describe when a hook starts a turn. Pure. */
+/** A hook's condition in words. Pure. */
 export function hookWords(hook) {
   const when = {
     exit: hook.codes?.length ? `when it exits with ${hook.codes.join(", ")}` : "when it ends",

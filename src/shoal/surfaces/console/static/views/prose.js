@@ -1,4 +1,4 @@
-// A model's text as Markdown; finished pieces of a growing text are rendered once.
+// A model's text as Markdown. Finished pieces of a growing text are rendered once.
 
 import { Component, html, useMemo } from "../dom.js";
 import { pieces } from "../pieces.js";

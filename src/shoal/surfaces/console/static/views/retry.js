@@ -6,7 +6,7 @@ import { clockTime, fullTime } from "../format.js";
 import { Detail } from "./detail.js";
 import { Words } from "./words.js";
 
-const ENDS = { over: "The model is available again.", done: "The model is available again.", failed: "The model was not available in time.", aborted: "Stopped while waiting for the model." };
+const ENDS = { over: "The model is available again.", done: "The model is available again.", failed: "The model did not become available in time.", aborted: "Stopped while waiting for the model." };
 
 export const RetryRow = memo(function RetryRow({ item, thread, session }) {
   return html`

@@ -9,7 +9,7 @@ export const LISTS = { deny: "Refused", allow: "Runs without asking", ask: "Asks
 /** Names of decisions. */
 export const DECISIONS = { allow: "runs", ask: "asks", deny: "refused" };
 
-/** Calls without a rule, by effect: the texts of `shoal.permissions.effects`. */
+/** Calls without a rule, by effect. The same texts as in `shoal.permissions.effects`. */
 const EFFECTS = {
   read: "reading its own folders, memory, this conversation, the web and MCP servers",
   contained: "changes that /undo can restore, and commands in a sandbox without network",
@@ -22,7 +22,7 @@ const WORDS_BY_EFFECT = Object.entries(EFFECTS).flatMap(([effect, words]) => ["a
 /** All rules: `{profiles, own}`. */
 export const allRules = () => Promise.all([api.profiles(), api.ownRules()]).then(([profiles, own]) => ({ profiles, own }));
 
-/** Descriptions of rules by list and pattern, as answers and the audit log name them. Pure. */
+/** Descriptions of rules by list and pattern, the form that answers and the audit log use. Pure. */
 export const wordsByRule = ({ profiles, own }) =>
   new Map([...WORDS_BY_EFFECT, ...[...profiles.flatMap((profile) => profile.rules), ...own].map((rule) => [`${rule.list} ${rule.pattern}`, rule.words])]);
 

@@ -1,4 +1,4 @@
-// Save a turn as a case of its agent, with expectations of its answer.
+// Save a turn as a case of its agent, with expectations for the answer.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -41,7 +41,7 @@ export function SaveCase({ thread, turn, session, close }) {
   if (saved) {
     return html`
       <${Dialog} label="Save as case" close=${close}>
-        <p>Saved as <code class="breakable">agents/${saved.agent}/${saved.file}</code>. <code>shoal check --agent ${saved.agent}</code> runs it. It also runs before each change that the agent makes to itself.</p>
+        <p>Saved as <code class="breakable">agents/${saved.agent}/${saved.file}</code>. <code>shoal check --agent ${saved.agent}</code> runs it. Shoal also runs it before the agent changes itself.</p>
         <p class="sheet-line is-end"><button type="button" class="primary" onClick=${close}>Done</button></p>
       <//>
     `;
@@ -49,7 +49,7 @@ export function SaveCase({ thread, turn, session, close }) {
   return html`
     <${Dialog} label="Save as case" close=${close}>
       <form class="form" onSubmit=${save}>
-        <p class="faint">Saves the conversation up to this turn and the results of its tools. What do you expect of the answer next time?</p>
+        <p class="faint">A case contains the conversation up to this turn and its tool results. What should the answer contain next time?</p>
         <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Lower-case letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
         <label>Purpose (optional) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
         ${rows.map(
@@ -65,7 +65,7 @@ export function SaveCase({ thread, turn, session, close }) {
         )}
         <datalist id="case-tools">${tools.map((name) => html`<option value=${name} />`)}</datalist>
         <button type="button" class="quiet" onClick=${() => setRows([...rows, { kind: "contains", text: "", args: "" }])}>Add another</button>
-        <label class="only"><input type="checkbox" checked=${fields.sandbox} onChange=${(event) => setFields({ ...fields, sandbox: event.target.checked })} /> Run its tools in a temporary workspace instead</label>
+        <label class="only"><input type="checkbox" checked=${fields.sandbox} onChange=${(event) => setFields({ ...fields, sandbox: event.target.checked })} /> Run the tools in a temporary workspace instead</label>
         ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
         <p class="sheet-line is-end"><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       </form>

@@ -12,7 +12,7 @@ import { Week } from "./week.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 15_000;
-const BRIEF_WORDS = "What was done, what failed, what waits for you and what is next.";
+const BRIEF_WORDS = "Finished and failed work, pending approvals, and upcoming schedules.";
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 export function Schedules({ state, session }) {
@@ -81,9 +81,9 @@ function Choices({ trigger, attempt }) {
 
 const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "By a cron line"]];
+const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron expression"]];
 
-/** The cron line of the chosen schedule. Pure. */
+/** The chosen schedule as a cron expression. Pure. */
 export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
   if (repeat === "cron") return cron.trim();
   const [hour, minute] = time.split(":").map(Number);
@@ -129,7 +129,7 @@ function Brief({ triggers, reload }) {
   `;
 }
 
-const ONE = "one"; // an existing thread
+const ONE = "one"; // the chosen existing thread
 const OWN = new Set(["web", "terminal", "openai"]);
 
 function NewSchedule({ reload, state, session }) {

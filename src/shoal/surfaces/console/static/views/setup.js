@@ -12,13 +12,13 @@ const STATES = { connected: "connected", connecting: "connecting…", failing: "
 export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
-    <${Place} intro="Which model answers, and where people write to your agents. Shoal tests each entry. It takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
+    <${Place} intro="Models, and the chats where people reach your agents. Shoal tests each entry, which takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
       ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;
 }
 
-const TITLES = { auto: "the model, if that is cheap", words: "the first words", model: "the model, after the first turn" };
+const TITLES = { auto: "the model, if cheap", words: "the first words", model: "the model, after the first turn" };
 
 /** Titles of new threads. */
 function Titles({ setup, reload }) {
@@ -33,7 +33,7 @@ function Titles({ setup, reload }) {
   `;
 }
 
-/** Prices of models that no public list contains. */
+/** Prices of models that are in no public price list. */
 function Prices() {
   const [models, , reload] = useAnswer(api.models);
   const [attempt, problem] = useAttempt(reload);
@@ -63,7 +63,7 @@ function Prices() {
   `;
 }
 
-/** Where commands run, and what is missing for a sandbox. */
+/** The sandbox for commands, and missing requirements. */
 function Commands() {
   const [info] = useAnswer(api.info);
   if (!info?.notes) return null;
@@ -96,7 +96,7 @@ function Model({ setup, reload }) {
     <section class="panel" aria-labelledby="setup-model">
       <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
       <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers with a few fixed sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
-      ${said && html`<p role="status">It said: “${visible(said)}” <a href="#/new">Start a thread</a></p>`}
+      ${said && html`<p role="status">The model answered: “${visible(said)}” <a href="#/new">Start a thread</a></p>`}
       ${note && html`<p class="problem breakable"><${Words} text=${note} /></p>`}
       ${open || setup.is_demo
         ? html`<${ModelForm} setup=${setup} done=${done} />`
@@ -149,9 +149,9 @@ function ModelForm({ setup, done }) {
       <label>Provider <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
       ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>Address <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
       ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the stored key" : choice.name === "server" ? "if required" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
-      ${choice.wants.includes("model_file") && html`<label key="file">Model file on Shoal's machine <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
+      ${choice.wants.includes("model_file") && html`<label key="file">Model file on the server <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
       ${offer && html`
-        <p role="status">It answers, with ${offer.models.length === 1 ? "one model" : `${offer.models.length} models`}.</p>
+        <p role="status">The connection works. ${offer.models.length === 1 ? "One model is" : `${offer.models.length} models are`} available.</p>
         <label>Model <input list="offered" value=${model} required spellcheck=${false} onInput=${(event) => setModel(event.target.value.trim())} /></label>
         <datalist id="offered">${offer.models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>`}
       ${choice.install && html`<p class="problem breakable">This needs an extra package. ${visible(choice.install)}, then restart Shoal.</p>`}
@@ -159,7 +159,7 @@ function ModelForm({ setup, done }) {
       <p class="card-foot">
         <span class="faint">Keys are stored in separate files and never shown again.</span>
         <button type="button" class=${offer ? "plain" : "primary"} disabled=${Boolean(busy)} onClick=${(event) => event.target.form.reportValidity() && test()}>${busy === "test" ? "Testing…" : "Test"}</button>
-        ${offer && html`<button type="submit" class="primary" disabled=${Boolean(busy) || !model}>${busy === "use" ? "Asking it…" : "Use this model"}</button>`}
+        ${offer && html`<button type="submit" class="primary" disabled=${Boolean(busy) || !model}>${busy === "use" ? "Testing…" : "Use this model"}</button>`}
       </p>
     </form>
   `;
@@ -195,13 +195,13 @@ function Account({ account, setup, reload }) {
     <li class="card">
       <p class="card-head"><b>${account.title}${account.name !== account.platform && html` <span class="faint breakable">${account.name}</span>`}</b><span class=${`tag is-${account.state}`}>${STATES[account.state]}</span></p>
       ${account.failure && html`<p class="problem breakable">${visible(account.failure)}</p>`}
-      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who always has access.` : "It has no owner yet."}</p>
+      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who always has access.` : "No owner yet."}</p>
       ${!account.owner && chat && account.state === "connected" && html`
         <form class="form inner" aria-label=${`Own ${account.title}`} onSubmit=${own}>
           <p>Send your bot a direct message. It answers with a code. Enter it here to become its owner.</p>
           <div class="line">
             <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck=${false} placeholder="ABCD-EFGH" /></label>
-            <button type="submit" class="primary">I am the owner</button>
+            <button type="submit" class="primary">Become owner</button>
           </div>
         </form>`}
       ${changing && html`<${ChatForm} setup=${setup} only=${chat} done=${() => (setChanging(false), reload())} cancel=${() => setChanging(false)} />`}
@@ -230,7 +230,7 @@ function ChatForm({ setup, only, done, cancel }) {
     setProblem("");
     try {
       await (what === "test" ? api.tryPlatform : api.connectPlatform)(chat.name, values);
-      if (what === "test") setTold(`${chat.title} accepts it.`);
+      if (what === "test") setTold(`${chat.title} accepted the connection.`);
       else await done();
     } catch (error) {
       setProblem(error.message);

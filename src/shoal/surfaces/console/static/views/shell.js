@@ -1,4 +1,4 @@
-// The frame of the page: the sidebar with threads and places, and the main area.
+// The page's frame: the sidebar with threads and views, and the main area.
 
 import { api } from "../api.js";
 import { html, memo, useEffect, useMemo, useRef, useState } from "../dom.js";
@@ -10,7 +10,7 @@ import { readJson, writeJson } from "../storage.js";
 import { icon, mark } from "./icons.js";
 import { Notifications } from "./notifications.js";
 
-/** The places: name in the URL, title, and search words. */
+/** The views: name in the URL, title and keywords. */
 export const PLACES = [
   ["today", "Today", "overview dashboard home status failed errors done what happened brief"],
   ["approvals", "Approvals", "allow deny permit ask confirm waiting decide"],
@@ -28,7 +28,7 @@ export const PLACES = [
   ["audit", "Audit", "log history record security who did chain verify"],
   ["setup", "Setup", "key api token provider model telegram discord slack teams matrix google whatsapp platform connect settings configure openai anthropic"],
 ];
-const FIRST = 4; // places always shown; the others unfold
+const FIRST = 4; // number of views always shown; the others unfold
 
 const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
@@ -45,18 +45,18 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
         ${(detail || waiting) && html`<span class="thread-preview">${waiting && html`<span class="is-ask">Waiting for you</span>`}${waiting && detail && " · "}${detail}</span>`}
         ${said && !waiting && html`<span class="offscreen">, ${said}</span>`}
       </a>
-      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`Options of ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
+      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`Options for ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
     </li>
   `;
 });
 
-/** A thread's details: its agent unless it is the default one, its platform unless it is this page. */
+/** A thread's agent unless it is the default one, and its platform unless it is this page. */
 function detailOf({ thread, agent }, severalAgents) {
   const [platform, channel] = thread.split(":");
   return [severalAgents && agent !== me.answers_as && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
 }
 
-/** The sidebar; on a narrow screen a drawer that `close` hides. `manage` opens a thread's options, `find` the search. */
+/** The sidebar. On a narrow screen it is a drawer that `close` hides. `manage` opens a thread's options, `find` the search. */
 export function Rail({ state, route, open, close, hide, minute, manage, find, older }) {
   const rail = useRef(null);
   useEffect(() => {
@@ -69,7 +69,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const [by, setBy] = useState(preferences.grouping);
   const [archived, setArchived] = useState([]);
-  const [more, setMore] = useState(null); // whether the person unfolded or folded the other places
+  const [more, setMore] = useState(null); // whether the person unfolded or folded the other views
   const threads = withCurrent(state, route);
   const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
   const regroup = (event) => {
@@ -104,13 +104,13 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
   `;
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
-    <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
+    <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and views" id="rail">
       <${Edge} />
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
         <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}<span aria-hidden="true">Search</span></button>
-        <button type="button" class="quiet rail-hides" aria-label="Hide the list" title="Hide the list" onClick=${hide}>${icon("rail")}</button>
-        <button type="button" class="quiet drawer-only" aria-label="Close the list" onClick=${close}>${icon("close")}</button>
+        <button type="button" class="quiet rail-hides" aria-label="Hide sidebar" title="Hide sidebar" onClick=${hide}>${icon("rail")}</button>
+        <button type="button" class="quiet drawer-only" aria-label="Close sidebar" onClick=${close}>${icon("close")}</button>
       </div>
       ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New thread</a>`}
       <h2 class="offscreen">Threads</h2>
@@ -153,7 +153,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
         <button type="button" class="quiet" title="Light, dark, or the system's theme" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
       </div>
     </nav>
-    ${open && html`<button type="button" class="scrim" aria-label="Close the list" onClick=${close}></button>`}
+    ${open && html`<button type="button" class="scrim" aria-label="Close sidebar" onClick=${close}></button>`}
   `;
 }
 
@@ -167,7 +167,7 @@ function setWidth(px = Number(readJson(localStorage, WIDTH)) || WIDTHS.usual) {
   return width;
 }
 
-/** The sidebar's right edge: drag it, move it with the arrow keys, or reset it with a double click. */
+/** The sidebar's right edge. Drag it or use the arrow keys to resize; double-click to reset. */
 function Edge() {
   const [width, change] = useState(setWidth);
   const take = (px) => {
@@ -182,12 +182,12 @@ function Edge() {
     event.preventDefault();
     take(width + by);
   };
-  return html`<div class="edge" role="separator" tabindex="0" aria-orientation="vertical" aria-label="Width of the list" aria-controls="rail"
+  return html`<div class="edge" role="separator" tabindex="0" aria-orientation="vertical" aria-label="Sidebar width" aria-controls="rail"
     aria-valuenow=${width} aria-valuemin=${WIDTHS.least} aria-valuemax=${WIDTHS.most} title="Drag to resize, double-click to reset"
     onPointerDown=${(event) => event.currentTarget.setPointerCapture(event.pointerId)} onPointerMove=${dragged} onKeyDown=${keyed} onDblClick=${() => take(WIDTHS.usual)}></div>`;
 }
 
-/** The list including the open thread, even before its first message. */
+/** The threads including the open one, even before its first message. */
 function withCurrent(state, route) {
   const threads = state.threads || [];
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
@@ -198,7 +198,7 @@ function withCurrent(state, route) {
 export function Bar({ title, detail, openRail, railOpen, children }) {
   return html`
     <header class="topbar">
-      <button type="button" class="quiet drawer-only rail-opens" aria-label="Threads and places" title="Show the list" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
+      <button type="button" class="quiet drawer-only rail-opens" aria-label="Threads and views" title="Show sidebar" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
         ${icon("menu")}
       </button>
       <h1>${title}</h1>
@@ -207,13 +207,13 @@ export function Bar({ title, detail, openRail, railOpen, children }) {
   `;
 }
 
-/** Shown while the server is unreachable; messages are not lost. */
+/** The notice shown while the server is unreachable. */
 export function OfflineBanner({ state, session, second }) {
   if (state.link !== "offline") return null;
   const seconds = Math.max(0, Math.ceil((state.retryAtMs - second) / 1000));
   return html`
     <div class="offline" role="status">
-      <span>Shoal cannot be reached. Your messages are saved and sent once it is back.</span>
+      <span>Cannot reach Shoal. Your messages are saved and will be sent when it is back.</span>
       <button type="button" class="quiet" onClick=${() => session.retryNow()}>Try now${seconds > 0 ? ` (${seconds} s)` : ""}</button>
     </div>
   `;

@@ -26,7 +26,7 @@ export function Skills() {
   const chosen = agent || agents?.find((one) => one.is_default)?.name || agents?.[0]?.name || "";
   return html`
     <${Place} intro="Instructions for tasks. An agent sees each skill's name and description, and reads the rest when it needs it." loading=${!agents}>
-      ${agents?.length > 1 && html`<div class="filter"><label>Of the agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></div>`}
+      ${agents?.length > 1 && html`<div class="filter"><label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></div>`}
       ${chosen && html`<${Known} key=${chosen} agent=${chosen} />`}
     <//>
   `;
@@ -61,7 +61,7 @@ function Known({ agent }) {
       <label>From a URL <input type="url" required pattern="https:.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
       <button type="submit" class="plain">Install</button>
     </form>
-    <p class="faint above">An archive contains a folder for each skill, with its SKILL.md and other files. Install only what you trust: agents follow it.</p>`}
+    <p class="faint above">An archive contains a folder for each skill, with its SKILL.md and other files. Agents follow skills, so install only skills that you trust.</p>`}
     ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
     ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills. Write or install one above.</p>`}

@@ -1,4 +1,4 @@
-// Exact text in a monospaced block with a label and a copy button; very long text is cut until requested.
+// Exact text in a monospaced block with a label and a copy button. Very long text is shortened until the person expands it.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { visible } from "../format.js";
@@ -7,7 +7,7 @@ import { Copy } from "./copy.js";
 const CHARS_SHOWN = 12_000;
 const DIFF_LINE = /^(?:@@ |--- |\+\+\+ )/m;
 
-/** `seen` is called once the beginning and the end of the text have both been in view. */
+/** Calls `seen` after both the beginning and the end of the text have been in view. */
 export function TextBlock({ label, text, open = false, seen }) {
   const [whole, setWhole] = useState(open);
   const block = useRef(null);

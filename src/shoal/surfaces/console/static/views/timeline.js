@@ -65,7 +65,7 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
 function Steps({ turn, thread }) {
   const [cost, setCost] = useState(null);
   useEffect(() => {
-    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are shown without it too
+    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are also useful without it
   }, [thread, turn.id]);
   const { input_tokens: read = 0, output_tokens: written = 0, cached_tokens: cached = 0 } = turn.usage;
   const whole = Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - Date.parse(turn.startedAt);

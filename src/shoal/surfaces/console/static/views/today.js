@@ -1,4 +1,4 @@
-// Overview: what agents did, what waits, what failed, what is next, what it cost.
+// Overview: finished work, pending approvals, failures, upcoming schedules and cost.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -20,14 +20,14 @@ const SERIES = [
   { name: "wrong", shown: "Went wrong", kind: "is-wrong" },
 ];
 
-/** Columns with counts of turns by the hour of their end, oldest first. Pure. */
+/** Columns with the number of turns that ended in each hour, oldest first. Pure. */
 export function byHour(counts, untilMs, hours = 24) {
   const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
   const columns = Array.from({ length: hours }, (_, at) => {
     const from = end - (hours - at) * 3_600_000;
     return { key: from, label: new Date(from).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }), parts: {} };
   });
-  for (const { at, outcome, turns } of counts) { // hours of other time zones may begin at half past
+  for (const { at, outcome, turns } of counts) { // some time zones are offset by half an hour
     const column = columns[Math.max(0, hours - Math.ceil((end - Date.parse(at)) / 3_600_000))];
     const kind = FAULTS[outcome] ? "wrong" : outcome;
     if (column) column.parts[kind] = (column.parts[kind] || 0) + turns;
@@ -52,7 +52,7 @@ export function Today() {
   const wrong = overview ? ended(overview.hours, (outcome) => FAULTS[outcome]) : 0;
   const faults = overview ? wrong + overview.failing.length : 0;
   return html`
-    <${Place} intro="The last 24 hours, and the next." problem=${problem} reload=${reload} loading=${!overview}>
+    <${Place} intro="The last 24 hours and the next 24." problem=${problem} reload=${reload} loading=${!overview}>
       ${overview && html`
         <${Figures} figures=${[
           { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
@@ -79,7 +79,7 @@ export function Today() {
                 ${overview.coming_total > COMING_SHOWN && html`<p class="faint">${COMING_SHOWN} of ${overview.coming_total}. <a href="#/schedules">Show all schedules</a></p>`}`
             : html`<p class="faint">Nothing is scheduled. <a href="#/schedules">Add a schedule</a>, or ask an agent: “Send me a brief every morning at 8.”</p>`}
         </section>
-        ${notes.length > 0 && html`<section class="panel" aria-label="Good to know"><h2>Good to know</h2>${notes.map((note) => html`<p key=${note} class="breakable"><${Words} text=${note} /></p>`)}</section>`}
+        ${notes.length > 0 && html`<section class="panel" aria-label="Notes"><h2>Notes</h2>${notes.map((note) => html`<p key=${note} class="breakable"><${Words} text=${note} /></p>`)}</section>`}
       `}
     <//>
   `;

@@ -10,9 +10,9 @@ import { Words } from "./words.js";
 
 const SCOPES = [
   ["chat", "talk in their own threads"],
-  ["read", "see everything, change nothing"],
-  ["approve", "see everything and decide approvals"],
-  ["admin", "do everything"],
+  ["read", "read everything"],
+  ["approve", "read everything and decide approvals"],
+  ["admin", "full access"],
 ];
 const EXPIRES = [["90d", "in 90 days"], ["365d", "in a year"], ["7d", "in a week"], ["", "never"]];
 
@@ -22,7 +22,7 @@ export function Tokens() {
   return html`
     <section class="people" aria-label="Tokens">
       <h2>Tokens</h2>
-      <p class="intro">A token lets a person sign in here, or a program call the API, with limited rights.</p>
+      <p class="intro">With a token, a person can sign in here and a program can call the API, with limited permissions.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${made && html`
         <div class="panel is-ask" role="status">
@@ -49,8 +49,8 @@ function NewToken({ reload, show }) {
     <form class="card form above" aria-label="New token" onSubmit=${submit}>
       <div class="pair">
         <label>Name <input name="name" required maxlength="64" placeholder="ben" autocomplete="off" spellcheck="false" /></label>
-        <label>Rights <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
-        <label>Ends <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
+        <label>Permissions <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
+        <label>Expires <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
         <label>Only for the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
       </div>
       <p class="card-foot"><button type="submit" class="primary">Create token</button></p>
@@ -68,11 +68,11 @@ function Token({ token, reload }) {
     agent && `only for ${agent}`,
     `created ${ago(at)} by ${calledBy(by)}`,
     used ? `last used on ${used}` : "never used",
-    ends ? `${isOver ? "ended" : "ends"} ${ago(ends)}` : "never ends",
+    ends ? `${isOver ? "expired" : "expires"} ${ago(ends)}` : "never expires",
   ];
   return html`
     <li class="card">
-      <p class="card-head"><b class="breakable">${visible(name)}</b><span><span class="tag">${scope}</span>${isOver && html`<span class="tag is-missed">ended</span>`}</span></p>
+      <p class="card-head"><b class="breakable">${visible(name)}</b><span><span class="tag">${scope}</span>${isOver && html`<span class="tag is-missed">expired</span>`}</span></p>
       <p class="card-foot">
         <span class="faint" title=${fullTime(at)}>${facts.filter(Boolean).map(visible).join(" · ")}</span>
         <${Sure} label="Revoke" what=${name} yes="Revoke it" act=${() => attempt(() => api.revokeToken(name))} />

@@ -116,7 +116,7 @@ function Details({ item, thread }) {
   return html`
     ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
-    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "Known so far" : "Output"} text=${item.output || "(nothing)"} />`}
+    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "Output so far" : "Output"} text=${item.output || "(nothing)"} />`}
     ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
     ${(item.images || []).map((image) => {
       const address = fileAddress(thread, image.path);

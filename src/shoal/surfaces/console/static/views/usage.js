@@ -12,7 +12,7 @@ const SHOWN = [7, 30, 90];
 const FORECAST_DAYS = 7;
 const OTHERS = "others";
 
-/** Sum usage rows by a key, largest first. A sum with an unknown price is unknown. Pure. */
+/** Sums of usage rows by a key, largest first. A sum that includes an unknown price is unknown. Pure. */
 export function sumBy(rows, keyOf) {
   const sums = new Map();
   for (const row of rows) {
@@ -74,10 +74,10 @@ export function Usage() {
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
-    <${Place} isWide intro="Tokens and money. A dash marks an unknown price, which totals leave out." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} isWide intro="Tokens and cost. A dash marks an unknown price. Totals leave unknown prices out." problem=${problem} reload=${reload} loading=${!answer}>
       ${rows.length > 0 && html`<${Sight} rows=${rows} shown=${shown} today=${today} days=${days} />`}
       ${answer && html`<${Ceilings} sum=${sumBy(rows.filter((row) => row.day === today), (row) => row.day)[0] || null} />`}
-      ${answer && !rows.length && html`<p class="faint empty">No model has been called yet.</p>`}
+      ${answer && !rows.length && html`<p class="faint empty">No model calls yet.</p>`}
       ${rows.length > 0 && html`
         <section class="panel" aria-label="By day">
           <div class="panel-head">
@@ -85,12 +85,12 @@ export function Usage() {
             <label><span class="offscreen">Shown</span><select value=${valued} onChange=${(event) => setUnit(event.target.value)}><option value="usd">Money</option><option value="tokens">Tokens</option></select></label>
             <label><span class="offscreen">Days</span><select value=${days} onChange=${(event) => setDays(Number(event.target.value))}>${SHOWN.map((some) => html`<option value=${some}>${some} days</option>`)}</select></label>
           </div>
-          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model was called on these days.</p>`}
+          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model calls on these days.</p>`}
         </section>
         <${Sums} title="By model" sums=${sumBy(shown, (row) => row.model)} />
         <${Sums} title="By agent" sums=${sumBy(shown, (row) => row.agent)} />
         ${answer.threads.length > 0 && html`<${Threads} threads=${answer.threads} />`}
-        <details class="more"><summary>Every day in numbers</summary><${Sums} title="By day" sums=${sumBy(shown, (row) => row.day).sort((one, other) => other.key.localeCompare(one.key))} /></details>
+        <details class="more"><summary>Table by day</summary><${Sums} title="By day" sums=${sumBy(shown, (row) => row.day).sort((one, other) => other.key.localeCompare(one.key))} /></details>
       `}
     <//>
   `;

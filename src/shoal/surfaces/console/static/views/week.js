@@ -4,8 +4,8 @@ import { html, useState } from "../dom.js";
 import { scheduleName, visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
-const DAY_SHOWN = 8; // per day, until all are requested
-const OFTEN = 4; // a schedule with this many times a day is shown once, in words; the server lists no more
+const DAY_SHOWN = 8; // per day, until the person expands the day
+const OFTEN = 4; // a schedule with this many times a day is shown once, in words; the server's limit per day
 
 const dayOf = (ms) => {
   const at = new Date(ms);

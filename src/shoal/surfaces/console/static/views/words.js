@@ -1,4 +1,4 @@
-// A sentence with `names` in backticks set as code.
+// A sentence whose `names` in backticks are shown as code.
 
 import { html } from "../dom.js";
 import { visible } from "../format.js";
