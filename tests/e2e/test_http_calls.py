@@ -76,7 +76,7 @@ async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
     await shoal.store.close()
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["store"].startswith("The database cannot be reached, or another program holds it.")
+    assert answer.json()["store"].startswith("The database is unreachable or locked by another program.")
 
 
 @pytest.mark.parametrize(

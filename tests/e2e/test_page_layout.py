@@ -320,7 +320,7 @@ async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Repeatedly").check()
-        await page.get_by_label("How often").select_option("Cron expression")
+        await page.get_by_label("How often").select_option("Cron line")
         await page.get_by_label("Cron line", exact=True).fill("0 9 * * 1-5")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_contain_text("Good morning")

@@ -246,7 +246,7 @@ async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
 async def test_a_backup_is_offered_only_where_there_is_a_place_for_it(browser: Browser, api: PageApi) -> None:
     api.answers["backups"] = {"scheduled": False, "problem": "", "backups": [], "has_place": False}
     async with opened(browser, api.address, place="backups") as page:
-        await expect(page.get_by_text("There are no backups yet. Choose a location below")).to_be_visible()
+        await expect(page.get_by_text("No backups yet. Choose a location below")).to_be_visible()
         await expect(page.get_by_role("button", name="Back up now")).to_have_count(0)
 
 

@@ -86,7 +86,7 @@ async def test_an_agents_files_are_edited_and_its_settings_chosen(browser: Brows
             await expect(files.locator("details")).to_contain_text("write SOUL.md")
             tides = {"name": "tides.md", "mimeType": "text/markdown", "buffer": b"The tide turns at six."}
             await files.get_by_label("Add a document").set_input_files([tides])
-            await expect(files.locator(".file-row", has_text="tides.md")).to_contain_text("searched")
+            await expect(files.locator(".file-row", has_text="tides.md")).to_contain_text("indexed")
 
             await page.get_by_role("button", name="Change", exact=True).click()
             form = page.get_by_role("form", name="Change main")

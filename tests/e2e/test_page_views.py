@@ -303,7 +303,7 @@ async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: Page
         await page.get_by_role("button", name="Show more").click()
         await expect(rows).to_have_count(500)
         await page.get_by_role("combobox", name="Decision").select_option("deny")
-        await page.get_by_role("combobox", name="What").select_option("check")
+        await page.get_by_role("combobox", name="Event").select_option("check")
         await page.get_by_role("searchbox", name="Find").fill("make 99")
         await expect(rows).to_have_count(17)
         await page.get_by_role("searchbox", name="Find").fill("nothing of the kind")

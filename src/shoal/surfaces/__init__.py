@@ -1,1 +1,1 @@
-"""What people and programs talk to from outside a chat: the command line, the HTTP server, the console."""
+"""Interfaces outside of chats: the command line, the HTTP server and the web console."""

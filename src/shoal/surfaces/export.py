@@ -1,6 +1,6 @@
-"""A conversation as a document for people: Markdown, or one HTML file that needs nothing else.
+"""Export of a conversation as a document for people: Markdown, or one self-contained HTML file.
 
-Both are written event by event, so that a long thread is never whole in memory.
+Both are written event by event, so that a long thread is never entirely in memory.
 """
 
 import re
@@ -36,7 +36,7 @@ EXTENSIONS: dict[ExportFormat, str] = {"markdown": "md", "html": "html", "json":
 _ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn ended at a limit."}
 
 FORMULA_CHARS_MAX = 2000
-"""A longer formula is shown as it is written."""
+"""Maximum length of a typeset formula. A longer formula is shown as source."""
 _MATHML = lazy_re.compile(r"m[a-z]{1,20}")
 _MATHML_ATTRIBUTES = frozenset((
     "xmlns", "display", "stretchy", "fence", "form", "mathvariant", "accent", "accentunder", "columnalign",
@@ -56,7 +56,7 @@ details { margin: .4rem 0; } summary { cursor: pointer; } .note { opacity: .75; 
 
 
 class MarkdownWriter:
-    """Writes a conversation as Markdown; each method returns the next piece of the document."""
+    """A Markdown document of a conversation. Each method returns the next piece."""
 
     def __init__(self, thread: ThreadId, title: str) -> None:
         self.thread = thread
@@ -65,7 +65,7 @@ class MarkdownWriter:
         self._arguments: dict[tuple[str, str], str] = {}
 
     def event(self, event: Event) -> str:
-        """What an event adds; nothing for those that concern the machinery alone."""
+        """Return an event's piece of the document, or "" for internal events."""
         at = f"{event.at:%Y-%m-%d %H:%M} UTC"
         match event.data:
             case TurnStarted(agent=agent):
@@ -73,7 +73,7 @@ class MarkdownWriter:
             case UserSaid(text=text, author=author, attachments=files):
                 return self.said(author.name or author.id, at, text, files)
             case Steered(text=text, author=author):
-                return self.said(f"{author.name or author.id}, into the turn", at, text, ())
+                return self.said(f"{author.name or author.id}, sent during the turn", at, text, ())
             case AssistantSaid(text=text, tool_calls=calls):
                 self._arguments |= {(event.turn, call.id): call.arguments for call in calls}
                 return self.said(self._agent, at, text, ()) if text.strip() else ""
@@ -101,7 +101,7 @@ class MarkdownWriter:
         return f"\n## {_line(name)} · {at}\n\n{text.strip()}\n{listed}"
 
     def called(self, result: ToolFinished, arguments: str) -> str:
-        """A tool call: what the tool was given and gave."""
+        """Return a tool call's piece of the document, with arguments and result."""
         what = f"**{_line(result.name)}**{_ending(result)}"
         return f"\n{what}\n\n{_fenced(arguments, 'json')}{_fenced(result.text)}"
 
@@ -113,7 +113,7 @@ class MarkdownWriter:
 
 
 class HtmlWriter(MarkdownWriter):
-    """As one HTML file, without scripts; what was said is shown as the Markdown it is, without raw HTML and images."""
+    """An HTML file of a conversation, without scripts. Messages are shown as Markdown, without raw HTML or images."""
 
     @cached_property
     def _markdown(self) -> "MarkdownIt":
@@ -153,7 +153,7 @@ class HtmlWriter(MarkdownWriter):
 
 
 def _formula(renderer: object, tokens: "Sequence[Token]", at: int, options: object, env: object) -> str:
-    """A formula as MathML, which browsers show without scripts; as it is written where it cannot be read."""
+    """Render a formula as MathML, which browsers show without scripts, or as source if it is invalid."""
     written = tokens[at].content
     marks = 1 if written.startswith("$") and not written.startswith("$$") else 2
     return formula_html(written[marks:-marks].strip(), is_block=tokens[at].type == "math_block") or (
@@ -162,7 +162,9 @@ def _formula(renderer: object, tokens: "Sequence[Token]", at: int, options: obje
 
 
 def formula_html(latex: str, *, is_block: bool) -> str:
-    """LaTeX as MathML, with no element or attribute but those of formulas; empty for what is too long or is none."""
+    """Convert LaTeX to MathML that contains only elements and attributes of formulas. Return "" if the text is too long
+    or invalid.
+    """
     if len(latex) > FORMULA_CHARS_MAX:
         return ""
     from xml.etree.ElementTree import tostring
@@ -177,7 +179,7 @@ def formula_html(latex: str, *, is_block: bool) -> str:
         for element in made.iter():
             if not _MATHML.fullmatch(element.tag):
                 return ""
-            element.text = unescape(element.text or "")  # the package writes operators as entities
+            element.text = unescape(element.text or "")  # latex2mathml writes operators as entities
             for name in element.attrib.keys() - _MATHML_ATTRIBUTES:
                 del element.attrib[name]
         return tostring(made, encoding="unicode")
@@ -199,7 +201,7 @@ def _line(text: str) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """A block of code that ends where the text does, whatever is in it."""
+    """Return a fenced code block. The fence is longer than any fence in the text."""
     if not text.strip():
         return ""
     longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)

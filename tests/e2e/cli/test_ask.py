@@ -18,7 +18,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 
 def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
     terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
-    terminal.sees("There is nothing to ask. Give a text, or pipe one in.")
+    terminal.sees("There is no text to send. Pass TEXT, or pipe it in.")
     assert terminal.ends() == 2
 
 

@@ -51,7 +51,7 @@ def test_debug_shows_the_traceback(home: Path) -> None:
 def test_shoal_home_names_the_home_directory(home: Path) -> None:
     environ = {**os.environ, "SHOAL_HOME": str(home)}
     ran = subprocess.run([PROGRAM, "init"], check=True, capture_output=True, text=True, env=environ)
-    assert ran.stdout.startswith(f"Made {home}:")
+    assert ran.stdout.startswith(f"Created {home}:")
     assert (home / "shoal.toml").exists()
 
 

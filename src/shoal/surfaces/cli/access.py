@@ -1,4 +1,4 @@
-"""`shoal permissions`, `pair` and `token`: access of people, tokens and agents."""
+"""`shoal permissions`, `pair` and `token`: rules, access by pairing codes, and tokens."""
 
 import asyncio
 import sys
@@ -67,12 +67,12 @@ def check(
     actions: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Say what Shoal would decide about each ACTION of the owner (allow, ask or deny), and by which rule.
+    """Show the decision (allow, ask or deny) and the matching rule for each ACTION by the owner.
 
-    Your own rules and this machine's sandbox count, as in a turn without untrusted content.
+    The decision uses your own rules and this machine's sandbox, as in a turn without untrusted content.
 
-    An action is tool:NAME:DETAIL, such as "tool:bash:git status" or "tool:write:/workspace/notes.md". With - one action
-    a line is read from standard input.
+    An action is tool:NAME:DETAIL, such as "tool:bash:git status" or "tool:write:/workspace/notes.md". With -, read one
+    action per line from standard input.
     """
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
@@ -98,8 +98,9 @@ OWNER_HERE = Asker(trust="owner", user="owner", platform="terminal")
 
 
 def load_profile(context: CommandContext, name: str | None, agent: str) -> Profile:
-    """Return the rules in force for the owner in a direct conversation with an agent: those of its profile or of the
-    named profile, with the overrides applied, or those of a file.
+    """Return the rules that apply to the owner in a direct conversation with an agent.
+
+    The rules come from the agent's profile or a named profile, with overrides applied, or from a file.
 
     Raises ConfigError if the profile does not exist, or with every invalid pattern.
     """
@@ -122,7 +123,7 @@ def _profile_file(name: str) -> ProfileSettings | None:
     try:
         return msgspec.convert(decode_toml(path.read_text(encoding="utf-8")), ProfileSettings)
     except OSError as error:
-        raise ConfigError([f"{path} cannot be read: {error.strerror}."]) from error
+        raise ConfigError([f"Shoal cannot read {path}: {error.strerror}."]) from error
     except BAD_TOML as error:
         why = refusal(error, ProfileSettings, table="a table")
         problem = f"{path}: {why}; allowed: deny, allow, ask and trusted_allow lists, extends."
@@ -132,7 +133,7 @@ def _profile_file(name: str) -> ProfileSettings | None:
 @command(permissions, example="shoal permissions replay --profile guarded --since 7d")
 @click.option("--profile", required=True, metavar="NAME|FILE", help="A profile, or a TOML file with rules.")
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
-@click.option("--agent", default="", help="Only what this agent did.")
+@click.option("--agent", default="", help="Only actions of this agent.")
 @as_usage()
 def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
     """List the past actions that other rules would have decided differently."""
@@ -218,7 +219,7 @@ def _whose(rule: OwnRuleView) -> str:
     shell_complete=complete_agents,
     help="Only for this agent. Can be repeated.",
 )
-@click.option("--profile", default="", metavar="NAME", help="Add it to this profile of yours.")
+@click.option("--profile", default="", metavar="NAME", help="Add the rule to this profile of your own.")
 def add(
     context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
 ) -> None:
@@ -242,7 +243,7 @@ def add(
 
 @command(permissions, example="shoal permissions remove 3f9a2c")
 def remove(context: CommandContext, id: str) -> None:
-    """Remove the rule with this ID, as 'permissions rules' lists it."""
+    """Remove the rule with this ID. 'permissions rules' lists the IDs."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
     print("Removed.")
 
@@ -291,7 +292,7 @@ pair = CodeOrCommand(
 
 @command(pair, hidden=True, example="shoal pair confirm k5qct379")
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
-    """Let in the person who got CODE."""
+    """Give access to the person who got CODE."""
     answer = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(answer)
@@ -301,18 +302,18 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 
 @command(pair, "list", example="shoal pair list")
 def list_access(context: CommandContext, as_json: bool) -> None:
-    """List the people who were let in by code, and those who wait."""
+    """List people with access by code, and people waiting for access."""
     view = get(context, "/api/access", AccessView)
     waiting = [(request, f"waiting; the code is valid until {when(request.expires_at)}") for request in view.waiting]
-    paired = [(person, f"let in {when(person.at)} by {person.by}") for person in view.paired]
+    paired = [(person, f"access since {when(person.at)}, given by {person.by}") for person in view.paired]
     rows = [(f"{person.platform}:{person.user}", person.name, text) for person, text in (*waiting, *paired)]
-    print_records(view, as_json, ("who", "name", "access"), rows, "Nobody has access by code, and nobody is waiting.")
+    print_records(view, as_json, ("who", "name", "access"), rows, "No one has access by code, and no one is waiting.")
 
 
 @command(pair, "remove", example="shoal pair remove telegram:4711")
 @click.argument("who", metavar="PLATFORM:USER")
 def remove_access(context: CommandContext, who: str) -> None:
-    """Remove a person who was let in by code."""
+    """Remove a person's access that was given by code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
         raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who has access.")
@@ -331,7 +332,7 @@ token = click.Group(
 
 
 @command(token, "create", example="shoal token create openwebui --scope chat --expires 90d")
-@click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
+@click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="Permissions of the token.")
 @agent_option("Limit it to the threads of this agent.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
@@ -340,10 +341,11 @@ token = click.Group(
 def create_token(
     context: CommandContext, name: str, scope: str, agent: str, person: str, expires: str, as_json: bool
 ) -> None:
-    """Make a token and print it once. Shoal stores only a digest.
+    """Create a token and print it once. Shoal stores only a digest.
 
-    Scopes: chat talks in its person's own threads; read reads everything; approve also decides approvals as its person;
-    admin may do everything. Without --as, an admin token acts as the owner, any other as a new person, web:NAME.
+    Scopes: chat allows messages in its person's own threads. read allows reading everything. approve also allows
+    deciding approvals as its person. admin allows everything. Without --as, an admin token acts as the owner and any
+    other token as a new person, web:NAME.
     """
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)

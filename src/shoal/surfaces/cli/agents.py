@@ -33,9 +33,7 @@ _listen_option = click.option(
 )
 
 
-agents = click.Group(
-    "agents", help="Agents: who answers, with which model, prompt and permissions.", epilog="Example: shoal agents list"
-)
+agents = click.Group("agents", help="Create, configure, bind and remove agents.", epilog="Example: shoal agents list")
 
 
 @command(agents, "list", example="shoal agents list")
@@ -63,7 +61,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 @command(agents, example='shoal agents create research --prompt "You compare sources."')
 @click.option("--model", help="PROVIDER/MODEL. [default: the default model]")
 @click.option("--profile", help="Permission profile. [default: the default profile]")
-@click.option("--prompt", "system_prompt", help="What it is for, in one or more sentences.")
+@click.option("--prompt", "system_prompt", help="Instructions, in one or more sentences.")
 @click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for it next to this one.")
 @_listen_option
 def create(
@@ -75,7 +73,7 @@ def create(
     beside: str | None,
     listen: str,
 ) -> None:
-    """Make an agent from template/."""
+    """Create an agent from template/."""
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
@@ -95,8 +93,8 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day, budget.tokens_per_turn,
     budget.tokens_per_day.
 
-    VALUE is TOML where the key takes it, otherwise text. An empty VALUE removes the key. It applies from the agent's
-    next turn.
+    VALUE is TOML or plain text, depending on the key. An empty VALUE removes the key. The change takes effect on the
+    agent's next turn.
     """
     _existing(context, name)
     call_api(context, "PATCH", f"/api/agents/{path_part(name)}", {"settings": {key: value}})
@@ -145,7 +143,7 @@ def unbind(context: CommandContext, channel: str) -> None:
 @command(agents, example="shoal agents undo main")
 @click.argument("name", shell_complete=complete_agents)
 def undo(context: CommandContext, name: str) -> None:
-    """Take back the newest change that an agent made to itself. Repeat it to take back the one before."""
+    """Undo the newest change that an agent made to itself. Repeat the command to undo earlier changes."""
     _existing(context, name)
     print(call_api(context, "POST", f"/api/agents/{path_part(name)}/undo", into=TakenBack).said)
 

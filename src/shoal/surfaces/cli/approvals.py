@@ -18,7 +18,7 @@ approvals = click.Group(
 @click.option("--all", "everything", is_flag=True, help="Include decided requests.")
 @click.option("--thread", default="", help="Only requests of this thread.")
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
-    """List the open questions, newest first."""
+    """List pending approval requests, newest first."""
     approvals = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
     rows = [
         (
@@ -30,13 +30,13 @@ def list_approvals(context: CommandContext, everything: bool, thread: str, as_js
         )
         for approval in approvals
     ]
-    head = ("id", "state", "expires", "thread", "what would run")
+    head = ("id", "state", "expires", "thread", "call")
     print_records(approvals, as_json, head, rows, "Nothing is waiting for approval.")
 
 
 @command(approvals, "show", example="shoal approvals show 01K9V3")
 def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
-    """Show one question in full: what exactly would run, who asked, and why Shoal asks."""
+    """Show a request in full: the exact call, the requester, and the reason."""
     approval = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
     if as_json:
         print_json(approval)
@@ -57,8 +57,8 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(approvals, example="shoal approvals allow 01K9V3")
-@click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
-@click.option("--always", is_flag=True, help="Also add the rule shown by `approvals show`. Only the owner can.")
+@click.option("--thread", "for_thread", is_flag=True, help="Allow the same call for the whole thread.")
+@click.option("--always", is_flag=True, help="Also add the rule that `approvals show` prints. Owner only.")
 @click.option(
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
 )
@@ -72,7 +72,7 @@ def allow(context: CommandContext, id: str, for_thread: bool, always: bool, call
 
 @command(approvals, "take-back", example="shoal approvals take-back 01K9V3")
 def take_back(context: CommandContext, id: str) -> None:
-    """Remove the rule that "shoal approvals allow ID --always" made. Shoal asks again from the next turn on."""
+    """Remove the rule that "shoal approvals allow ID --always" created. Shoal asks again from the next turn on."""
     print(call_api(context, "DELETE", f"/api/approvals/{path_part(id)}/always", into=RuleTakenBack).message)
 
 
@@ -84,7 +84,7 @@ def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
 
 
 def _name(approval: ApprovalView) -> str:
-    """Return the id that decides the approval: on a card with several calls, the card's id and the call's number."""
+    """Return the id for deciding an approval. On a card with several calls, it includes the call's number."""
     item = approval.item
     return f"{item.card} call {item.number}" if item.card else approval.id
 
@@ -95,7 +95,7 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
     if decided.message:
         print(decided.message)
         if decided.state == "allow" and find_server(context) is None:
-            tell("Nothing is running here: what you allowed runs with `shoal run`.")
+            tell("Shoal is not running. Allowed calls run with the next `shoal run`.")
         return
     if find_server(context) is not None:
         print(f"{done} The turn continues.")

@@ -56,12 +56,12 @@ from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 INPUT_CHARS_MAX = 1_000_000
 """Limit of standard input. No model accepts more in one message."""
 STATUS_SECONDS = 0.5
-"""How often the status line is updated."""
+"""Interval between updates of the status line."""
 THINKING_CHARS = 500
-"""How much of the end of the thinking the status line shows."""
+"""Characters at the end of the thinking that the status line shows."""
 INPUT_SECONDS = 3.0
 """Delay after which a notice says that standard input is being read."""
-NOTHING_ASKED = "There is nothing to ask. Give a text, or pipe one in."
+NOTHING_ASKED = "There is no text to send. Pass TEXT, or pipe it in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class WaitingApproval(msgspec.Struct, frozen=True):
 
 
 class AskResult(msgspec.Struct, frozen=True):
-    """The result. `waiting` is the outcome of a turn that waits for a person."""
+    """The command's result. A turn that waits for a person has the outcome `waiting`."""
 
     thread: ThreadId
     turn: TurnId
@@ -84,7 +84,7 @@ class AskResult(msgspec.Struct, frozen=True):
     approvals: tuple[WaitingApproval, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Return the output of `--json`: every field of the contract, including empty ones."""
+        """Return the output of `--json` with every documented field, including empty ones."""
         fields: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
         if not self.approvals:
             del fields["approvals"]
@@ -97,10 +97,10 @@ class AskResult(msgspec.Struct, frozen=True):
 @agent_option("Agent that answers. [default: the default agent]")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
-    """Ask one thing and print the reply. Piped input is added after TEXT, or is the whole question without TEXT.
+    """Send one message and print the reply. Piped input is appended to TEXT. Without TEXT, it is the message.
 
-    Ctrl-C stops the turn. Exits with 1 when the turn failed, was stopped, reached a limit, or waits for a permission
-    that nobody here can give.
+    Ctrl-C stops the turn. Exits with 1 if the turn failed, was stopped, reached a limit, or waits for an approval that
+    no one at this terminal can give.
     """
     asked_with = "" if text == ("-",) else " ".join(text)
     reads = text == ("-",) or not sys.stdin.isatty()
@@ -109,7 +109,7 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     if not question.strip():
         raise InvalidInput(NOTHING_ASKED) if reads else click.UsageError(NOTHING_ASKED)
     chosen = parse_thread_id(thread) if thread else None
-    if not context.debug:  # the journal tells what goes wrong, in one line
+    if not context.debug:  # print errors as one line
         logging.getLogger().addHandler(logging.NullHandler())
         logging.getLogger("shoal.terminal").addHandler(logging.StreamHandler())
     asked = asyncio.run(_ask(context, question, chosen, agent, as_json=as_json))
@@ -120,9 +120,9 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
 
 def _read_input() -> str:
     """Read all of standard input, with a notice if it does not arrive. Raises InvalidInput if it is too long."""
-    with suppress(OSError, ValueError):  # it may not be a regular file
+    with suppress(OSError, ValueError):  # select fails for some kinds of input
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-            tell("shoal: reading standard input until it ends; `< /dev/null` skips it.", sys.stderr)
+            tell("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
@@ -147,7 +147,7 @@ async def _ask(
 
 
 class _Turn:
-    """Follows the turn that answers one message, and prints as it goes."""
+    """The turn that answers one message, printed while it runs."""
 
     def __init__(self, link: ThreadClient, thread: ThreadId, message_id: str, *, as_json: bool) -> None:
         self.link = link
@@ -163,13 +163,13 @@ class _Turn:
         self.waiting: list[WaitingApproval] = []
         self.staged: list[ApprovalRequested] = []
         self.done: AskResult | None = None
-        """The result of the turn while its staged calls run."""
+        """The turn's result while its staged calls run."""
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
 
     async def follow(self, after: int) -> AskResult | None:
-        """Return the result; None if Shoal stops first. An interrupt ends the turn, like Ctrl-C in a chat."""
+        """Return the result, or None if Shoal stops first. An interrupt ends the turn, like Ctrl-C in a chat."""
         try:
             async with aclosing(self.link.watch(after)) as items:
                 async for item in items:
@@ -212,13 +212,13 @@ class _Turn:
                 tell(f"shoal: {message}", sys.stderr)
             case Failed(message=message, detail=detail):
                 self.failure = f"{message} ({detail.rstrip('.')})" if says_more(message, detail) else message
-            case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
+            case RetryScheduled(message=message, detail=detail):  # a single question does not wait for a retry
                 await self.link.abort(all_queued=False)
                 tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = limit_words(limit, detail)
-            case ApprovalRequested(item=CardItem(staged=True)) as request:  # the answer comes first
+            case ApprovalRequested(item=CardItem(staged=True)) as request:  # ask after the answer is printed
                 self.staged.append(request)
             case ApprovalRequested() as request:
                 return await self._decide(request)
@@ -251,7 +251,7 @@ class _Turn:
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             self.waiting.append(WaitingApproval(request.approval_id, request.tool, shown))
-            if request.item.number < request.item.total:  # the others of its card follow at once
+            if request.item.number < request.item.total:  # the card's other calls follow immediately
                 return None
             which, id = ("them", request.item.card) if request.item.card else ("it", request.approval_id)
             tell(f"shoal: allow {which} with `shoal approvals allow {id}`.", sys.stderr)
@@ -267,7 +267,9 @@ class _Turn:
         return None
 
     async def _decide_staged(self, done: AskResult) -> AskResult | None:
-        """Ask about the staged calls. Without a person, leave them waiting. Return None while the rest is pending."""
+        """Ask about the staged calls. Without a person at the terminal, leave them pending. Return None while the other
+        calls are missing.
+        """
         if self.done is not None:  # accepted calls have run
             return self.done
         if not self.staged:
@@ -321,8 +323,8 @@ class _Turn:
 
 
 class WholeWords:
-    """Streams text to a screen of the given width. A word is printed when it is complete, on the next line if it does
-    not fit. Code is never wrapped, and nothing is without a width.
+    """A stream of text for a screen of a given width, wrapped between words. A word is printed when it is complete.
+    Code is never wrapped. Without a width, nothing is wrapped.
     """
 
     def __init__(self, columns: int) -> None:

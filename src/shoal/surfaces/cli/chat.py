@@ -71,7 +71,7 @@ def chat(context: CommandContext, thread: str, agent: str) -> int:
 
     When standard input is not a terminal, each line is a message, and the chat ends when all are answered.
     """
-    if not context.debug:  # the journal tells what goes wrong
+    if not context.debug:  # errors are shown from the journal
         logging.getLogger().addHandler(logging.NullHandler())
     return asyncio.run(_chat(context, parse_thread_id(thread), agent))
 
@@ -116,9 +116,9 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
 
 NO_TURN = TurnId("")
 RECAP_EVENTS = 40
-"""How many earlier events the chat shows in a terminal when it opens."""
+"""Earlier events that a chat in a terminal shows when it opens."""
 OPEN_EVENTS = 200
-"""How many events are read backwards to find the activity of the open turn."""
+"""Events read backwards to find the open turn's activity."""
 
 COMMANDS = {
     "stop": "end the running turn; /stop all drops waiting prompts too",
@@ -128,7 +128,7 @@ COMMANDS = {
     "allow": "allow the oldest request; /allow thread, /allow always: for longer; /allow 1 3: two of several",
     "deny": "deny the oldest request; /deny 2: one of several",
     "thinking": "show the model's last thinking",
-    "help": "the commands",
+    "help": "list the commands",
     "quit": "leave",
 }
 """Commands of the chat itself, in addition to those of all chats."""
@@ -137,7 +137,6 @@ ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "a": "always", "n": "den
 
 
 def _verdict_of(answer: WrittenDecision) -> str:
-    """Return one of the values of ANSWERS."""
     if not answer.allow:
         return "deny"
     return "allow" if answer.scope == "once" else answer.scope
@@ -184,15 +183,15 @@ class ChatScreen:
             print(line, flush=True)
 
     def changed(self) -> None:
-        """Redraw after another change of the conversation."""
+        """Redraw after any other change."""
 
 
 class TerminalChat:
     """A thread on a screen.
 
-    The live parts of the screen are here: `answer`, the text being written; `thinking`, the model's thinking before it;
-    `running`, the calls; `questions`, the pending approvals; and `doing`. With `recaps` it begins with the recent
-    history.
+    Its attributes are the live parts of the screen: `answer`, the unfinished text; `thinking`, the model's thinking
+    before the answer; `running`, the running calls; `questions`, the pending approvals; and `doing`. With `recaps` the
+    chat begins with the recent history.
     """
 
     def __init__(
@@ -203,13 +202,13 @@ class TerminalChat:
         self.agent = agent
         self.screen = screen
         self.answers = ""
-        """The agent of the thread; empty before its first message."""
+        """The thread's agent, or empty before the first message."""
         self.questions: dict[ApprovalId, ApprovalRequested] = {}
         self.running: dict[CallId, RunningCall] = {}
         self.answer = StreamedAnswer(screen)
         self.thinking = StreamedThinking(screen)
         self.quiet = asyncio.Event()
-        """Set while nothing is expected: no turn runs, or it waits for an answer."""
+        """Set while no turn runs, or while the turn waits for an answer."""
         self.opened = asyncio.Event()
         """Set when the history is loaded."""
         self._recaps = recaps
@@ -217,7 +216,9 @@ class TerminalChat:
         self._sent: set[str] = set()
         self._sending = ""
         self._heard: set[str] = set()
-        """Messages received while one was being sent: its id may be known only afterwards."""
+        """Ids of messages received during a send. The sent message may be among them, because its id arrives after the
+        send.
+        """
         self._turn = NO_TURN
         self._undoable = ""
         """The turn whose files the next line may restore, after its card was discarded."""
@@ -257,7 +258,7 @@ class TerminalChat:
 
     @property
     def doing(self) -> str:
-        """Return the turn's activity and its duration; empty if no turn runs."""
+        """Return the turn's activity and its duration, or an empty string if no turn runs."""
         if not self.is_running:
             return ""
         if self.is_held:
@@ -276,7 +277,7 @@ class TerminalChat:
         self._status, self._since = status, since or time.time()
 
     async def type(self, line: str) -> bool:
-        """Run a typed line; return False to leave. Failures are shown."""
+        """Run a typed line and show its failures. Return False to leave the chat."""
         text, undoable, self._undoable = line.strip(), self._undoable, ""
         try:
             if undoable and text.lower() in ("u", "undo"):
@@ -389,7 +390,7 @@ class TerminalChat:
         card = request.item.card
         of_card = [question for question, other in self.questions.items() if card and other.item.card == card]
         runs_next = f"staged:{card}" if request.item.staged and answer != "deny" else ""
-        if runs_next:  # the message whose turn runs them
+        if runs_next:  # id of the message that starts the accepted calls' turn
             self._sent.add(runs_next)
         try:
             if answer == "always":
@@ -404,11 +405,11 @@ class TerminalChat:
                 if decided.undo:
                     self._undoable = decided.undo
                     self.screen.line("Write u to undo the files now.")
-                return  # the journal records the outcome of each
+                return  # events from the journal remove the decided calls
             else:
                 scope = "thread" if answer == "thread" else "once"
                 await self.link.decide(approval, allow=answer != "deny", scope=scope)
-        except (InvalidInput, Forbidden) as refused:  # the question stays open
+        except (InvalidInput, Forbidden) as refused:  # the request stays pending
             self._sent.discard(runs_next)
             self.screen.told(f"! {refused}")
             return
@@ -472,7 +473,7 @@ class TerminalChat:
             if event.data.message_id in self._sent:
                 self._sent.discard(event.data.message_id)
                 self._turn = event.turn
-        if event.seq == self._known_seq:  # open questions only
+        if event.seq == self._known_seq:  # the history is complete: show the requests that are still pending
             for request in self.questions.values():
                 self.screen.wants(request)
         if event.seq >= self._known_seq:
@@ -480,7 +481,7 @@ class TerminalChat:
             self.opened.set()
 
     def _update_state(self) -> None:
-        """Update whether anything is expected without a person's action, and which question is open."""
+        """Update `quiet`, and redraw."""
         if self.is_running and not self.is_held:
             self.quiet.clear()
         else:
@@ -501,7 +502,7 @@ class TerminalChat:
                 for call in calls:
                     self.screen.asked(call)
             case ToolStarted():
-                pass  # it is among those that run
+                pass  # the running calls show it
             case ToolFinished(call_id=call_id, duration_ms=duration_ms) as result:
                 run = self.running.get(call_id)
                 seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)
@@ -580,7 +581,7 @@ class StreamedAnswer:
         """Add a piece of the answer. The finished part is printed, the rest stays open."""
         if step != self._step:  # the previous call has not ended: the model is asked again
             if self._shown:
-                self._screen.line("… and once more:")
+                self._screen.line("… retrying:")
             self._step, self._streamed, self._shown = step, "", 0
         self._streamed += printable(text)
         if "\n" in text and (done := self._screen.finished(self.unfinished)):

@@ -1,7 +1,9 @@
-"""The API for commands: of the running server of this home directory, otherwise of an application in this process,
-which is started (`open_client`) or only opens the database (`call_api`).
+"""The API for commands.
 
-The lock file has the server's address, the token file the credential.
+Commands call the running server of this home directory. Without one, `open_client` starts an application in this
+process, and `call_api` only opens the database.
+
+The lock file contains the server's address, and the token file its credential.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ T = TypeVar("T")
 
 LINE_BYTES_MAX = 67_108_864
 RULES = "/api/permissions/"
-"""Calls whose answers depend on the sandbox of this machine."""
+"""Path prefix of calls whose answers depend on this machine's sandbox."""
 _HOLDER = lazy_re.compile(r"process \d+ at (http://\S+)")
 
 
@@ -50,7 +52,7 @@ class Busy(ShoalError):
 
 
 class Client:
-    """The API of a Shoal, over HTTP or in this process."""
+    """A client of the API, over HTTP or in this process."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -61,7 +63,8 @@ class Client:
     async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
         """Call the API and return the answer as `into`.
 
-        Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server reports, ShoalError for anything else.
+        Raises NotFound, Conflict, Gone, InvalidInput or Busy for the statuses with these meanings, and ShoalError for
+        any other failure.
         """
         async with self._transport.open(method, path, "application/json", body) as (status, pieces):
             try:
@@ -111,8 +114,8 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
     """Call the API and return the answer as `into`.
 
     Without a running server, opens the database like `CommandContext.read` for a GET and like `write` for other
-    methods. Nothing is started, and changes take effect at the next start. Raises the errors of these, and NotFound,
-    Conflict, Gone or InvalidInput from the API.
+    methods. It starts no services, and changes take effect at the next start. Raises the errors of these two methods,
+    and NotFound, Conflict, Gone or InvalidInput from the API.
     """
     server = find_server(context)
     if server is not None:
@@ -149,7 +152,7 @@ async def client_of(services: "Services") -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
-    """Open the API of the running server of this home directory, otherwise of an application started in this process.
+    """Open a client of this home directory's running server, or of an application started in this process.
 
     Raises NotFound without a home directory, and the errors of starting.
     """
@@ -193,7 +196,7 @@ def get(context: CommandContext, path: str, into: type[T], **query: str | int | 
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
-    """Decode an answer as `into`. Raises the error that a refusal describes."""
+    """Decode an answer as `into`. Raises the error that a failed answer describes."""
     if status < 400:
         try:
             return msgspec.json.decode(content, type=into)
@@ -217,7 +220,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
 
 @contextmanager
 def as_usage() -> Generator[None]:
-    """Turn NotFound and InvalidInput for an argument of the command into wrong usage. Raises click.UsageError."""
+    """Convert NotFound and InvalidInput to click.UsageError, for errors in a command's arguments."""
     try:
         yield
     except (InvalidId, InvalidInput, NotFound) as error:

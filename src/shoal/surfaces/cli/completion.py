@@ -88,5 +88,5 @@ def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
 
 
 def words_of(usage: str) -> list[str]:
-    """Return the words that may follow a command: `[list|kill ID]` has `list` and `kill`."""
+    """Return the words that may follow a command: `list` and `kill` for the usage `[list|kill ID]`."""
     return _WORD.findall(usage)

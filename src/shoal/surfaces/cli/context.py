@@ -1,6 +1,4 @@
-"""The context of a command: the home directory, and resources opened on demand; and the decorator that turns a typed
-function into a command.
-"""
+"""A command's context, with the home directory and resources opened on demand, and the decorator for commands."""
 
 import inspect
 import os
@@ -68,23 +66,23 @@ class CommandContext:
         guard_logging(self.redactor())
 
     def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
-        """Open the database for reading, also while a server runs. Nothing is changed.
+        """Run `work` on the database, opened for reading. Works while a server runs and changes nothing.
 
-        A home directory without a database reads as an empty one. Raises NotFound without a home directory, StoreError
-        if the database cannot be read.
+        A home directory without a database reads as an empty database. Raises NotFound without a home directory, and
+        StoreError if the database is unreadable.
         """
         return _run(work, self._open_to_read)
 
     def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
-        """Open the database for changes. Raises the errors of `open_store`."""
+        """Run `work` on the database, opened for changes. Raises the errors of `open_store`."""
         return _run(work, partial(self.open_store, accept_loss=accept_loss))
 
     @asynccontextmanager
     async def open_store(self, *, accept_loss: bool = False) -> "AsyncGenerator[Store]":
         """Open the database for changes: SQLite while no other process uses this home, PostgreSQL at any time.
 
-        `accept_loss` continues when the -wal file lacks data that it should contain. Raises HomeLocked if another
-        process uses this home, NotFound without a home directory, StoreError.
+        With `accept_loss`, a -wal file that lacks data is not an error. Raises HomeLocked if another process uses this
+        home, NotFound without a home directory, StoreError.
         """
         from shoal.store.lock import HomeLock
 
@@ -175,7 +173,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def command(
     group: click.Group | None = None, name: str | None = None, *, example: str, hidden: bool = False
 ) -> Callable[[Callable[Concatenate[CommandContext, P], int | None]], click.Command]:
-    """Make a typed function a command, in `group` or on its own. Its first argument is the CommandContext.
+    """Turn a typed function into a command, in `group` or on its own. The function's first argument is the
+    CommandContext.
 
     A parameter without a declared option or argument becomes an argument of its name; `as_json` becomes `--json`. The
     help ends with `example`, a complete command line.

@@ -10,7 +10,7 @@ from shoal.kernel.errors import NotFound
 
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")
-"""The location of the pages: in an installed wheel, and in a checkout."""
+"""Folders of the pages in an installed wheel and in a checkout."""
 INDEX = "README"
 
 
@@ -40,10 +40,9 @@ def docs(words: tuple[str, ...]) -> None:
 
 
 def matches(texts: Mapping[str, str], words: str) -> list[str]:
-    """Return the names of the pages for some words, from the best kind of match.
+    """Return the names of the pages that match some words. Only the best kind of match is returned.
 
-    A name wins over a job of the index, a job over a title, a title over a heading, a heading over the text. Decisions
-    are found by name only.
+    The kinds, best first: name, task in the index, title, heading, text. Decisions match by name only.
     """
     name = words.removeprefix("docs/").removesuffix(".md").lower()
     exact = [page for page in (name, f"{name}/README", INDEX if name == INDEX.lower() else "") if page in texts]

@@ -54,9 +54,9 @@ from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
-"""Less free disk space than this is a warning."""
+"""Free disk space below which the check warns."""
 SOURCES_MAX = 5
-"""The number of chats that a finding names."""
+"""Maximum number of chats that a finding names."""
 START_OVER = "`shoal docs install` lists what is kept."
 
 
@@ -125,7 +125,7 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
         yield fail("home", f"{context.nearest} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
         return
     if not root.is_dir():
-        yield warn("home", f"{root} does not exist yet.", "`shoal setup` makes it.")
+        yield warn("home", f"{root} does not exist yet.", "`shoal setup` creates it.")
         return
     secrets = sorted(home.secrets.iterdir()) if home.secrets.is_dir() else []
     private = (path for path in (root, home.config_file, home.token_file, home.secrets, *secrets) if path.exists())
@@ -197,7 +197,7 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
         yield fail("database", f"{what}.", todo)
         return
     except sqlite3.Error as error:
-        yield fail("database", f"{file} cannot be read: {error}.", "Check its disk and its permissions.")
+        yield fail("database", f"Shoal cannot read {file}: {error}.", "Check its disk and its permissions.")
         return
     if problem:
         yield fail("database", f"{file} is damaged: {problem}.", WHAT_TO_DO)
@@ -252,7 +252,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
 
 
 def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
-    """Return the models that agents choose themselves."""
+    """Return the models named in agents' own settings."""
     agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
     names = list[str]()
     for name in agents.names():
@@ -263,7 +263,7 @@ def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
 
 
 def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
-    """Return the problem with a model in the configuration or of an agent."""
+    """Return a finding if the named model is unknown or unusable."""
     try:
         catalog.route(name)
     except InvalidInput as error:
@@ -279,7 +279,7 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
     try:
         chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
-        yield fail("sandbox", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
+        yield fail("sandbox", str(error), 'Set sandbox.kind = "auto", or install its requirements.')
         return
     await chosen.sandbox.close()
     if chosen.note:
@@ -326,7 +326,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
         return warn(check, f"{optional[1]} without the extra `{platform}`.", how_to_add(platform))
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.owner to your user id there, or run `shoal setup chat` to find it."
-        return warn(check, "nobody can talk to agents there until they are paired.", todo)
+        return warn(check, "no one can talk to agents there without a pairing code.", todo)
     if EVERYBODY in account.allow:
         return _everybody(check, config)
     return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")

@@ -10,7 +10,7 @@ from shoal.surfaces.cli.context import CommandContext
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
-    """The outcome of one check. `todo` says what to do; it is empty if the status is ok."""
+    """The outcome of one check. `todo` is the remedy, or empty if the status is ok."""
 
     check: str
     status: Literal["ok", "warn", "fail"]
@@ -19,7 +19,7 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 Check: TypeAlias = Callable[[CommandContext, Config], AsyncGenerator[DoctorFinding]]
-"""Yields its findings one by one. Changes nothing. Works with and without a running Shoal."""
+"""A check, which yields its findings one by one. It changes nothing, and works whether or not Shoal is running."""
 
 
 def ok(check: str, message: str) -> DoctorFinding:

@@ -21,27 +21,27 @@ OF_OTHERS = {
     "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
     "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
 }  # fmt: skip
-"""Files in the top directories of other products."""
+"""Files that identify another product's home directory."""
 
 
 @command(example="shoal --home ~/other-shoal init")
 def init(context: CommandContext) -> None:
-    """Make the home directory: configuration, token, the agent main, memory.
+    """Create the home directory: configuration, token, the agent main, memory.
 
     Existing files are never changed, so you can run it again at any time.
     """
     made = make_home(context.home)
     if not made:
-        print(f"{context.root} is complete already.")
+        print(f"{context.root} is already complete.")
         return
-    print(f"Made {context.root}:")
+    print(f"Created {context.root}:")
     for path in made:
         print(f"  {path}")
     tell("Next: `shoal setup` asks for a model and a chat; `shoal run` starts without either.")
 
 
 def another_products(root: Path) -> str:
-    """Return a sentence if a directory is another product's home, wholly or in part; otherwise ""."""
+    """Return a message if a directory contains another product's files, otherwise ""."""
     names = set(os.listdir(root)) if root.is_dir() else set[str]()
     other = next((product for name, product in OF_OTHERS.items() if name in names), "")
     if not other or {"shoal.db", "agents"} <= names:

@@ -20,7 +20,7 @@ from shoal.sandbox.choose import open_sandbox
 
 
 async def sandbox_here(config: Config) -> Sandbox | None:
-    """Return this machine's sandbox after a trial; None if none is usable."""
+    """Test this machine's sandbox and return it, or None if no sandbox is usable."""
     try:
         return (await open_sandbox(config.sandbox, extension_sandbox)).sandbox
     except ShoalError:
@@ -28,7 +28,7 @@ async def sandbox_here(config: Config) -> Sandbox | None:
 
 
 async def situation_here(config: Config) -> Situation:
-    """Return the situation of an untainted turn of the owner on this machine, after a trial of the sandbox."""
+    """Return the situation of the owner's turn on this machine, without untrusted content. Tests the sandbox."""
     sandbox = await sandbox_here(config)
     if sandbox is None:
         return Situation(trusted=True)

@@ -28,20 +28,20 @@ EXIT_INTERRUPTED = 130
 REMEDIES = {
     errno.ENOSPC: "Free some space, then try again.",
     errno.EDQUOT: "Free some space, then try again.",
-    errno.EROFS: "Name another place, or make it writable.",
-    errno.EEXIST: "Move whatever is there out of the way.",
-    errno.ENOTDIR: "Part of this path is not a folder: move it out of the way.",
-    errno.EISDIR: "Move the folder out of the way: a file belongs there.",
-    errno.EINVAL: "Move whatever is there out of the way.",
-    errno.ELOOP: "Remove the link: it leads in a circle.",
+    errno.EROFS: "Choose another location, or make this one writable.",
+    errno.EEXIST: "Move the existing file or folder away.",
+    errno.ENOTDIR: "Part of this path is not a folder. Move that file away.",
+    errno.EISDIR: "A file belongs there. Move the folder away.",
+    errno.EINVAL: "Move the existing file or folder away.",
+    errno.ELOOP: "Remove the link, which leads to itself.",
 }
-"""Remedies for errors of the operating system other than missing permissions."""
+"""Remedies for operating system errors, except missing permissions."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if that differs; or a
-    feature's entry; or the package that provides it.
+    """A subcommand and its line in the help. `module` is below shoal.surfaces.cli, and `name` is the command's name
+    there if it differs. A command can also come from a `feature`, or from a separate `package`.
     """
 
     module: str
@@ -53,10 +53,10 @@ class CommandEntry(NamedTuple):
 
 EXAMPLE = 'Example: shoal ask "What can you do?"'
 _CORE = {
-    "Start and use it": {
+    "Start and use Shoal": {
         "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and the start at login."),
         "run": CommandEntry("run", "Run Shoal: agents, chats, schedules, the page and the API."),
-        "ask": CommandEntry("ask", "Ask one thing and print the reply."),
+        "ask": CommandEntry("ask", "Send one message and print the reply."),
         "chat": CommandEntry("chat", "Chat in the terminal."),
         "doctor": CommandEntry("doctor", "Find problems, and show what to do next."),
         "docs": CommandEntry("docs", "Print the documentation for a word, such as ollama."),
@@ -65,20 +65,20 @@ _CORE = {
     "Decide who may do what": {
         "pair": CommandEntry("access", "Give access to a person with a code: CODE, list, remove."),
         "approvals": CommandEntry("approvals", "Decide approval requests: list, show, allow, deny."),
-        "permissions": CommandEntry("access", "Check, explain and change the rules."),
+        "permissions": CommandEntry("access", "Permission rules: check, explain, change."),
         "token": CommandEntry("access", "Tokens with limited scopes: create, list, revoke."),
         "audit": CommandEntry("reports", "Read and verify the audit log."),
     },
     "Set up agents": {
         "agents": CommandEntry("agents", "Agents: list, create, config, bind, destroy."),
-        "models": CommandEntry("reports", "Models of the providers: list, refresh, quirks, forget."),
+        "models": CommandEntry("reports", "Models: list, refresh, quirks, forget."),
         "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
     },
     "Schedule": {},
     "Inspect": {
         "threads": CommandEntry("threads", "Conversations: list, show, export, fork, undo, delete."),
-        "context": CommandEntry("threads", "See what a request to the model contains and costs."),
-        "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
+        "context": CommandEntry("threads", "Show the size of each part of a model request."),
+        "usage": CommandEntry("reports", "Tokens and cost by day, agent and model."),
     },
     "Back up and move": {
         "init": CommandEntry("init", "Create the home directory."),
@@ -108,7 +108,7 @@ COMMANDS = {name: entry for commands in JOBS.values() for name, entry in command
 
 
 def _whole_first(args: list[str]) -> list[str]:
-    """Move `--home` and `--debug` to the front: people also write them after the subcommand."""
+    """Move `--home` and `--debug` to the front, so that they also work after the subcommand."""
     end = args.index("--") if "--" in args else len(args)
     first: list[str] = []
     rest: list[str] = []
@@ -131,7 +131,9 @@ def _is_added(name: str) -> bool:
 
 
 def _of_package(name: str, package: str) -> click.Command | None:
-    """Return the command of an installed package; None if no package adds it. Raises NotFound if `package` should."""
+    """Return the command of an installed package, or None if no package adds it. Raises NotFound if the command is in
+    `package` and that is not installed.
+    """
     from shoal.extensions import load_extension
     from shoal.installation import how_to_add_package
 
@@ -146,7 +148,7 @@ def _of_package(name: str, package: str) -> click.Command | None:
 
 
 class Subcommands(click.Group):
-    """Imports a subcommand on use, and lists the built-in ones without importing them."""
+    """A group that imports a subcommand on use. It lists the built-in ones without importing them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept `--home` and `--debug` anywhere."""
@@ -156,7 +158,7 @@ class Subcommands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the subcommand; None if it does not exist."""
+        """Import the subcommand. Return None if it does not exist."""
         from importlib import import_module
 
         entry, found = COMMANDS.get(cmd_name), object()
@@ -231,7 +233,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         _complain(context, error)
         return EXIT_USAGE
     except click.Abort as error:
-        # An approval was denied, or nobody was there to decide it.
+        # An approval was denied, or no one was there to decide it.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             print(file=sys.stderr)
             _complain(context, ShoalError("Nothing was changed. `--yes` skips the question."))
@@ -281,7 +283,7 @@ def _other_schema(context: CommandContext) -> list[str]:
 
 
 def _complain(context: CommandContext, error: BaseException) -> None:
-    """Print one line on stderr, without secrets; for a configuration, one line per problem."""
+    """Print one line on stderr, without secrets. A ConfigError prints one line per problem."""
     match error:
         case ConfigError():
             lines = [*error.problems, *_other_schema(context)]
@@ -293,14 +295,15 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             )
             if not message.endswith("?") and not (
                 type(error) is click.UsageError and message.endswith(".")
-            ):  # click's own words
+            ):  # click's wording
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 message = f"{message.rstrip('.')}. See `{path} --help`."
             lines = [message]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
-            lines = [f"This user may not read {context.root}. Run Shoal as its owner, or name another with --home DIR."]
+            todo = "Run Shoal as its owner, or choose another with --home DIR."
+            lines = [f"You have no permission to read {context.root}. {todo}"]
         case OSError():
-            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # writing names no file
+            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # write errors name no file
             where = f"{path}: " if path else ""
             todo = REMEDIES.get(error.errno or 0, "Check that it exists and that you own it.")
             lines = [f"{where}{error.strerror or error}. {todo}"]

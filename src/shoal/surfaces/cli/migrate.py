@@ -13,7 +13,8 @@ from shoal.surfaces.cli.context import CommandContext, command
 def migrate(context: CommandContext, url: str | None) -> None:
     """Update the database to this version's schema. Every start does this too; use the command to do it earlier.
 
-    With --to, copy the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
+    With --to, copy the home directory's database into PostgreSQL and verify the copy. If that fails, PostgreSQL stays
+    empty. The file is kept.
     """
     if url:
         from shoal.store.moving import migrate_sqlite_to_postgres

@@ -64,7 +64,7 @@ def is_dumb() -> bool:
 
 
 def tell(text: str, to: TextIO | None = None) -> None:
-    """Print a message of Shoal for a person, by default on standard output."""
+    """Print a message for a person, by default on standard output."""
     stream = to if to is not None else sys.stdout
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
     shown = as_typed(printable(text))
@@ -90,8 +90,8 @@ def _wrapped_line(line: str, columns: int) -> str:
 
 
 def worded(text: str, *, colour: bool = False) -> str:
-    """Return a message without its backticks: code is cyan on a color terminal and quoted otherwise. Shoal's commands
-    appear as they must be typed here.
+    """Return a message without its backticks. Code is cyan on a color terminal and quoted otherwise. Shoal's commands
+    appear as a person must type them on this system.
     """
     shown = _CODE.sub(lambda match: f"\x1b[36m{match[1]}\x1b[39m" if colour else f"'{match[1]}'", as_typed(text))
     return shown.replace("`", "'")  # an unpaired backtick comes from the content
@@ -106,7 +106,8 @@ Cell: TypeAlias = str | int | datetime | None
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
-    """Print rows under a header, in columns; `empty` if there are no rows. On a terminal the last column is cut to fit.
+    """Print rows in columns under a header, or `empty` if there are no rows. On a terminal the last column is cut to
+    fit.
 
     Times are formatted by `when`, and no cell can move the cursor.
     """
@@ -147,23 +148,23 @@ _TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u20
 
 
 def when(at: datetime | None) -> str:
-    """Format a time to the second, UTC; empty for None."""
+    """Format a time in UTC, to the second. None becomes an empty string."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
 
 
 def usd(amount: float | None) -> str:
-    """Format US dollars; a dash if there is no price."""
+    """Format US dollars. An unknown price becomes a dash."""
     return "–" if amount is None else f"{amount:.4f}"
 
 
 def event_lines(event: Event) -> Iterator[str]:
-    """Render an event as lines; nothing for internal events."""
+    """Render an event as lines. Internal events have no lines."""
     match event.data:
         case UserSaid(text=text, author=author):
             yield f"\n{when(event.at)}  {_name(author)}:"
             yield from _indented(text)
         case Steered(text=text, author=author):
-            yield f"  {_name(author)}, into the turn:"
+            yield f"  {_name(author)}, sent during the turn:"
             yield from _indented(text)
         case AssistantSaid(text=text, tool_calls=calls):
             if text.strip():
@@ -274,7 +275,7 @@ def status_words(status: StatusChanged, seconds: float) -> str:
             left = round(max(0.0, status.seconds - seconds))
             return f"{printable(status.text)}, trying again {f'in {span(left)}' if left else 'now'}"
         case "queued":
-            return timed("waiting in line", seconds)
+            return timed("queued", seconds)
         case _:
             return ""
 

@@ -13,7 +13,7 @@ from shoal.setup.choices import kind_of_secret, looks_secret
 from shoal.surfaces.cli.output import is_dumb, printable, tell, wrapped
 
 CHOICES_SHOWN = 15
-"""How many entries of a long list are shown at once."""
+"""Maximum number of entries shown at a time."""
 
 
 def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:
@@ -40,7 +40,7 @@ def ask_yes(question: str, *, default: bool) -> bool:
 
 
 def ask_from(names: Sequence[str], question: str, default: str) -> str:
-    """Read one of many names: by its number, its name, or a part that is unique. Other parts narrow the list."""
+    """Read one of many names, given by its number, its name, or a unique part. An ambiguous part narrows the list."""
     shown = list(names)
     while True:
         for number, name in enumerate(shown[:CHOICES_SHOWN], 1):

@@ -28,12 +28,12 @@ from shoal.surfaces.http.routes_operations import UsageView
 # ---- audit ----
 
 KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
-"""The subjects of entries whose own word does not name one."""
+"""Display names for kinds of entries that need one."""
 
 
 audit = click.Group(
     "audit",
-    help="The audit log: what was checked, decided and done. Hash chains show any change to it.",
+    help="The audit log: checks, decisions and actions. Hash chains reveal any change to it.",
     epilog="Example: shoal audit tail --limit 20",
 )
 
@@ -82,7 +82,7 @@ def verify(context: CommandContext, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def usage(click_context: click.Context, days: int, as_json: bool) -> None:
-    """Show which models were used and what they cost, newest day first."""
+    """Show model usage and cost, newest day first."""
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
@@ -105,7 +105,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         *("day", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars"),
         "calls estimated",
     )
-    print_records(views, as_json, head, rows, "No model was called in this period.")
+    print_records(views, as_json, head, rows, "No model calls in this period.")
     ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
         print()
@@ -117,14 +117,14 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
             )
             for ceiling in ceilings
         ]
-        print_table(("today's ceiling", "US dollars", "tokens"), spent, "")
+        print_table(("today's limit", "US dollars", "tokens"), spent, "")
 
 
 @command(usage, example="shoal usage lift")
 def lift(context: CommandContext) -> None:
     """Suspend all budget limits for the rest of the day."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
-    print(f"Budget limits are lifted until the end of {day}.")
+    print(f"Budget limits are suspended until the end of {day}.")
 
 
 # ---- models ----
@@ -173,7 +173,9 @@ def refresh(context: CommandContext, as_json: bool) -> int:
 
 @command(models, example="shoal models quirks")
 def quirks(context: CommandContext, as_json: bool) -> None:
-    """List how requests to each known model differ from the common form, and which refusal taught Shoal that."""
+    """List how requests to each known model differ from the standard format, and the error that revealed each
+    difference.
+    """
     config = context.config()
     chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
     learned, views = catalog.memory.all(), list[dict[str, str]]()
@@ -191,7 +193,7 @@ def quirks(context: CommandContext, as_json: bool) -> None:
 
 
 def _listed(changes: Mapping[str, Change]) -> str:
-    """`images=none tools=no`."""
+    """Format quirks, such as `images=none tools=no`."""
     words_of_values = {
         name: ("yes" if value else "no") if isinstance(value, bool) else value for name, value in changes.items()
     }
@@ -200,9 +202,9 @@ def _listed(changes: Mapping[str, Change]) -> str:
 
 @command(models, "forget", example="shoal models forget ollama/qwen3")
 def forget_quirks(context: CommandContext, name: str) -> None:
-    """Forget what was learned about the model NAME (PROVIDER/MODEL). Shoal learns it again if it still applies."""
+    """Forget the quirks of the model NAME (PROVIDER/MODEL). Shoal learns them again if they still apply."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
-        raise NotFound(f"Nothing was learned of {name!r}. `shoal models quirks` lists what was.")
+        raise NotFound(f"No quirks are known for {name!r}. `shoal models quirks` lists all known quirks.")
     tell(f"Forgotten. The next request to {name} uses the standard format.")
 
 
@@ -217,8 +219,8 @@ SCOPE = click.option(
     help="Scope of the skill.",
 )
 OF_AGENT = agent_option("The agent, for scope agent.", "main")
-AS_AGENT = agent_option("As this agent sees them.", "main")
-AS_IN_THREAD = click.option("--thread", default="", help="As this thread sees them.")
+AS_AGENT = agent_option("List the skills available to this agent.", "main")
+AS_IN_THREAD = click.option("--thread", default="", help="List the skills available in this thread.")
 IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
 
 
@@ -231,7 +233,7 @@ skills = click.Group(
 @AS_AGENT
 @AS_IN_THREAD
 def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
-    """List the skills. Of several with one name, the narrowest scope wins."""
+    """List the skills. If several have the same name, the narrowest scope wins."""
     skills = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in skills]
     empty = f"No skills. Put one into {context.home.data}/skills/."
@@ -262,7 +264,7 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
 def install(context: CommandContext, source: str, scope: str, agent: str, thread: str) -> None:
     """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the last two.
 
-    Agents follow what a skill says: install only what you trust. Existing skills are not replaced.
+    Agents follow skills, so install only skills that you trust. Existing skills are not replaced.
     """
     where, content = {"scope": scope, "agent": agent, "thread": thread}, b""
     if "://" in source:
@@ -271,14 +273,14 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
         try:
             content = _archive_of(Path(source).resolve())
         except OSError as error:
-            raise click.UsageError(f"{source} cannot be read: {error.strerror}.") from error
+            raise click.UsageError(f"Shoal cannot read {source}: {error.strerror}.") from error
     with as_usage():
         view = call_api(context, "POST", f"/api/skills?{urlencode(where)}", content, into=SkillsView)
-    print(f"Installed {', '.join(view.installed)}. Agents can use it from the next turn on.")
+    print(f"Installed {', '.join(view.installed)}. This takes effect on the next turn.")
 
 
 def _archive_of(path: Path) -> bytes:
-    """Return a file as it is, or a folder as a zip archive without hidden files. Raises OSError, UsageError."""
+    """Return a file unchanged, or a folder as a zip archive without hidden files. Raises OSError, UsageError."""
     if not path.is_dir():
         return path.read_bytes()
     made = io.BytesIO()
@@ -288,7 +290,7 @@ def _archive_of(path: Path) -> bytes:
             if any(part.startswith(".") for part in file.relative_to(path).parts):
                 continue
             if file.is_symlink():
-                raise click.UsageError(f"{name} is a link. Put the file itself there.")
+                raise click.UsageError(f"{name} is a link. Replace it with the file itself.")
             if file.is_file():
                 archive.write(file, name)
     return made.getvalue()
@@ -303,4 +305,4 @@ def remove(context: CommandContext, name: str, scope: str, agent: str, thread: s
     where = urlencode({"scope": scope, "agent": agent, "thread": thread})
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")
-    print(f"Removed {name}. It is no longer available from the next turn on.")
+    print(f"Removed {name}. This takes effect on the next turn.")

@@ -1,4 +1,6 @@
-"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, until a signal ends it; and their log."""
+"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, until a signal. Also the log of these
+processes.
+"""
 
 import asyncio
 import logging
@@ -37,8 +39,9 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
     When it is ready, it prints ready http://HOST:PORT/?token=… on a terminal. Elsewhere it prints ready
-    http://HOST:PORT/, and on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
-    engine.drain_seconds, the rest continues at the next start. A second signal stops it.
+    http://HOST:PORT/, and the location of the token on the next line. SIGTERM and Ctrl-C stop it: running turns get
+    engine.drain_seconds to finish, and unfinished turns continue at the next start. A second signal stops it
+    immediately.
     """
     return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
@@ -104,7 +107,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
-            guard_logging(app[Redactor])  # which also learns of later setup
+            guard_logging(app[Redactor])  # secrets from a later setup are added to it
             ready = "ready"
             if listens:
                 from shoal.surfaces.http.options import WebOptions
@@ -123,7 +126,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 if sys.stdout.isatty():
                     ready = f"ready {address}/?token={token}"
                 else:
-                    where = "web.token, as it is configured" if config.web.token.reveal() else context.home.token_file
+                    where = "the configured web.token" if config.web.token.reveal() else context.home.token_file
                     ready = f"ready {address}/\ntoken {where}"
             default, models, clock = default_model(app[LiveConfig].current), app[Models], app[Clock]
             if lacking := missing_model(models, default):
@@ -138,7 +141,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
             print(f"shoal: stopping; running turns have {config.engine.drain_seconds:g} s left. A second signal "
-                  "stops at once.",
+                  "stops immediately.",
                   file=sys.stderr)  # fmt: skip
             await app[Runtime].drain()
         return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0
@@ -146,7 +149,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
 
 @contextmanager
 def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
-    """Yield an event for the first SIGINT or SIGTERM. The second ends the process at once."""
+    """Yield an event that the first SIGINT or SIGTERM sets. The second signal ends the process immediately."""
     loop = asyncio.get_running_loop()
     first: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -169,9 +172,9 @@ def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
-"""Packages whose logs matter only from warnings up."""
+"""Packages that log only warnings and errors."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages that warn about each connection lost in an outage. Their users report its meaning."""
+"""Packages that log a warning for each connection lost in an outage. Shoal reports the outage itself."""
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -186,10 +189,10 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 
 class TextFormatter(logging.Formatter):
-    """`TIME LEVEL logger: message key=value…`"""
+    """Formats one line per record: `TIME LEVEL logger: message key=value…`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, and the traceback if there is one."""
+        """Return one line, followed by the traceback of an error."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -1,8 +1,7 @@
-"""`shoal setup`: ask for missing settings, test each answer at once, and write the working ones.
+"""`shoal setup`: ask for missing settings, test each answer immediately, and write the working ones.
 
 The only state is `shoal.toml`. Working settings are not asked for again, so after Ctrl-C the next run continues at the
-first missing one. Each step ends in one of three ways: it works, the person skipped it, or one sentence explains the
-problem.
+first missing one. Each step succeeds, is skipped by the person, or ends with one sentence about the problem.
 """
 
 import asyncio
@@ -78,8 +77,9 @@ def setup(
     no_input: bool,
     **given: str | None,
 ) -> int:
-    """Ask for missing settings, test each answer at once, and store what works. Name steps to answer them again.
-    Without a terminal nothing is asked."""
+    """Ask for missing settings, test each answer immediately, and store the working ones. Name steps to answer them
+    again. Without a terminal nothing is asked.
+    """
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # errors are reported here
     answers = {name: value for name, value in given.items() if value is not None}
     if login is not None:
@@ -144,12 +144,14 @@ class Setup:
     # ---- the steps ----
 
     def home(self) -> None:
-        """Check that the directory is ours and writable and no Shoal uses it, then create the missing parts."""
+        """Create the missing parts of the home directory. First check that it is ours and writable, and that no Shoal
+        uses it.
+        """
         is_other = False
         while problem := setup_checks.not_usable(self._context.root):
             self.say("home", problem)
             if not self._asks:
-                raise InvalidInput("Nothing was set up: name another directory with --home DIR.")
+                raise InvalidInput("Nothing was set up. Choose another directory with --home DIR.")
             self._context.root = Path(os.path.abspath(Path(ask_line("Directory")).expanduser()))
             is_other = True
         root = self._context.root
@@ -168,7 +170,7 @@ class Setup:
         config = self.config({key: value_of(key, self._extra[key]) for key in self.more("web")})
         host, port = config.web.host, config.web.port
         if server is not None:
-            self.say("home", f"Shoal runs at {server.address}. Settings made here take effect at once.")
+            self.say("home", f"Shoal runs at {server.address}. Settings made here take effect immediately.")
             return
         while port and not setup_checks.is_free(host, port):
             self.say("page", f"Another program uses port {port} of {host}.")
@@ -209,7 +211,7 @@ class Setup:
                     raise LeftOut(f"The model of {provider} does not answer.")
 
     def answers(self, calls: SetupCalls) -> bool:
-        """Whether the current model answers. Shows the answer or the reason."""
+        """Whether the current model answers. Prints the answer or the reason."""
         try:
             self.say_answer(calls.call("POST", "/api/setup/model/test", into=ModelAnswered))
         except ShoalError as error:
@@ -223,7 +225,7 @@ class Setup:
             self.say("prices", answer.note)
 
     def provider(self, calls: SetupCalls, choice: ModelChoice) -> bool:
-        """Ask for a provider's settings until its model answers; return False to choose another provider.
+        """Ask for a provider's settings until its model answers. Return False to choose another provider.
 
         Only the wrong setting is asked for again.
         """
@@ -236,7 +238,7 @@ class Setup:
                 return False
             try:
                 if "key" in choice.wants and not keeps_key:
-                    question = f"Key of {choice.name}" if choice.key_kind else "Its key, if required"
+                    question = f"Key of {choice.name}" if choice.key_kind else "Key, if required"
                     key = self.secret("key", question, choice.key_kind)
                     if key == "-" or (choice.key_kind and not key):
                         return False
@@ -272,7 +274,7 @@ class Setup:
         return True
 
     def place_of(self, choice: ModelChoice, before: str = "") -> dict[str, str] | None:
-        """Return a provider's location: an address or a model file, asked for until it is valid; None to choose another
+        """Ask for a provider's location, an address or a model file, until it is valid. Return None to choose another
         provider.
         """
         if choice.name == "local" and not self.has_extra("local"):
@@ -285,7 +287,7 @@ class Setup:
                 if "address" not in choice.wants:
                     return {}
                 usual = choice.address or SERVER_ADDRESS
-                address = self.ask("address", "Its address (- goes back)", before or usual)
+                address = self.ask("address", "Address (- goes back)", before or usual)
                 return None if address == "-" else {"address": checked_address(address, usual)}
             except InvalidInput as error:
                 if not self._asks:
@@ -318,7 +320,7 @@ class Setup:
             self.own(calls, chat)
 
     def connected_chat(self, calls: SetupCalls, chats: Sequence[ChatChoice]) -> ChatChoice | None:
-        """Return the first chat with an account that connects; None to ask for one."""
+        """Return the first chat with an account that connects, or None to ask for one."""
         for chat in chats:
             is_on = any(account.enabled for account in self.accounts(chat.name))
             if not is_on or "chat" in self._again or self._given.get("platform", chat.name) != chat.name:
@@ -342,7 +344,7 @@ class Setup:
         return len(accounts) > 1 or any(account.owner or account.allow for account in accounts)
 
     def connect_one(self, calls: SetupCalls, chats: Mapping[str, ChatChoice]) -> ChatChoice | None:
-        """Ask for a chat and its settings until it is connected; None for no chat."""
+        """Ask for a chat and its settings until it is connected. Return None for no chat."""
         titles = {**{name: chat.title for name, chat in chats.items()}, choices.NO_CHAT: choices.NO_CHAT_TITLE}
         chat, before = None, dict[str, str]()
         while True:
@@ -353,7 +355,7 @@ class Setup:
                     return None
                 if name not in chats:
                     raise LeftOut(
-                        f"{name} cannot be set up here. Write [platforms.{name}] yourself; its manual explains how."
+                        f"Setup does not support {name}. Add [platforms.{name}] to shoal.toml as its manual explains."
                     )
                 chat, before = chats[name], {}
             entered = self.fields_of(chat, before) if self.has_extra(chat.name) else None
@@ -367,7 +369,7 @@ class Setup:
                 before = entered
 
     def fields_of(self, chat: ChatChoice, before: Mapping[str, str]) -> dict[str, str] | None:
-        """Return a platform account's settings by key, and `public_url`; None to choose another platform.
+        """Return a platform account's settings by key, and `public_url`, or None to choose another platform.
 
         An account that was imported or switched off keeps its settings.
         """
@@ -399,11 +401,11 @@ class Setup:
         return values
 
     def is_called(self, chat: ChatChoice, fetches: str) -> bool:
-        """Whether the platform calls Shoal, which then receives messages only while it runs."""
+        """Whether the platform delivers messages by calling Shoal, so that they arrive only while Shoal runs."""
         return bool(chat.owner_question) and not fetches
 
     def connect(self, calls: SetupCalls, chat: ChatChoice, entered: Mapping[str, str]) -> bool:
-        """Connect a platform. Shows the reason if that fails."""
+        """Connect a platform. Prints the reason if that fails."""
         table = f"platforms.{chat.name}"
         more = {key.removeprefix(f"{table}."): self._extra[key] for key in self.more(table)}
         values = {**more, **entered}
@@ -428,7 +430,7 @@ class Setup:
         account = self.accounts(chat.name)[0]
         if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
             address = f"{self.config().web.public_url.rstrip('/')}/platforms/{chat.name}"
-            self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the address to call.")
+            self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the webhook address.")
             user = self.ask("owner", f"{chat.owner_question}; - to get access later with `shoal pair CODE`")
             if user != "-":
                 calls.call("POST", path, {"user": user})
@@ -450,7 +452,7 @@ class Setup:
                 self.say("chat", f"You own the bot on {chat.title}; it has sent you a message.")
 
     def own_by_code(self, calls: SetupCalls, path: str) -> str:
-        """Ask for the code until it matches, and return its person; empty if skipped."""
+        """Ask for the code until it matches, and return its person, or an empty string if skipped."""
         while True:
             code = ask_line("Code (- to get access later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
@@ -468,7 +470,7 @@ class Setup:
         asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)
         while hour or asks:
             if asks:
-                question = "Time of a brief every morning on what was done and what is waiting (- for none)"
+                question = "Time of a brief every morning on finished and pending work (- for none)"
                 hour = ask_line(question, "-")
                 if hour == "-":
                     return
@@ -481,7 +483,7 @@ class Setup:
                 self.say("brief", str(error))
 
     def sandbox(self) -> None:
-        """Report whether agents' commands run isolated, or what is missing for that."""
+        """Report whether agents' commands run isolated, or the missing requirements."""
 
         async def trial() -> tuple[str, bool, str]:
             chosen = await open_sandbox(self.config().sandbox, extension_sandbox)
@@ -527,10 +529,10 @@ class Setup:
         setup_checks.start_at_login(service)
         self._made.append(str(service.file))
         self._started = service
-        self.say("login", f"Shoal runs. Its log: {service.log}")
+        self.say("login", f"Shoal is running. Its log: {service.log}")
 
     def from_environment(self) -> dict[str, str]:
-        """Return the keys whose secret is in a variable of this shell, with the variable."""
+        """Return the settings whose secrets are in environment variables of this shell, with the variables' names."""
         config, secrets = self.config(), dict[str, Secret]()
         for name, provider in config.providers.items():
             secrets[f"providers.{name}.api_key"] = provider.api_key
@@ -547,7 +549,7 @@ class Setup:
     # ---- asking, printing, writing ----
 
     def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
-        """Return one of several choices, by its number, its name, or a part that is unique."""
+        """Ask for one of several choices, given by its number, its name, or a unique part."""
         if name in self._given:
             return self._given.pop(name)
         if not self._asks:
@@ -568,9 +570,7 @@ class Setup:
             tell(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
-        """Return a line, or the value of the option of that name, which is used once. Raises LeftOut without a
-        terminal.
-        """
+        """Ask for a line. An option of that name answers the question once. Raises LeftOut without a terminal."""
         if name in self._given:
             return self._given.pop(name)
         if not self._asks:
@@ -580,7 +580,7 @@ class Setup:
         return ask_line(question, default)
 
     def secret(self, name: str, question: str, kind: str) -> str:
-        """Return a secret, read without echo; empty to go back. A secret of an obviously different kind is rejected."""
+        """Read a secret without echo; an empty one goes back. A secret of an obviously different kind is rejected."""
         while True:
             if name in self._given:
                 value = read_source(self._given.pop(name))
@@ -612,7 +612,7 @@ class Setup:
         done = subprocess.run(command, check=False)
         importlib.invalidate_caches()
         if done.returncode or choices.lacking_package(extra):
-            self.say("extra", "The installation failed; see above.")
+            self.say("extra", "The installation failed. See the output above.")
             return False
         return True
 
@@ -650,7 +650,7 @@ class Setup:
         tell(last)
 
     def next_step(self) -> str:
-        """Return one sentence: what to do after the setup."""
+        """Return one sentence with the next step after the setup."""
         config = self._context.config()
         chats = [
             record.title

@@ -1,4 +1,4 @@
-"""Calls of `shoal setup`: to the running Shoal, otherwise to an idle application in this process."""
+"""API calls of `shoal setup`, to the running Shoal or to an idle application in this process."""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class SetupCalls:
-    """The API of the Shoal that is set up, called from a thread that waits at a terminal. `hears`: a person who writes
-    to a bot is received here, and not by a running Shoal.
+    """A blocking client of the Shoal that is set up, for the thread at the terminal. `hears`: this process receives the
+    messages to a bot, because no Shoal is running.
     """
 
     def __init__(self, portal: BlockingPortal, client: Client, chats: ChatSetup | None) -> None:

@@ -1,4 +1,4 @@
-"""Checks of `shoal setup` on this machine: the directory, the port, the start at login."""
+"""Checks of `shoal setup` on this machine: the directory, the port, and starting at login."""
 
 import os
 import plistlib
@@ -18,16 +18,14 @@ COMMAND_SECONDS = 30.0
 
 
 def not_usable(root: Path) -> str:
-    """Return a sentence if a directory cannot be a home: it is a file, is not writable, or contains other files, wholly
-    or in part; otherwise "".
+    """Return a message if a directory cannot be a home directory because it is a file, is not writable, or contains
+    other files. Otherwise return "".
     """
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if not there.is_dir():
         return f"{there} is a file. Choose another directory."
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        return (
-            f"{root} cannot be written by this user. Choose another directory, or correct the permissions of {there}."
-        )
+        return f"You have no permission to write to {root}. Choose another directory, or change {there}'s permissions."
     if problem := another_products(root):
         return problem
     names = sorted(set(os.listdir(root)) - {"lost+found", ".DS_Store"}) if root.is_dir() else []
@@ -51,7 +49,9 @@ def is_free(host: str, port: int) -> bool:
 
 
 class LoginService(msgspec.Struct, frozen=True):
-    """A service that starts Shoal at login: a file, the commands that activate it, and the one that shows the log."""
+    """A service that starts Shoal at login: its file, the commands that activate it, and the command that shows its
+    log.
+    """
 
     file: Path
     content: bytes
@@ -61,8 +61,8 @@ class LoginService(msgspec.Struct, frozen=True):
 
 
 def login_service(root: Path) -> LoginService | None:
-    """Return the service that would start Shoal on this home directory at each login; None if the system has no such
-    mechanism.
+    """Return the service that would start Shoal with this home directory at each login, or None if the system has no
+    supported service manager.
     """
     called = shutil.which(sys.argv[0]) or sys.argv[0]
     program = called if Path(called).name == "shoal" else str(Path(sys.executable).with_name("shoal"))
@@ -113,10 +113,10 @@ def _run(command: tuple[str, ...]) -> str:
         ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return "" if ran.returncode == 0 else " ".join(ran.stderr.split()) or f"it ended with {ran.returncode}"
+    return "" if ran.returncode == 0 else " ".join(ran.stderr.split()) or f"exit code {ran.returncode}"
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for systemd: percent signs and dollars are special, spaces separate words."""
+    """Quote a word for systemd, where percent and dollar signs are special and spaces separate words."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{text}"' if re.search(r"[^\w@%+=:,./-]", word) else text

@@ -14,9 +14,9 @@ from shoal.surfaces.cli.output import printable
 BAR = "│ "
 CODE_INDENT = 2
 _AS_IT_IS = "\0"
-"""Marks a line that must not be wrapped. No other text contains it."""
+"""Mark at the start of a line that must not be wrapped. Normal text never contains it."""
 _ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
-"""The sequence that ends each style."""
+"""Escape sequences that end each style."""
 _STYLE = re.compile(r"\x1b\[\d+m")
 _TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
 _LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")
@@ -28,12 +28,12 @@ def styled(number: str) -> Wrap:
 
 
 def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
-    """Return the lines of a text on a terminal of this width. A longer word is not broken."""
+    """Return a text's lines on a terminal of this width. Words longer than a line are not broken."""
     return wrapped(render_markup(markdown, dialect(colour, width)), width)
 
 
 def whole_blocks(markdown: str) -> int:
-    """Return how many leading characters are complete blocks, which later text cannot change."""
+    """Return the number of leading characters in complete blocks, which later text cannot change."""
     starts = block_starts(markdown)
     return starts[-1] if starts else 0
 
@@ -120,7 +120,7 @@ def cropped(text: str, width: int) -> str:
 
 
 def pieces(text: str, width: int) -> list[str]:
-    """Split a plain line at the screen's width, without losing anything."""
+    """Split a plain line at the screen's width, keeping every character."""
     lines, used = [""], 0
     for character in text:
         used += get_cwidth(character)

@@ -38,9 +38,9 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""How long output is collected before it is printed."""
+"""Time for which output is collected before it is printed."""
 THINKING_LINES = 6
-"""Lines of the model's thinking, and how much of its end is wrapped to fill them."""
+"""Lines of the model's thinking, and the characters at its end that are wrapped to fill them."""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
 """Lines of a running call's output."""
@@ -51,12 +51,12 @@ GOES_ON = "    ↪ "
 BELOW_LINES = 6
 """Lines of the screen that the live part leaves for the prompt and the lines below it."""
 HISTORY_BYTES_MAX = 262_144
-"""When a chat begins, the older half of a history longer than this is dropped."""
+"""Maximum size of the input history. A chat that starts with a longer history drops its older half."""
 Group = Literal["said", "call", "line"]
 
 
 class TerminalScreen(ChatScreen):
-    """Draws with prompt_toolkit."""
+    """A screen drawn with prompt_toolkit."""
 
     def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
@@ -125,7 +125,7 @@ class TerminalScreen(ChatScreen):
             yield
 
     async def read(self) -> str | None:
-        """Read the next typed line; None at the end (Ctrl-D)."""
+        """Read the next typed line, or None at the end of the input (Ctrl-D)."""
         try:
             return await self._session.prompt_async()
         except EOFError:
@@ -134,7 +134,7 @@ class TerminalScreen(ChatScreen):
             self._last = None
 
     async def animate(self) -> None:
-        """Update the seconds while something is running."""
+        """Update the displayed seconds while something is running."""
         while True:
             self._changed.clear()
             if self._conversation is not None and self._conversation.is_running:
@@ -163,7 +163,7 @@ class TerminalScreen(ChatScreen):
         return whole_blocks(markdown)
 
     def asked(self, call: ToolCall) -> None:
-        """A call is shown when it runs or when approval is requested."""
+        """Show nothing. The call appears when it runs or when approval is requested."""
 
     def wants(self, request: ApprovalRequested) -> None:
         """Show an approval request, character for character. A line that is too wide continues after ↪."""
@@ -177,7 +177,7 @@ class TerminalScreen(ChatScreen):
         self._print("line", lines)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
-        """Show the end of a call in a line; for a failed call also the start of its result."""
+        """Show a call's outcome in one line. For a failed call, also show the start of its result."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
         if result.staged:
@@ -273,7 +273,7 @@ def _frame() -> str:
 
 
 def chat_history(file: Path) -> FileHistory:
-    """The input of earlier chats, readable by the owner only."""
+    """Return the input history of earlier chats, in a file that only its owner can read."""
     file.touch(0o600)
     content = file.read_bytes()
     if len(content) > HISTORY_BYTES_MAX:
@@ -283,7 +283,7 @@ def chat_history(file: Path) -> FileHistory:
 
 
 class ChatCompleter(Completer):
-    """Completes commands, their arguments, agents, and files: of the agent's workspace, or of this directory."""
+    """Completion of commands, their arguments, agents, and files in the agent's workspace or this directory."""
 
     def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home

@@ -1,5 +1,5 @@
-"""A thread over the API, for `shoal ask` and `shoal chat`: of the running server of this home directory, otherwise of
-one started in this process.
+"""A client of one thread, for `shoal ask` and `shoal chat`. It uses the running server of this home directory, or
+starts one in this process.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS_MAX = 30
-"""How many times a lost server is looked for, once every RECONNECT_SECONDS, before giving up."""
+"""Maximum number of attempts to reconnect, one every RECONNECT_SECONDS."""
 
 
 @asynccontextmanager
 async def open_thread(
     context: CommandContext, thread: ThreadId | None, *, channel: str
 ) -> AsyncGenerator[tuple["ThreadClient", ThreadId]]:
-    """Open a thread, or a new one of a terminal channel if none is named.
+    """Open a thread, or a new thread in a terminal channel if none is named.
 
     Starts Shoal in this process unless a server runs for this home directory. Raises the errors of starting.
     """
@@ -66,14 +66,15 @@ class ThreadClient:
         self.place = client.place
 
     async def standing(self) -> ThreadInfo | None:
-        """Return the thread's state; None before its first message."""
+        """Return the thread's state, or None before its first message."""
         try:
             return await self._client.call("GET", self._path, into=ThreadInfo)
         except NotFound:
             return None
 
     async def send(self, text: str, agent: str) -> str:
-        """Send a prompt and return its message id, which identifies its turn; empty if the mailbox is full.
+        """Send a prompt and return its message id, which identifies its turn, or an empty string if the mailbox is
+        full.
 
         Raises InvalidInput for an unknown agent.
         """
@@ -85,15 +86,15 @@ class ThreadClient:
         return str(answer["message_id"])
 
     async def steer(self, text: str) -> bool:
-        """Send a message to the running turn; return False if none runs."""
+        """Send a message to the running turn. Return False if no turn runs."""
         return await self._deliver("steer", {"text": text})
 
     async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn; return False if none runs."""
+        """End the running turn. Return False if no turn runs."""
         return await self._deliver("abort", {"all_queued": all_queued})
 
     async def clear(self) -> None:
-        """Start the model's window again."""
+        """Clear the model's context window."""
         await self._client.call("POST", f"{self._path}/clear")
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:

@@ -1,6 +1,4 @@
-"""`shoal threads` and `context`: conversations, their journals, readable files and saved copies, and the content of a
-thread's next request.
-"""
+"""`shoal threads` and `context`: conversations, journals and exports, and the content of a thread's next request."""
 
 import click
 import msgspec
@@ -28,7 +26,7 @@ from shoal.surfaces.http.thread_views import (
 )
 
 NEW_THREAD = "web:lobby:new"
-"""Shown for a conversation without messages."""
+"""Placeholder thread of a conversation without messages."""
 
 
 class ThreadExport(msgspec.Struct, frozen=True):
@@ -68,7 +66,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
         print_json(ThreadExport(info, events))
         return
     agent = f"agent {info.agent}" if info.agent else "the default agent"
-    print(f"{info.thread}, {agent}, {counted(len(events), 'event')}, {_doing(info) or 'at rest'}")
+    print(f"{info.thread}, {agent}, {counted(len(events), 'event')}, {_doing(info) or 'idle'}")
     for event in map(decode_event, events):
         for line in event_lines(event):
             print(line)
@@ -77,7 +75,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
 @command(threads, example="shoal threads log terminal:local:main --after 40")
 @click.option("--after", default=0, help="Only events with a higher number.")
 def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
-    """Print the events of the journal, one a line."""
+    """Print the journal's events, one per line."""
     _, events = _whole(context, id, after)
     if as_json:
         print_json(events)
@@ -95,7 +93,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
     default="jsonl",
     show_default=True,
-    help="The journal (one event a line, or JSON with the thread), or a document for people.",
+    help="The journal (one event per line, or JSON with the thread), or a document for people.",
 )
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
@@ -118,7 +116,7 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
 def rename(context: CommandContext, id: str, title: str) -> None:
     """Give a thread another title."""
     changed = call_api(context, "PATCH", _path(id), {"title": title}, into=ThreadSummary)
-    print(f"{changed.thread} is called {printable(changed.title)!r}.")
+    print(f"Renamed {changed.thread} to {printable(changed.title)!r}.")
 
 
 @command(threads, example="shoal threads pin terminal:local:main")
@@ -134,7 +132,7 @@ def pin(context: CommandContext, id: str, off: bool) -> None:
 def archive(context: CommandContext, id: str, off: bool) -> None:
     """Archive a thread. Nothing is deleted, and new messages are still answered."""
     call_api(context, "PATCH", _path(id), {"archived": not off})
-    print(f"{id} is back in the list." if off else f"{id} is archived.")
+    print(f"{id} is no longer archived." if off else f"{id} is archived.")
 
 
 @command(threads, example="shoal threads delete terminal:local:main")
@@ -142,13 +140,13 @@ def archive(context: CommandContext, id: str, off: bool) -> None:
 def delete(context: CommandContext, id: str, yes: bool) -> None:
     """Delete a thread permanently: its journal, files, results and saved conversations, and its subagents' threads.
 
-    The audit log keeps what was checked and decided, and the digest of the journal. A thread that is working or has
-    waiting messages is refused.
+    The audit log keeps checks, decisions, and the digest of the journal. Fails if the thread is running or has queued
+    messages.
     """
     info = get(context, _path(id), ThreadSummary)
     if not yes:
         named = f" ({printable(info.title)})" if info.title else ""
-        click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} for good?", abort=True)
+        click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} permanently?", abort=True)
     gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
     others = f" and {gone.threads - 1} of its subagents" if gone.threads > 1 else ""
     print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
@@ -203,7 +201,7 @@ def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
         (artifact.artifact, artifact.name, f"{artifact.size_bytes:,}", artifact.created_at) for artifact in artifacts
     ]
     print_records(
-        artifacts, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "This thread has no artifacts."
+        artifacts, as_json, ("artifact", "tool", "bytes", "created (UTC)"), rows, "This thread has no artifacts."
     )
 
 
@@ -232,7 +230,7 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
 
 
 context = click.Group(
-    "context", help="The content that the model receives.", epilog="Example: shoal context show terminal:local:main"
+    "context", help="The content of model requests.", epilog="Example: shoal context show terminal:local:main"
 )
 
 
@@ -256,7 +254,7 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     print(f"reserved for the answer: {costs.output_tokens}.")
     print_table(("part", "bytes", "tokens"), [(part.name, part.bytes, part.tokens) for part in costs.parts], "")
     if costs.found_tools:
-        print(f"{costs.found_tools} further tools can be found on demand.")
+        print(f"{costs.found_tools} more tools are found on demand.")
     if costs.left_out:
         print(f"{costs.left_out} older messages are left out.")
     if costs.fitted:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 Answer: TypeAlias = tuple[int, AsyncIterator[bytes]]
-"""The status of an answer, and its content in chunks."""
+"""An answer's status, and its content in chunks."""
 
 REQUEST_SECONDS = 30.0
 PIECE_BYTES = 65_536
@@ -23,7 +23,7 @@ PIECES_MAX = 16
 
 
 class Transport(Protocol):
-    """Makes calls. `place` names the Shoal; `address` is empty in this process.
+    """A way to call the API. `place` names the Shoal. `address` is empty in this process.
 
     `seconds` is the longest time for an answer, None for no limit. `is_remote`: Shoal may be restarted while this
     process runs.
@@ -40,7 +40,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Calls a Shoal that runs on this machine. It is our own server, so a few lines of HTTP/1.0 are enough."""
+    """Calls to a Shoal on this machine. Minimal HTTP/1.0 is enough for our own server."""
 
     seconds: float | None = REQUEST_SECONDS
     is_remote = True
@@ -76,7 +76,7 @@ async def _pieces(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
 
 
 class AsgiTransport:
-    """Calls an application in this process."""
+    """Calls to an application in this process."""
 
     place = "this process"
     address = ""
@@ -95,7 +95,7 @@ class AsgiTransport:
         headers = headers_of("localhost", self._token, accept, body, content)
         scope = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody waits for a disconnection
+            "asgi": {"version": "3.0", "spec_version": "2.4"},  # no one waits for a disconnection
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
@@ -147,8 +147,8 @@ class AsgiTransport:
 
 
 def content_of(body: object) -> bytes:
-    """Return a call's body: bytes unchanged, nothing for None, everything else as JSON. Raises InvalidInput for bad
-    text.
+    """Encode a call's body: bytes unchanged, None as nothing, everything else as JSON. Raises InvalidInput for text
+    that is not valid Unicode.
     """
     try:
         return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)

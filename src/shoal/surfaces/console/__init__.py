@@ -3,10 +3,10 @@
 from pathlib import Path
 
 FILES = Path(__file__).parent / "static"
-"""The directory to serve below `PREFIX`; its `index.html` is also the answer to `/`."""
+"""The directory served below `PREFIX`. Its `index.html` is also served at `/`."""
 
 PREFIX = "/console"
-"""Path of the page's own files. The server handles `/`, `/api` and all other paths."""
+"""Path prefix of the page's files."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -23,4 +23,4 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The policy under which the page works; nothing in it needs inline code, inline styles or another host."""
+"""The page's content security policy. It allows no inline code, no inline styles and no other hosts."""

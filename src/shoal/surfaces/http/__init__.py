@@ -1,1 +1,1 @@
-"""The HTTP server: the JSON API, event streams, webhooks and the OpenAI-compatible face."""
+"""The HTTP server: the JSON API, event streams, webhooks and the OpenAI-compatible API."""

@@ -1,4 +1,4 @@
-"""What the API answers about approvals."""
+"""Answers of the API about approvals."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,15 +10,15 @@ from shoal.kernel.permissions import CardItem, Coverage
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run, `title` and `agent` those of its thread;
-    `asked_by_name` may be empty. A list shows only pending ones by default.
+    """An approval request. `shown` is the exact text that will run. `title` and `agent` belong to its thread.
+    `asked_by_name` may be empty.
 
-    `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
-    and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
-    words. `always` says which rule the caller may make of it, or has made where `scope` is "always"; it is empty where
-    none can be made. `item` is the call's place on the card that asks for it (`card` is empty where it has one of its
-    own), with the model's own sentence and where its values come from; `values` says that in words. `outcome` says how
-    it ended.
+    `covers` is the content that the call runs: `files` with their size (-1 for a missing file) and SHA-256, and the
+    number of `others`. If `uncovered` is set, it explains why some content is not covered, and the call cannot be
+    allowed for the whole thread. `runs` describes the content in words. `always` describes the rule that the caller may
+    create, or has created if `scope` is "always". It is empty if no rule is possible. `item` is the call's position on
+    its card, with the model's own sentence and the sources of its values. `card` is empty for a call with its own card.
+    `values` describes the sources in words. `outcome` describes the result of the call.
     """
 
     id: str
@@ -48,7 +48,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
     """The approval's new state. On a card, `state` is the decision and `message` describes the outcome of each call.
-    With "always", it names the new rule. `undo` is the turn whose changed files stay although its card was discarded.
+    With "always", `message` names the new rule. `undo` is the turn whose file changes remain although its card was
+    discarded.
     """
 
     id: str

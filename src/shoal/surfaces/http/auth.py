@@ -1,17 +1,18 @@
-"""Authentication of callers: the home's token, another token, or the page's cookie with the page's key; and checks of
-origin and host.
+"""Authentication of callers by the home's token, another token, or the page's cookie with the page's key. Also checks
+of origin and host.
 
 The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another. The HMAC is keyed with the
-home's token and covers the other token's digest. It proves that the browser presented the token once and does not
-reveal it. It is valid for as long as its token.
+home's token and covers the other token's digest. It proves that the browser once presented the token, and does not
+reveal it. It is valid as long as the token.
 
-Browsers send cookies to every port of a host, so any other server there sees this one and could send it back. Alone it
-gives access only to the page's own files. Each call also sends the page's key in the header `X-Shoal`. The key is
-another HMAC, which the browser receives once, at sign-in, and stores for this origin, which includes the port. Files
-that a browser loads by itself (pictures, sound, downloads) cannot carry a header. Their addresses carry a ticket
-instead, which the page gets with `GET /api/me`. It expires within two days and is valid for files only.
+Browsers send cookies to every port of a host, so other servers on the host see this cookie and could replay it. The
+cookie alone gives access only to the page's own files. Each call also sends the page's key in the header `X-Shoal`. The
+key is another HMAC. The browser receives it once, at sign-in, and stores it for this origin, which includes the port.
 
-Hosts are checked against DNS rebinding: a foreign name that points at this address is refused.
+Requests for files that a browser loads by itself (pictures, sound, downloads) cannot carry a header. Their URLs carry a
+ticket instead, which the page gets with `GET /api/me`. A ticket expires within two days and is valid only for files.
+
+The Host header is checked to prevent DNS rebinding.
 """
 
 import hashlib
@@ -45,29 +46,31 @@ TICKET_SECONDS = 86_400
 """
 KEY_HEADER = "x-shoal"
 TICKET = "ticket"
-"""The query parameter for a ticket, in addresses that a browser loads by itself."""
+"""Query parameter for a ticket, in URLs that a browser loads by itself."""
 FAILURES_MAX = 10
-"""Wrong tokens from one address within FAILURE_SECONDS before it must wait."""
+"""Number of wrong tokens within FAILURE_SECONDS after which an address must wait."""
 FAILURE_SECONDS = 60.0
 ADDRESSES_MAX = 4096
-"""Maximum number of addresses remembered. The least recently seen is forgotten first."""
+"""Maximum number of remembered addresses. The least recently seen address is dropped first."""
 UNGUESSABLE_CHARS_MIN = 32
-"""A token this long cannot be guessed, so a correct one is accepted even while its address must wait."""
+"""Length from which a token cannot be guessed. A correct token of this length is accepted even while its address must
+wait.
+"""
 
 _HOST = lazy_re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
-"""A Host header: a name or an address, optionally with a port, and nothing else."""
+"""A Host header: a name or an address, with an optional port."""
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
 class FailureLimit:
-    """Counts wrong tokens by address, in a window that starts with the first one."""
+    """Counter of wrong tokens per address, in a window that starts with the first one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def wait_seconds(self, address: str) -> float:
-        """Return the seconds that this address must still wait; 0 if it may try now."""
+        """Return the seconds that this address must still wait, or 0 if it may try now."""
         since, count = self._failures.get(address, (0.0, 0))
         left = since + FAILURE_SECONDS - self._clock.monotonic()
         return max(left, 0.0) if count >= FAILURES_MAX else 0.0
@@ -81,7 +84,7 @@ class FailureLimit:
 
 
 class Gate:
-    """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429.
+    """Checks of hosts, origins and credentials. They raise ApiError 400, 401, 403 or 429.
 
     `is_file(path)` returns whether a ticket is valid for a path.
     """
@@ -134,13 +137,15 @@ class Gate:
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
-        """Return the caller's origin if it is allowed and not this server's own, otherwise "". Raises for any other."""
+        """Return the caller's origin if it is an allowed foreign origin, or "" for this server's own. Raises ApiError
+        for any other origin.
+        """
         origin = request.headers.get("origin", "").lower()
         if not origin or self._is_own(request, origin):
             return ""
         if origin in self._origins:
             return origin
-        message = "Browsers may not call from this origin. Add it to web.allowed_origins if it should."
+        message = "Browsers may not call from this origin. To allow it, add it to web.allowed_origins."
         raise ApiError(403, "foreign_origin", message)
 
     def _is_own(self, request: Request, origin: str) -> bool:
@@ -174,12 +179,12 @@ class Gate:
         return principal
 
     async def bearer(self, request: Request, given: str) -> Principal:
-        """Return the principal of a token. Wrong tokens are counted; an address with too many must wait.
+        """Return the principal of a token. Counts wrong tokens; an address with too many must wait.
 
-        Raises ApiError 401 for a wrong, revoked or expired one, 403 when its person has no access, 429, StoreError.
+        Raises ApiError 401 for a wrong, revoked or expired token, 403 if its person has no access, 429, and StoreError.
         """
         token = await self._tokens.find(given)
-        if token is not None:  # 256 random bits cannot be guessed, so this token never has to wait
+        if token is not None:  # a correct long token cannot be a guess
             if self._tokens.has_expired(token):
                 raise _unauthorized(
                     f"The token {token.name!r} has expired. Create a new one with `shoal token create`."
@@ -213,7 +218,7 @@ class Gate:
         return msgspec.structs.replace(token_row, by_cookie=by_cookie)
 
     def cookie_name(self, request: Request) -> str:
-        """Return the cookie's name. It includes the port: browsers share cookies between the ports of a host."""
+        """Return the cookie's name. It includes the port because browsers share cookies between a host's ports."""
         host = request.headers.get("host", "")
         port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host else ""
         prefix = "__Host-" if self.is_encrypted(request) else ""
@@ -226,7 +231,7 @@ class Gate:
         return f"{expires}.{self._signature(expires, token)}{name}"
 
     async def visitor(self, request: Request) -> Principal | None:
-        """Return the principal of the cookie; None without a cookie, or if it or its token has expired.
+        """Return the principal of the cookie. Returns None without a cookie, or if the cookie or its token has expired.
 
         Raises ApiError 403 if the person no longer has access, and StoreError.
         """
@@ -242,11 +247,11 @@ class Gate:
         return OWNER_ON_PAGE if token is HOME_TOKEN else await self._admitted(token, by_cookie=True)
 
     def page_key(self, principal: Principal) -> str:
-        """Return the key that this principal's page sends with each call while their token is valid."""
+        """Return the key that this principal's page sends with each call. It is valid as long as their token."""
         return self._hmac("page key", principal.token)
 
     def make_ticket(self, principal: Principal) -> str:
-        """Return the ticket for the addresses of files that the browser loads for this principal's page."""
+        """Return the ticket for the URLs of files that the browser loads for this principal's page."""
         expires = (int(self._clock.now().timestamp()) // TICKET_SECONDS + 2) * TICKET_SECONDS
         return f"{expires}.{self._hmac(f'page ticket {expires}', principal.token)}"
 
@@ -288,11 +293,11 @@ _PREFLIGHT = {
 }
 _UNCACHED = (b"cache-control", b"no-store")
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Paths open to everybody under any host name, for process monitors."""
+"""Paths open to everyone under any host name, for process monitors."""
 
 
 class AccessMiddleware:
-    """Runs before every call: checks host, origin and credential, and sets the headers of every answer.
+    """Middleware that checks host, origin and credential of every call, and sets the headers of every answer.
 
     `is_open(path)` returns whether a path needs no credential.
     """
@@ -304,7 +309,6 @@ class AccessMiddleware:
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Refuse anything but HTTP."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -318,7 +322,7 @@ class AccessMiddleware:
                 shared = self._gate.foreign_origin(request)
                 if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
                     request.state.principal = await self._gate.principal(request)
-                    if TICKET in request.query_params:  # it belongs to the gate and is not a parameter of the call
+                    if TICKET in request.query_params:  # the ticket is not a parameter of the call
                         rest = [(name, value) for name, value in request.query_params.multi_items() if name != TICKET]
                         scope["query_string"] = urlencode(rest).encode()
         except (ApiError, StoreError) as error:

@@ -1,15 +1,15 @@
-"""Endpoints are typed functions with their route:
+"""Endpoints: typed functions with their routes.
 
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
     async def decide(orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest) -> Decided:
 
-The annotations say what a call takes: parameters by keyword alone are the query's, `body` is a struct, a name of the
-path is its part there. A parameter with the class of a service gets that service (`shoal.services`).
-What the function returns is sent as JSON in the shape of its annotation, or of `answer`, which picks fields from a
-record. Validation, errors and the OpenAPI document follow from that.
+The annotations define the call. Keyword-only parameters are query parameters, `body` is a struct, and a parameter named
+like a part of the path gets that part. A parameter whose type is a service's class gets that service
+(`shoal.services`). The return value is sent as JSON in the shape of its annotation, or of `answer`, which picks fields
+from a record. Validation, errors and the OpenAPI document are derived from the annotations.
 
-The caller's token is checked here, once for all calls: it must have one of the endpoint's scopes and may use the thread
-in the path; a confined token gets no call that neither names a thread nor narrows.
+The caller's token is checked here for all calls. It must have one of the endpoint's scopes and access to the thread in
+the path. A confined token can make only calls that name a thread or narrow their answers.
 """
 
 import inspect
@@ -49,16 +49,16 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 BODY_BYTES_MAX = 1_048_576
 """Largest JSON body."""
 PARSED_HERE_BYTES_MAX = 262_144
-"""A larger body is parsed in a thread."""
+"""Size above which a body is parsed in a thread."""
 PATH_PART = lazy_re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
-"""The audit chain of changes made with tokens other than the home's."""
+"""The audit chain of changes made with other tokens than the home's."""
 JSON = "application/json"
 Text64 = Annotated[str, msgspec.Meta(max_length=64)]
 Text200 = Annotated[str, msgspec.Meta(max_length=200)]
 AnyObject = dict[str, msgspec.Raw]
-"""The type of a JSON object that is described elsewhere."""
+"""Type of a JSON object that is described elsewhere."""
 
 EVERYONE = TOKEN_SCOPES
 READERS: tuple[TokenScope, ...] = ("read", "approve", "admin")
@@ -66,7 +66,7 @@ TALKERS: tuple[TokenScope, ...] = ("chat", "admin")
 DECIDERS: tuple[TokenScope, ...] = ("approve", "admin")
 ADMINS: tuple[TokenScope, ...] = ("admin",)
 OPEN: tuple[TokenScope, ...] = ()
-"""For calls that need no token; their handler checks any other proof."""
+"""Scopes of calls that need no token. Their handlers check other credentials."""
 
 
 @cache
@@ -76,12 +76,12 @@ def segments_of(pattern: str) -> tuple[str, ...]:
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. `parameters` are what the handler takes of a request, with their types, but for those of the `query`;
-    `services` are the classes of the services it takes; `answer` is the type of the JSON it sends, or None.
+    """One call of the API. `parameters` are the handler's request parameters with their types, except those in `query`.
+    `services` are the classes of its services. `answer` is the type of its JSON, or None.
 
-    `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
-    caller may not see, though the path names no thread. `owner_only`: of these only the owner may. `raw_body` is
-    the media type of a body that the handler reads itself. `streams`: it can answer with server-sent events too.
+    A token with one of the `scopes` may make the call, with `owner_only` only if it acts as the owner. `narrows`: the
+    path names no thread, and the answer leaves out threads and agents that the caller may not see. `raw_body` is the
+    media type of a body that the handler reads itself. `streams`: the call can also answer with server-sent events.
     """
 
     method: str
@@ -132,12 +132,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return parts
 
     def bind(self, services: Services) -> "BoundEndpoint":
-        """Return the endpoint with the services it takes. Raises LookupError naming a service that does not exist."""
+        """Return the endpoint with its services. Raises LookupError with the name of a missing service."""
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
         if lacking:
             raise LookupError(
-                f"{self.method} {self.path} takes {', '.join(lacking)}, which no service is. Annotate a part of the "
-                "path or the body with its own type, or add the service with Services.add when Shoal opens."
+                f"{self.method} {self.path} takes {', '.join(lacking)}, but no such service exists. Annotate a part of "
+                "the path or the body with its own type, or add the service with Services.add when Shoal opens."
             )
         taken: dict[str, object] = {name: services[kind] for name, kind in self.services.items()}
         return BoundEndpoint(self, taken, services[Callers], services[WebOptions])
@@ -152,7 +152,9 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
     options: WebOptions
 
     async def respond(self, request: Request) -> ASGIApp:
-        """Check the caller and the input, run the call and answer. Raises errors that `errors` turns into answers."""
+        """Check the caller and the input, run the call and return its answer. Raises errors that `errors` converts to
+        answers.
+        """
         endpoint = self.endpoint
         request.state.allowed = None
         if not endpoint.is_open:
@@ -189,7 +191,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
                 403, "owner", "Only the owner can do this. Use the token in the file `token` of the home directory."
             )
         call = endpoint.handler(**given)
-        given.clear()  # a large body is freed before the answer is made
+        given.clear()  # free a large body before building the answer
         value = await call
         if isinstance(value, StreamingResponse) and request.state.allowed is not None:
             return EndedWithToken(value, request.state.allowed)
@@ -200,10 +202,10 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         return json_answer(shown, endpoint.status)
 
     async def _body(self, request: Request, kind: object) -> object:
-        """The body as a struct; a large one is parsed in a thread, and its `Raw` fields are views of it.
+        """Return the body as a struct. A large body is parsed in a thread. `Raw` fields are views of the body.
 
-        The content type is not checked: who calls by cookie has shown the page's key at the gate already, and a
-        token is not an ambient credential.
+        The content type needs no check: calls by cookie have already proved the page's key, and browsers never send a
+        token by themselves.
         """
         endpoint, options = self.endpoint, self.options
         is_large = endpoint.body_bytes_max > BODY_BYTES_MAX
@@ -222,7 +224,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
 
 
 class Routes(list[Endpoint]):
-    """Collects the endpoints of a module."""
+    """The endpoints of a module."""
 
     def __call__(
         self,
@@ -292,13 +294,13 @@ class Routes(list[Endpoint]):
 
 
 def caller(request: Request) -> Principal:
-    """Return the caller as the guard determined it."""
+    """Return the authenticated caller."""
     principal: Principal = request.state.principal
     return principal
 
 
 class Callers:
-    """Limits which calls a token may make, how many at once, and how long an answer may last."""
+    """Limits for a token's calls: the allowed calls, their concurrency, and the duration of answers."""
 
     def __init__(self, store: Store, tokens: AccessTokens, clock: Clock) -> None:
         self._store = store
@@ -309,7 +311,7 @@ class Callers:
     async def admit(self, endpoint: Endpoint, by: Principal, request: Request) -> None:
         """Admit a call, and record it in the audit log if it changes something.
 
-        Raises ApiError 403 and 429, NotFound for a thread that is not the caller's, InvalidId, StoreError.
+        Raises ApiError 403 and 429, NotFound for a thread that the caller may not see, InvalidId, StoreError.
         """
         token = by.token
         if token.scope not in endpoint.scopes:
@@ -322,9 +324,7 @@ class Callers:
                 raise no_such_thread(thread)
         elif by.is_confined and not endpoint.narrows:
             bound = f"agent {token.agent}" if token.agent else "its own threads"
-            message = (
-                f"The token {token.name!r} is limited to {bound}, and this call shows more. Use a different token."
-            )
+            message = f"The token {token.name!r} is limited to {bound}, and this call is not. Use a different token."
             raise ApiError(403, "confined", message)
         if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
             return
@@ -336,7 +336,7 @@ class Callers:
             while len(self._buckets) > PEOPLE_MAX:
                 self._buckets.popitem(last=False)
             if not bucket.take(self._clock.monotonic()):
-                message = "Too many calls at once. Try again in a moment."
+                message = "Too many concurrent calls. Try again in a moment."
                 raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
             return
         action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
@@ -344,7 +344,7 @@ class Callers:
         await self._store.audit.record(CHAIN, [entry])
 
     def still_allowed(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-        """Return a test of whether the caller may still make the call; None for the home's token."""
+        """Return a function that tells whether the caller may still make the call, or None for the home's token."""
         if by.token is HOME_TOKEN:
             return None
 
@@ -369,7 +369,7 @@ class EndedWithToken:
             group.cancel_scope.cancel()
 
 
-# ---- what handlers answer ----
+# ---- answers ----
 
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
@@ -390,7 +390,7 @@ class Removed(msgspec.Struct, frozen=True):
     removed: bool
 
 
-# ---- what callers send ----
+# ---- request bodies ----
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, seconds: float) -> bytes:
@@ -399,8 +399,9 @@ async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, secon
 
 
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
-    """The body, piece by piece. Raises ApiError 413 as soon as it is known to be too large, 408 when slow, and 401 when
-    the caller's token was revoked while it arrived."""
+    """Yield the body in chunks. Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too
+    slowly, and 401 if the caller's token is revoked meanwhile.
+    """
     message = f"The body is larger than {bytes_max // 1_048_576} MiB, the limit of this call. Send less."
     too_large = ApiError(413, "too_large", message)
     declared = request.headers.get("content-length", "")

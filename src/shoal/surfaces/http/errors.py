@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: `{"error": code, "message": what happened and what to do}`."""
+"""Errors as HTTP answers: `{"error": code, "message": text}`. The text says what happened and what to do."""
 
 import logging
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The answer to every refused call (below /v1: CompatBody)."""
+    """The answer to a failed call. Calls below /v1 get a CompatBody."""
 
     error: str
     message: str
 
 
 class ApiError(ShoalError):
-    """Refuses a call with this status and code."""
+    """An error with its HTTP status and code."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class ApiError(ShoalError):
 
 
 class CompatDetail(msgspec.Struct, frozen=True):
-    """An error in OpenAI's form."""
+    """An error in OpenAI's format."""
 
     message: str
     type: str
@@ -54,7 +54,7 @@ class CompatDetail(msgspec.Struct, frozen=True):
 
 
 class CompatBody(msgspec.Struct, frozen=True):
-    """A refused call below /v1, as OpenAI's clients expect it."""
+    """The answer to a failed call below /v1, in OpenAI's format."""
 
     error: CompatDetail
 
@@ -76,8 +76,8 @@ _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _HTTP_TEXTS = {
-    404: "There is nothing at {path}. GET /openapi.json lists every call.",
-    405: "{method} is not possible on {path}; the Allow header lists the allowed methods.",
+    404: "{path} does not exist. GET /openapi.json lists every call.",
+    405: "{path} does not support {method}. The Allow header lists the supported methods.",
 }
 
 
@@ -89,17 +89,17 @@ def compat_body(status: int, code: str, message: str) -> CompatBody:
 def error_response(
     path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return an error in the form that the path's clients expect."""
+    """Return an error in the format that the path's clients expect."""
     body = compat_body(status, code, message) if path.startswith("/v1/") else ErrorBody(code, message)
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 async def answer_shoal_error(request: Request, error: Exception) -> Response:
-    """Answer an error that Shoal raises on purpose: an ApiError with its own status, any other by its class."""
+    """Answer an error that Shoal raises on purpose. An ApiError has its own status; other errors get one by class."""
     if isinstance(error, ApiError):
         return error_response(request.url.path, error.status, error.code, str(error), error.headers)
     status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
-    if status >= 500 and not isinstance(error, StoreNewer):  # not a fault of this server
+    if status >= 500 and not isinstance(error, StoreNewer):  # the caller's fault
         logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)
     return error_response(request.url.path, status, code, str(error))
 
@@ -114,5 +114,5 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 async def answer_defect(request: Request, _: Exception) -> Response:
     """Answer an unexpected error. The server logs it with its traceback."""
-    message = "Something went wrong inside Shoal; its log has the details. You can try the call again."
+    message = "An internal error occurred. Shoal's log has the details. You can try the call again."
     return error_response(request.url.path, 500, "internal", message)

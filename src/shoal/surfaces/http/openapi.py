@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the endpoints and the structs they take and send."""
+"""The OpenAPI 3.1 document, generated from the endpoints and their structs."""
 
 import re
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 Schema: TypeAlias = dict[str, Json]
 
 SCOPE_TEXTS = {
-    "chat": "Talk in the person's own threads, read and steer them, and nothing else.",
-    "read": "Read everything except tokens; change nothing.",
-    "approve": "Read, and decide approvals as the person, who must be allowed to.",
-    "admin": "Everything that the owner's own token may do.",
+    "chat": "Send messages in the person's own threads, and read and steer them.",
+    "read": "Read everything except tokens.",
+    "approve": "Read everything except tokens, and decide approvals if the person is an approver.",
+    "admin": "Everything that the owner's token may do.",
 }
-"""What tokens of each scope may do; a token with an agent is also confined to that agent's threads."""
+"""Permissions of each scope. A token with an agent is also confined to that agent's threads."""
 
 _REF = "#/components/schemas/{name}"
 _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
@@ -126,7 +126,10 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         "parameters": parameters,
         "responses": {
             str(endpoint.status): {"description": summary, "content": content},
-            "default": {"description": "Refused, with the reason.", "content": {JSON: {"schema": {"anyOf": errors}}}},
+            "default": {
+                "description": "The call failed, with the reason.",
+                "content": {JSON: {"schema": {"anyOf": errors}}},
+            },
         },
     }
     if endpoint.is_open:

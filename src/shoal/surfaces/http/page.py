@@ -28,7 +28,7 @@ _POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
 
 _WORKER = "worker.js"
-"""The service worker, whose scope is the whole page though it lies below PREFIX."""
+"""The service worker. Its scope is the whole page although its path is below PREFIX."""
 
 _SIGN_IN = """<!doctype html>
 <html lang="en">
@@ -64,8 +64,8 @@ _ASK = """<!doctype html>
 <main class="alone is-signin">
 <p class="brand"><img src="/console/icon.svg" alt="" width="24" height="24"> Shoal</p>
 <h1>Sign in as {name}?</h1>
-<p>The address you opened holds a token of {name}. {now} What you write from then on is {name}'s, and they can read
-it.</p>
+<p>The link you opened contains {name}'s token. {now} If you sign in, you write as {name}, who can read your
+messages.</p>
 <form method="post" action="{action}">
 <input type="hidden" name="token" value="{token}">
 <button class="primary">Sign in as {name}</button>
@@ -75,12 +75,12 @@ it.</p>
 """
 _WHERE = (
     "<p>The owner's token is in the file <code>token</code> of Shoal's home directory; "
-    "<code>shoal token create</code> makes others.</p>"
+    "<code>shoal token create</code> creates more.</p>"
 )
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A file of the page as it is sent."""
+    """A file of the page, ready to send."""
 
     content: bytes
     media_type: str
@@ -89,7 +89,7 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """The files below a directory, by relative path. A file is read again when it has changed."""
+    """The files below a directory, by relative path. A changed file is read again."""
 
     def __init__(self, folder: Path = FILES) -> None:
         self._folder = folder
@@ -105,7 +105,7 @@ class Page:
         return name in self._names
 
     def read(self, name: str) -> StaticFile:
-        """Return the file. Blocking. Raises ApiError 404."""
+        """Return the file. This call blocks. Raises ApiError 404."""
         path = self._folder / name
         if not self.has(name) or not path.is_file():
             raise ApiError(404, "not_found", f"The page has no file {name[:100]!r}.")
@@ -120,7 +120,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """Return a version name for all files, which changes when any of them changes. Blocking."""
+        """Return a version name for all files, which changes with any of them. This call blocks."""
         digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):
@@ -150,8 +150,8 @@ async def static_file(page: Page, request: Request, path: str) -> Response:
 async def index(gate: Gate, page: Page, request: Request) -> Response:
     """Serve the page. With `?token=`, sign in with a cookie and redirect to an address without the token.
 
-    Asks first if that would replace another session, or if another site links here: browsers then do not send the
-    cookie of an existing session.
+    Asks for confirmation if this would replace another session. Also asks after a link from another site, because
+    browsers then do not send the cookie of an existing session.
     """
     given = request.query_params.get("token")
     try:
@@ -178,7 +178,7 @@ async def index(gate: Gate, page: Page, request: Request) -> Response:
     if visitor is None:
         return _sign_in()
     if not page.has("index.html"):
-        raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
+        raise ApiError(404, "not_found", "This installation has no console page. The API works without it.")
     found, version = await anyio.to_thread.run_sync(lambda: (page.read("index.html"), page.version()))
     content = re.sub(rf'"{PREFIX}/([^"]+\.(?:js|css))"', rf'"{PREFIX}/{version}/\1"', found.content.decode())
     response = Response(content, 200, {**_POLICY, "Cache-Control": "no-cache"}, found.media_type)
@@ -188,7 +188,7 @@ async def index(gate: Gate, page: Page, request: Request) -> Response:
 
 @routes("POST /", OPEN, raw_body="application/x-www-form-urlencoded")
 async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response:
-    """Sign in with the form. The token appears in no address."""
+    """Sign in with the form, so that the token appears in no URL."""
     body = await whole_body(request, seconds=options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     try:
@@ -209,8 +209,9 @@ async def sign_out(gate: Gate, request: Request) -> Response:
 
 
 def _let_in(gate: Gate, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
-    """Lead to the page, with the cookie and, in the address, the page's key, which the page takes out at once: a
-    cookie would show it to the other servers of this host."""
+    """Redirect to the page with the cookie, and with the page's key in the URL. The page removes the key immediately. A
+    cookie would reveal it to other servers on this host.
+    """
     response = RedirectResponse(f"/?{urlencode([*rest, ('key', gate.page_key(visitor))])}", 303, _POLICY)
     _set_cookie(gate, request, response, visitor)
     return response
@@ -233,7 +234,11 @@ def _set_cookie(gate: Gate, request: Request, response: Response, visitor: Princ
 
 def _sign_in(refused: ApiError | None = None) -> Response:
     text, status = _WHERE, 401
-    headers = {**_POLICY, "WWW-Authenticate": "Bearer", "Referrer-Policy": "same-origin"}  # for the form's Origin
+    headers = {
+        **_POLICY,
+        "WWW-Authenticate": "Bearer",
+        "Referrer-Policy": "same-origin",
+    }  # the form must send its Origin
     if refused is not None:
         reason = re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(refused)))
         text = f'<p class="problem" role="alert">{reason}</p>'

@@ -1,4 +1,4 @@
-"""Calls about access: the caller, access tokens, paired people and permission rules."""
+"""Calls about access: the caller, tokens, paired people and permission rules."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
@@ -50,10 +50,10 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WhoView(msgspec.Struct, frozen=True):
-    """The caller, and their name as the author of messages. `token` is empty for the home's own. `thread_prefix` begins
-    the ids of the threads that this person opens on the page. `answers_as` and `answers_with` are the agent and the
-    model that answer there by default, if known. `timezone` is the time zone used for the caller. `ticket` is added to
-    the addresses (`?ticket=`) of files that a page lets the browser load; it is empty for a call with a token.
+    """The caller, and their name as the author of messages. `token` is empty for the home's own. The ids of threads
+    that this person opens on the page begin with `thread_prefix`. `answers_as` and `answers_with` are the default agent
+    and model there, if known. `timezone` is the caller's time zone. A page adds `ticket` to the URLs (`?ticket=`) of
+    files that the browser loads. It is empty for a call with a token.
     """
 
     token: str
@@ -71,7 +71,7 @@ class WhoView(msgspec.Struct, frozen=True):
 
 
 class TimeZoneChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An IANA name; empty removes the choice."""
+    """The name of an IANA time zone. An empty name removes the choice."""
 
     timezone: Annotated[str, msgspec.Meta(max_length=64)]
 
@@ -109,7 +109,7 @@ class TokenRevoked(msgspec.Struct, frozen=True):
 
 
 class PairedView(msgspec.Struct, frozen=True):
-    """A person admitted by pairing code: when (null: unknown), and by whom."""
+    """A person admitted by a pairing code, at the time `at` (null if unknown)."""
 
     platform: str
     user: str
@@ -119,7 +119,7 @@ class PairedView(msgspec.Struct, frozen=True):
 
 
 class WaitingView(msgspec.Struct, frozen=True):
-    """A stranger with a pairing code, which is valid until `expires_at`."""
+    """A person who waits for access. Their pairing code is valid until `expires_at`."""
 
     platform: str
     user: str
@@ -135,7 +135,7 @@ class AccessView(msgspec.Struct, frozen=True):
 
 
 class PairRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pairing code that a stranger received."""
+    """The pairing code that a person received."""
 
     code: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
@@ -193,7 +193,7 @@ async def zone_of(config: LiveConfig, timezones: TimeZones, by: Principal) -> st
     return await timezones.chosen(by.asker) or config.current.zone
 
 
-# ---- tokens, and people who were let in ----
+# ---- tokens and paired people ----
 
 
 @routes("GET /api/tokens", ADMINS, answer=list[TokenView])
@@ -204,7 +204,7 @@ async def tokens(tokens: AccessTokens) -> list[AccessToken]:
 
 @routes("POST /api/tokens", ADMINS, status=201)
 async def create_token(tokens: AccessTokens, by: Principal, body: NewToken) -> NewTokenView:
-    """Create an access token; 409 if the name is taken."""
+    """Create an access token. 409 if the name is taken."""
     token, secret = await tokens.create(body, by.person, by.token.name)
     return NewTokenView(secret, view(TokenView, token))
 
@@ -218,7 +218,7 @@ async def revoke_token(tokens: AccessTokens, by: Principal, name: str) -> TokenR
 
 @routes("GET /api/access", READERS)
 async def access(connections: Connections, pairing: Pairing) -> AccessView:
-    """List the paired people, and strangers with a pairing code. Codes are never shown."""
+    """List paired people, and people who wait with a pairing code. Codes are never shown."""
     shown = AccessView([], [])
     for platform in sorted(connections.configured):
         roster = await pairing.roster(platform)
@@ -229,13 +229,13 @@ async def access(connections: Connections, pairing: Pairing) -> AccessView:
 
 @routes("POST /api/access/pair", ADMINS)
 async def pair(connections: Connections, pairing: Pairing, by: Principal, body: PairRequest) -> PairAnswer:
-    """Pair the person who received this code; 404 if the code is unknown or has expired."""
+    """Pair the person who received this code. 404 if the code is unknown or has expired."""
     return PairAnswer(*await pairing.confirm(body.code, sorted(connections.configured), by.person))
 
 
 @routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
 async def unpair(pairing: Pairing, by: Principal, platform: str, user: str) -> Removed:
-    """Unpair a person, and end their running and waiting work."""
+    """Remove a paired person's access, and end their running and queued work."""
     await pairing.remove(platform, user, by.person)
     return Removed(True)
 
@@ -248,8 +248,8 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules to evaluate past actions by: a profile's, or `rules`, which `profile` then names in the answer. With
-    `agent`, only that agent's actions.
+    """Rules for evaluating past actions: those of a profile, or `rules`, which the answer then calls `profile`. With
+    `agent`, only that agent's actions are evaluated.
     """
 
     profile: Text200 = ""
@@ -259,7 +259,7 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HindsightView(msgspec.Struct, frozen=True):
-    """How often different actions were checked, and those with a different decision now, the most frequent first."""
+    """The number of checks and distinct actions, and the actions with a different decision now, most frequent first."""
 
     checked: int
     actions: int
@@ -291,8 +291,8 @@ class OwnRuleView(OwnRule, frozen=True, kw_only=True):
 
 
 class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new rule: for all agents, for some `agents`, or in a `profile` that is not built in. A rule may have a
-    `pattern` instead of a `subject`.
+    """A new rule for all agents, for some `agents`, or in a custom `profile`. A rule may have a `pattern` instead of a
+    `subject`.
     """
 
     list: RuleList
@@ -303,7 +303,7 @@ class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The name of a new profile that begins as a copy of another."""
+    """The name of a new profile, which starts as a copy of another."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     copies: Text200
@@ -319,7 +319,7 @@ class ProfileView(msgspec.Struct, frozen=True):
 
 
 class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole `shell` command or one `action` to check, by a `profile` or with the rules of an `agent`."""
+    """A `shell` command or an `action` to check by the rules of a `profile` or an `agent`."""
 
     shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
     action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
@@ -345,9 +345,7 @@ async def copy_profile(
     by: Principal,
     body: NewProfile,
 ) -> ProfileView:
-    """Create a profile as a copy of another, so that its rules can be changed; 409 if the name is taken. Only the owner
-    may.
-    """
+    """Create a custom profile as a copy of another. 409 if the name is taken."""
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
@@ -362,7 +360,7 @@ async def copy_profile(
 async def remove_profile(
     known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle, setup: LiveSetup, by: Principal, name: str
 ) -> Removed:
-    """Remove an own profile; 409 if an agent uses it."""
+    """Remove a custom profile. 409 if an agent uses it."""
     match = next(
         (
             profile
@@ -405,8 +403,8 @@ async def profiles(known_profiles: Profiles, tools: Registry, lifecycle: AgentLi
 
 @routes("GET /api/permissions/rules", READERS)
 async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
-    """List the rules that can be changed: first those for certain agents, places and people, in the order of
-    evaluation, then those of profiles that are not built in.
+    """List the rules that can be changed: first the rules for certain agents, channels and people, in the order of
+    evaluation, then the rules of custom profiles.
     """
     return [_shown(tools, rule) for rule in own_rules(config.current.permissions)]
 
@@ -415,7 +413,7 @@ async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
 async def add_rule(
     agents: AgentRegistry, profiles: Profiles, tools: Registry, setup: LiveSetup, by: Principal, body: NewRule
 ) -> OwnRuleView:
-    """Add a rule. It takes effect on the next turn. Only the owner may; 409 for a built-in profile."""
+    """Add a rule. It takes effect on the next turn. 409 for a built-in profile."""
     rule = _wanted(agents, profiles, tools, body)
     await setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
     return _shown(tools, rule)
@@ -432,7 +430,7 @@ async def change_rule(
     id: str,
     body: NewRule,
 ) -> OwnRuleView:
-    """Replace a rule. The agents or profile it applies to stay unless `agents` or a `profile` is given."""
+    """Replace a rule. It applies to the same agents or profile unless `agents` or `profile` is given."""
     was, rule = _known(config, id), _wanted(agents, profiles, tools, body)
     if not body.agents and not body.profile:
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
@@ -487,7 +485,7 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
 
 def _said(rule: OwnRule) -> str:
     """Return a rule's description for the audit log."""
-    whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and places"
+    whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and channels"
     return f"{rule.list} {rule.pattern} for {whose if any(rule.place) else 'every agent'}"
 
 
@@ -495,7 +493,7 @@ def _said(rule: OwnRule) -> str:
 async def check_permission(
     agents: AgentRegistry, profiles: Profiles, executor: Executor, by: Principal, body: WouldRun
 ) -> WouldRunView:
-    """Check whether an action would be allowed, need approval or be denied, and by which rule. Nothing runs."""
+    """Return whether an action would be allowed, need approval or be denied, and the matching rule. Runs nothing."""
     from shoal.permissions.actions import action_of, shell_actions  # a slow import
 
     if bool(body.shell.strip()) == bool(body.action.strip()):
@@ -541,7 +539,7 @@ async def replay_permissions(
         raise InvalidInput("Name a profile, or give rules.")
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
-        raise NotFound(f"There is no agent {body.agent!r}, now or at that time.")
+        raise NotFound(f"No agent {body.agent!r} exists now or existed at that time.")
     changed = decided_anew(checks, profile, executor.situation)
     return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 

@@ -33,7 +33,7 @@ routes = Routes()
 
 CHANGES_MAX = 20
 TEXT_CHARS_MAX = 100_000
-"""What is shown to be edited of a file; a larger document is put in the place of the old one."""
+"""Maximum length of a text that can be edited. A longer document must be replaced as a whole."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Part = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -95,7 +95,9 @@ class DestroyedAgent(msgspec.Struct, frozen=True):
 
 
 class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Binds an agent to a channel: it answers every message, those that `named` it, or these and their `threads`."""
+    """A binding of an agent to a channel. The agent answers `all` messages, only mentions (`named`), or mentions and
+    the `threads` they open.
+    """
 
     platform: Part
     channel: Part
@@ -139,7 +141,7 @@ async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentVie
 
 @routes("POST /api/agents", ADMINS, status=201)
 async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> NewAgentView:
-    """Create an agent from the template; 409 if the name is taken."""
+    """Create an agent from the template. 409 if the name is taken."""
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
         raise InvalidInput(f"{body.beside[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
@@ -170,13 +172,13 @@ async def destroy(lifecycle: AgentLifecycle, by: Principal, name: str, *, keep_f
 
 @routes("GET /api/bindings", READERS)
 async def bindings(store: Store) -> list[Binding]:
-    """List which agent answers in which channel."""
+    """List the agents bound to channels."""
     return await store.registry.bindings()
 
 
 @routes("PUT /api/bindings", ADMINS)
 async def bind(lifecycle: AgentLifecycle, by: Principal, body: NewBinding) -> Binding:
-    """Bind a channel to an agent, from its next message on."""
+    """Bind a channel to an agent. It answers from the channel's next message."""
     thread = make_thread_id(body.platform, body.channel, "0")
     return await lifecycle.bind(body.agent, thread, by.person, body.listen)
 
@@ -194,11 +196,13 @@ async def info(status: Status) -> RuntimeInfo:
     return status.info()
 
 
-# ---- their files: those that say who an agent is, and its documents ----
+# ---- agents' files: persona files and documents ----
 
 
 class AgentFileView(msgspec.Struct, frozen=True):
-    """A file of an agent. A document is `searched` once it is indexed. `problem` says why not, or only in part."""
+    """A file of an agent. `searched` is true for an indexed document. `problem` explains why a document is not indexed,
+    or only in part.
+    """
 
     path: str
     kind: Literal["persona", "document"]
@@ -298,7 +302,7 @@ async def add_agent_document(
     name: str,
     path: str,
 ) -> AgentFileText:
-    """Add or replace a document of any readable format; 413 if it is too large."""
+    """Add or replace a document of any readable format. 413 if it is too large."""
     agent_home(home, agents, name)
     if path in PERSONA:
         raise InvalidInput(f"{path} is text. Write it with PUT.")
@@ -321,7 +325,7 @@ async def delete_agent_file(
 async def undo_agent_change(
     home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str
 ) -> TakenBack:
-    """Undo the newest change of an agent's files and settings; 404 without one, 409 if the file was changed since."""
+    """Undo the newest change to an agent's files or settings. 404 without a change, 409 if the file changed later."""
     agent_home(home, agents, name)
     return TakenBack(await versions.undo(name, by.person))
 
@@ -341,7 +345,9 @@ OwnScope = Literal["global", "platform", "channel", "agent"]
 
 
 class SkillView(msgspec.Struct, frozen=True):
-    """A skill. `inline`: its text is in prompts. `hidden`: it is in no prompt. `source` is its whole SKILL.md."""
+    """A skill. `inline`: its text is included in prompts. `hidden`: it is left out of all prompts. `source` is its
+    whole SKILL.md.
+    """
 
     name: str
     scope: SkillScope
@@ -361,8 +367,8 @@ class SkillTrouble(msgspec.Struct, frozen=True):
 
 
 class SkillsView(msgspec.Struct, frozen=True):
-    """The skills by name, problems with others, the skills replaced by a narrower scope, and those that the call has
-    `installed`.
+    """The skills by name, problems with other skills, the skills replaced by a narrower scope, and the names that this
+    call `installed`.
     """
 
     skills: list[SkillView]
@@ -372,7 +378,7 @@ class SkillsView(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole SKILL.md and its scope: `thread` selects the platform or channel, `agent` the agent."""
+    """A whole SKILL.md and its scope. `thread` selects the platform or channel, `agent` the agent."""
 
     scope: OwnScope
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
@@ -382,7 +388,7 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/skills", READERS)
 async def skills(home: Home, agents: AgentRegistry, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
-    """List an agent's skills, in a thread. Narrower scopes win by name."""
+    """List an agent's skills in a thread. For equal names, the narrower scope wins."""
     roots = skill_roots(home, agent_home(home, agents, agent), parse_thread_id(thread) if thread else None)
     skills_read = await in_thread(lambda: SkillReader(FileCache()).read(roots))
     problems = [SkillTrouble(str(problem.path), problem.text) for problem in skills_read.problems]
@@ -413,9 +419,8 @@ async def install(
     thread: ThreadText = "",
     url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = "",
 ) -> SkillsView:
-    """Install the skills of a zip archive, each a folder with a SKILL.md and its files, or a single SKILL.md. It is
-    fetched from the https address `url`, otherwise taken from the body. 409 if a name is taken, 413 if the archive is
-    too large.
+    """Install a single SKILL.md, or a zip archive with a folder for each skill. The file comes from the https address
+    `url` if given, otherwise from the body. 409 if a name is taken, 413 if the archive is too large.
     """
     root, folder = _skill_root(home, agents, scope, agent, thread)
     if url:

@@ -1,4 +1,4 @@
-"""Calls about approvals: list and answer them."""
+"""Calls that list and decide approvals."""
 
 from typing import Annotated, Literal
 
@@ -24,10 +24,10 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to an approval: for this call only, or for the same call with the same content in the whole thread,
-    which is an error if `uncovered` explains why that is impossible. With "always", the owner also creates the rule in
-    `always`. On a card, `calls` are the numbers of the calls meant (none: all pending ones): allowing some denies the
-    rest, denying some leaves the rest pending.
+    """The decision on an approval. The scope "once" is for this call only. "thread" is for the same call with the same
+    content in the whole thread, and is an error if the approval's `uncovered` is set. With "always", the owner also
+    creates the rule in `always`. On a card, `calls` are the numbers of the decided calls; an empty list means all
+    pending ones. Allowing some calls denies the rest. Denying some leaves the rest pending.
     """
 
     decision: Literal["allow", "deny"]
@@ -53,7 +53,7 @@ async def _approval_view(store: Store, by: Principal, approval: Approval) -> App
 async def approvals(
     store: Store, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
 ) -> list[ApprovalView]:
-    """List approvals, newest first: the pending ones or all, of one thread."""
+    """List pending approvals, or all of them, newest first. With `thread`, only those of one thread."""
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
     approvals = await store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
@@ -84,8 +84,8 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 async def decide(
     store: Store, orchestrator: Orchestrator, always: AlwaysAllow, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
-    """Answer an approval, or all calls of a card by the card's id; 409 if it was decided already, 410 if it has
-    expired, 403 for a rule that the caller may not create. No call of a card is decided on an error.
+    """Decide an approval, or the calls of a card by the card's id. 409 if it was already decided, 410 if it has
+    expired, 403 for a rule that the caller may not create. After an error, no call of a card is decided.
     """
     if body.scope == "always" and body.decision == "allow":
         if not makes_rules(by):
@@ -103,10 +103,10 @@ async def decide(
 
 @routes("DELETE /api/approvals/{id}/always", ADMINS, owner_only=True)
 async def take_back(always: AlwaysAllow, by: Principal, id: str) -> RuleTakenBack:
-    """Remove the rule created by allowing this always; 409 if it is no longer in force. Only the owner may."""
+    """Remove the rule created by allowing this always. 409 if the rule no longer exists."""
     return RuleTakenBack(await always.take_back(id, by.asker))
 
 
 def makes_rules(by: Principal) -> bool:
-    """Whether the caller may create rules: the owner, with a token that may change rules."""
+    """Whether the caller may create rules, which needs the owner and a token of scope admin."""
     return by.asker.trust == "owner" and by.token.scope == "admin"

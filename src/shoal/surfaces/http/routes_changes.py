@@ -22,20 +22,20 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""How often the lists are compared without an event, e.g. for new titles, pins and deletions."""
+"""Interval of comparisons without an event. They find new titles, pins and deletions."""
 PAUSE_SECONDS = 0.25
-"""The least time between two comparisons."""
+"""Minimum time between two comparisons."""
 
 
 @routes("GET /api/changes", EVERYONE, narrows=True, media_type="text/event-stream")
 async def follow_changes(
     store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal
 ) -> Response:
-    """Stream which of the caller's lists have changed: `{"changed": ["threads", "approvals"]}`. The first event names
-    all of them.
+    """Stream the names of the caller's lists that have changed: `{"changed": ["threads", "approvals"]}`. The first
+    event names all lists.
     """
     if not wants_event_stream(request):
-        raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
+        raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
 
     async def read_threads() -> object:
         return await threads(store, by)
@@ -53,12 +53,13 @@ async def change_frames(
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events with the names of the lists that have changed.
 
-    Only what the caller may read is compared, so changes of others are not revealed. Ends when the database fails.
+    Only lists that the caller may read are compared, so changes of others are not revealed. The stream ends if the
+    database fails.
     """
     yield OPENING
     seen: dict[str, int] = {}
     while not streams.closing:
-        with streams.hub.subscribe() as subscription:  # before reading: no event is missed
+        with streams.hub.subscribe() as subscription:  # subscribe before reading, so that no event is missed
             try:
                 now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
             except StoreError as error:

@@ -1,7 +1,7 @@
 """A thread's files: attachments, scratch files, and stored results.
 
-Paths are walked one part at a time from an open directory and no link is followed, so that nothing outside the thread's
-directory can be reached, whatever is swapped meanwhile.
+Each part of a path is opened relative to its open parent directory, and links are not followed. Paths therefore never
+leave the thread's directory, even if its files are replaced during the call.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ ATTACHMENT_BYTES_MAX = 26_214_400
 NAME_BYTES_MAX = 120
 """Longest stored name, without its id prefix."""
 FILES_MAX = 1000
-"""How many files a listing shows."""
+"""Maximum number of files in a listing."""
 READABLE = ("attachments", "scratch")
 """The thread's directories whose files can be fetched."""
 READABLE_FILES = ("log.jsonl", "context.jsonl")
@@ -70,17 +70,19 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE_BYTES = 262_144
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""Types that a page may display; anything else is only downloaded."""
+"""Media types that a page may display. Other files are only downloaded."""
 
 
 class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file for a message: an uploaded one (`file` from the upload's answer), or a small one as base64."""
+    """A file for a message: an uploaded file (`file` from the upload's answer), or a small file as base64."""
 
     name: Annotated[str, msgspec.Meta(max_length=255)] = ""
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
-    mine: Annotated[bool, msgspec.Meta(description="Whether the sender wrote it; else it taints the turn.")] = False
+    mine: Annotated[bool, msgspec.Meta(description="Whether the sender wrote it. Otherwise it taints the turn.")] = (
+        False
+    )
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -140,8 +142,8 @@ async def upload(
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
     mine: bool = False,
 ) -> UploadedFile:
-    """Store the body as a file for a message of this thread, under the given name; at most 25 MiB. Reading it taints
-    the turn unless `mine` says that the sender wrote it.
+    """Store the body, at most 25 MiB, as a file for a message of this thread. Reading the file taints the turn unless
+    `mine` says that the sender wrote it.
     """
     name = checked_text(name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=options.upload_seconds)
@@ -154,7 +156,7 @@ async def upload(
 
 @routes("GET /api/threads/{thread}/files", EVERYONE)
 async def list_files(home: Home, folders: Folders, thread: ThreadId) -> list[FileView]:
-    """List the thread's files, the newest first."""
+    """List the thread's files, newest first."""
     await folders.pull(thread)
     return await anyio.to_thread.run_sync(list_thread_files, home, thread)
 
@@ -190,8 +192,8 @@ async def picture(
 ) -> Response:
     """Return a picture from an answer: one of the thread's files, or one that its agent may read without asking.
 
-    Its path as in the answer: below the workspace, or absolute, as commands use it. Only files that are PNG, JPEG, GIF,
-    WebP or AVIF by content, at most 25 MiB.
+    `path` is the path in the answer: below the workspace, or absolute, as commands use it. The file's content must be
+    PNG, JPEG, GIF, WebP or AVIF, at most 25 MiB.
     """
     from shoal.permissions.actions import action_of  # a slow import
 
@@ -223,7 +225,7 @@ async def picture(
 
 async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
     with content:
-        left = size_bytes  # a file that grows meanwhile is sent at the announced length
+        left = size_bytes  # a file that grows during the call is sent with the announced length
         while left and (piece := await anyio.to_thread.run_sync(content.read, min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
@@ -244,7 +246,7 @@ async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, ar
     try:
         content = await anyio.to_thread.run_sync(outlets.artifacts.read, row.digest)
     except FileNotFoundError as error:
-        raise NotFound(f"Artifact {row.digest} was deleted because of its age.") from error
+        raise NotFound(f"Artifact {row.digest} has passed its retention time and was deleted.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
 
 
@@ -262,8 +264,8 @@ async def store_upload(
     *,
     mine: bool,
 ) -> Attachment:
-    """Write a file below the thread's attachments, atomically. It is marked as untrusted unless a trusted sender says
-    that it is `mine`, or it is a recording.
+    """Write a file below the thread's attachments, atomically. The file is untrusted unless a trusted sender wrote it
+    (`mine`), or it is a recording.
 
     Raises StoreFull or StoreReadOnly if the directory is not writable.
     """
@@ -283,7 +285,7 @@ async def store_upload(
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull("The disk is full. Free some space, then send the file again.") from error
         reason = (
-            f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory that you own."
+            f"Shoal cannot store files in {path.parent}: {error.strerror}. Check that it is a directory that you own."
         )
         raise StoreReadOnly(reason) from error
     stored = Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
@@ -319,7 +321,7 @@ class _Part:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):  # after a success it no longer exists
+        with contextlib.suppress(OSError):  # missing after a success
             os.unlink(self._part, dir_fd=self._folder)
         os.close(self._folder)
 
@@ -333,8 +335,8 @@ async def take_attachments(
     refs: Sequence[AttachmentRef],
     message_id: str,
 ) -> tuple[Attachment, ...]:
-    """Return the files of a message, stored below the thread. Raises InvalidInput if one is missing or malformed."""
-    if any(ref.file for ref in refs):  # another process may have received it
+    """Return a message's files, stored below the thread. Raises InvalidInput if one is missing or malformed."""
+    if any(ref.file for ref in refs):  # another process may have received the file
         await folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     taken: list[Attachment] = []
@@ -373,7 +375,7 @@ async def take_attachments(
 
 
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
-    """Open a file below the thread's directory. Blocking. Raises NotFound for anything but a regular file."""
+    """Open a file below the thread's directory. This call blocks. Raises NotFound for anything but a regular file."""
     root, parts = home.thread(thread), path.split("/")
     none = NotFound(f"The thread has no file {path[:200]!r}.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
@@ -392,7 +394,7 @@ def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
 
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
-    """List the downloadable files of a thread, the newest first, at most FILES_MAX. Blocking."""
+    """List a thread's downloadable files, newest first, at most FILES_MAX. This call blocks."""
     root = home.thread(thread)
 
     def found() -> Iterator[FileView]:
@@ -400,7 +402,7 @@ def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
             for where, folders, names in walk(root / folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
                 for path in (where / name for name in names if not name.startswith(".")):
-                    if not is_text(str(path)):  # a name that is not text cannot be used in a call
+                    if not is_text(str(path)):  # a call cannot name a file whose name is not text
                         continue
                     try:
                         status = path.lstat()

@@ -35,14 +35,14 @@ routes = Routes()
 FOUND_MAX = 1000
 MODELS_MAX = 2000
 EXPORTED_AT_ONCE = 20
-"""How many events an export reads and writes at a time."""
+"""Number of events that an export reads and writes at a time."""
 EXCERPT_CHARS = 160
 BEFORE_CHARS = 50
 
 
 class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to a thread; omitted fields stay. `agent` and `model` answer from the next turn on. An empty `model`
-    selects the agent's own.
+    """Changes to a thread. Omitted fields stay unchanged. `agent` and `model` take effect on the next turn. An empty
+    `model` selects the agent's own.
     """
 
     title: Annotated[str, msgspec.Meta(max_length=400)] | None = None
@@ -53,7 +53,7 @@ class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
-    """A message that matches: event `seq` of `thread`, whose title is `title`."""
+    """A matching message: event `seq` of `thread`, with the thread's title."""
 
     thread: str
     title: str
@@ -65,7 +65,9 @@ class FoundMessage(msgspec.Struct, frozen=True):
 
 
 class ModelView(msgspec.Struct, frozen=True):
-    """A model: its window in tokens, and US dollars per million tokens of input and of output, null if unknown."""
+    """A model, with its window in tokens and its prices in US dollars per million input and output tokens. Unknown
+    prices are null.
+    """
 
     name: str
     context_tokens: int
@@ -84,7 +86,7 @@ class TurnCost(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
 
 
-# ---- threads as people keep them ----
+# ---- threads ----
 
 
 @routes("PATCH /api/threads/{thread}", TALKERS, answer=ThreadSummary)
@@ -108,10 +110,9 @@ async def change_thread(
 async def delete(
     store: Store, home: Home, outlets: LiveToolServices, folders: Folders, by: Principal, thread: ThreadId
 ) -> DeletedThread:
-    """Delete a thread permanently, with its subagents' threads; 409 while one of them is running or has messages
-    waiting.
+    """Delete a thread and its subagents' threads permanently. 409 while one of them is running or has queued messages.
 
-    Its journal, search index, files, whole results and saved conversations are deleted. The audit log keeps the
+    This deletes the journal, search index, files, full results and saved conversations. The audit log keeps the
     journal's digest.
     """
     info = await store.journal.thread(thread) if is_child(thread) else None
@@ -173,7 +174,7 @@ async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
     return TurnCost(len(spent), used.input_tokens, used.output_tokens, used.cached_tokens, usd, models)
 
 
-# ---- finding what was said ----
+# ---- search ----
 
 
 @routes("GET /api/search", EVERYONE, narrows=True)
@@ -185,8 +186,8 @@ async def search(
     thread: Annotated[str, msgspec.Meta(max_length=600)] = "",
     limit: Annotated[int, msgspec.Meta(ge=1, le=FOUND_MAX)] = 30,
 ) -> list[FoundMessage]:
-    """Search for messages that contain all words in `q`, the last of which may be incomplete, the newest first; in
-    `thread` alone if given.
+    """Return messages that contain all words in `q`, newest first. The last word may be incomplete. With `thread`,
+    search only that thread.
     """
     index, journal = store.search, store.journal
     within = (parse_thread_id(thread),) if thread else by.channels or ("",)
@@ -210,7 +211,7 @@ async def search(
 
 
 def excerpt_of(text: str, words: list[str]) -> str:
-    """Return a line of the text around the first matching word, with … where it is cut."""
+    """Return one line of the text around the first matching word, with … at each cut."""
     flat = " ".join(text.split())
     places = [at for word in words if (at := flat.casefold().find(word)) >= 0]
     begin = max(0, min(places, default=0) - BEFORE_CHARS)

@@ -36,15 +36,15 @@ from shoal.tools.builtin.overview import Agenda, Overview, look
 routes = Routes()
 
 PROBE_SECONDS_MAX = 2.0
-"""How long the store may take to answer."""
+"""Maximum time for an answer of the store."""
 PROBE_SECONDS = 1.0
 """Lifetime of a result, so that callers cannot cause endless writes."""
 
 THREADS_SHOWN_MAX = 20
-"""How many threads the usage report lists."""
+"""Maximum number of threads in the usage report."""
 Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
-# ---- how things stand ----
+# ---- overview ----
 
 
 @routes("GET /api/overview", READERS)
@@ -65,22 +65,22 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
-    (StoreFull, "The database's disk is full or failing. Free some space; Shoal then continues by itself."),
-    (StoreReadOnly, "The database cannot be written. `shoal doctor` names the file. Fix it, then restart Shoal."),
-    (StoreUnavailable, "The database cannot be reached, or another program holds it. `shoal doctor` shows the reason."),
-    (StoreError, "The database refuses to store anything. `shoal doctor` shows the reason."),
+    (StoreFull, "The database's disk is full or failing. Free some space. Shoal then continues automatically."),
+    (StoreReadOnly, "The database is read-only. `shoal doctor` names the file. Fix it, then restart Shoal."),
+    (StoreUnavailable, "The database is unreachable or locked by another program. `shoal doctor` shows the reason."),
+    (StoreError, "The database rejects all changes. `shoal doctor` shows the reason."),
     (
         TimeoutError,
         f"The database has not answered for {PROBE_SECONDS_MAX:g} seconds. Check its disk, load and server. Shoal "
-        "continues by itself once it answers.",
+        "continues automatically when it answers.",
     ),
 )
-"""What `/readyz`, which is public, reports about a failure: no path and no address."""
+"""Messages of `/readyz`. The call is public, so they contain no paths and no addresses."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages are accepted and answered. `store` and `engine` are `ok` or describe the problem; `store` then
-    says what to do.
+    """Whether messages are accepted and answered. `store` and `engine` are `ok` or describe the problem. A problem in
+    `store` includes its remedy.
     """
 
     ready: bool
@@ -89,7 +89,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class StoreProbe:
-    """Checks whether the database accepts writes. A result is reused for PROBE_SECONDS."""
+    """Check of whether the database accepts writes. A result is reused for PROBE_SECONDS."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -124,18 +124,18 @@ async def healthz() -> Alive:
 
 @routes("GET /readyz", OPEN, answer=Readiness)
 async def readyz(home: Home, backend: Backend, runtime: Runtime, probe: StoreProbe) -> Response:
-    """Report whether messages are accepted and answered; 503 if not."""
+    """Report whether messages are accepted and answered. 503 if not."""
     state = await probe.state()
     store = backend.health.damage.replace(f"{home.root}/", "") or state
     engine = runtime.state
-    if engine == "running":  # `unregistered` is a worker whose heartbeats do not reach the database
+    if engine == "running":  # `unregistered`: this worker's heartbeats do not reach the database
         engine = "ok" if backend.engine.is_ready else "unregistered"
     ready = store == engine == "ok"
     return json_answer(Readiness(ready, store, engine), 200 if ready else 503)
 
 
 class Counters:
-    """Counts journal events as they happen. Counters restart at zero with the process, as Prometheus expects."""
+    """Counters of journal events. They restart at zero with the process, as Prometheus expects."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = dict.fromkeys(("done", "aborted", "failed", "limit"), 0)
@@ -166,8 +166,8 @@ class Counters:
                 pass
 
     def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
-        """Return all metrics as text. Ages are in seconds. `advancing` is of this process; queue and open counts are of
-        all processes.
+        """Return all metrics as text. Ages are in seconds. `advancing` counts this process. Queued and open counts
+        cover all processes.
         """
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
         return "".join(
@@ -243,7 +243,7 @@ class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
 
 
 class BudgetLifted(msgspec.Struct, frozen=True):
-    """The day (UTC) for which the budget limits are lifted."""
+    """The day (UTC) for which the budget limits are suspended."""
 
     day: str
 
@@ -256,7 +256,7 @@ async def usage(store: Store, *, days: Days = 30) -> object:
 
 @routes("GET /api/usage/threads", READERS)
 async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
-    """Return the most expensive threads of the last days, including today; at most 20."""
+    """Return the most expensive threads of the last days, including today. At most 20."""
     rows = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
     infos = [await store.journal.thread(row.thread) for row in rows]
     return [view(ThreadUsageView, row, title=info.title if info else "") for row, info in zip(rows, infos, strict=True)]
@@ -270,7 +270,7 @@ async def ceilings(store: Store) -> list[BudgetStatus]:
 
 @routes("POST /api/usage/lift", ADMINS)
 async def lift(store: Store, by: Principal) -> BudgetLifted:
-    """Lift the budget limits for the rest of the day (UTC)."""
+    """Suspend the budget limits for the rest of the day (UTC)."""
     day = await store.budget.lift()
     entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
     await store.audit.record("owner", [entry])
@@ -287,7 +287,7 @@ async def audit(
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100,
     chain: Annotated[str, msgspec.Meta(max_length=600)] = "",
 ) -> list[AuditRow]:
-    """Return the newest audit log entries, of one chain or of all, the oldest of them first."""
+    """Return the newest audit log entries of one chain or of all chains, in chronological order."""
     return await store.audit.tail(limit, chain_name=chain)
 
 

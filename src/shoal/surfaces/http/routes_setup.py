@@ -1,4 +1,4 @@
-"""Calls that configure a running Shoal: a model, a chat and its owner, MCP servers. Only the owner may make them."""
+"""Calls that configure a running Shoal: a model, a chat and its owner, MCP servers. They are only for the owner."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ class TokenTaken(msgspec.Struct, frozen=True):
 
 
 class OwnerNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The code that the owner received in the chat, or the owner's user id there."""
+    """The owner's user id on the platform, or the code that the owner received in the chat."""
 
     code: Annotated[str, msgspec.Meta(max_length=64)] = ""
     user: Annotated[str, msgspec.Meta(max_length=300)] = ""
@@ -41,8 +41,8 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to make. `titles`: name new threads by their first words, by a model after the first turn, or by a model
-    only if it is cheap (`auto`).
+    """Changes to make. `titles` selects the source of new threads' titles: their first words, a model after the first
+    turn, or a model only if it is cheap (`auto`).
     """
 
     titles: Titles | None = None
@@ -57,7 +57,7 @@ async def setup_state(setup: LiveSetup) -> SetupState:
 
 @routes("PATCH /api/setup", ADMINS, owner_only=True)
 async def change_setup(setup: LiveSetup, models: ModelSetup, by: Principal, body: SetupChange) -> SetupState:
-    """Change how new threads are titled, or the price of a model, from now on."""
+    """Change how new threads are titled, or set the price of a model."""
     if body.titles is not None:
         await setup.set_titles(body.titles, by.person)
     if body.price is not None:
@@ -67,22 +67,22 @@ async def change_setup(setup: LiveSetup, models: ModelSetup, by: Principal, body
 
 @routes("POST /api/setup/model/test", ADMINS, owner_only=True)
 async def test_model(models: ModelSetup) -> ModelAnswered:
-    """Test the current model with a short request; 400 with the reason if it fails."""
+    """Test the current model with a short request. 400 with the reason if it fails."""
     return await models.test()
 
 
 @routes("POST /api/setup/providers/{name}/test", ADMINS, owner_only=True)
 async def test_provider(models: ModelSetup, name: str, body: ProviderTried) -> OfferedModels:
-    """Test a key or an address by listing its models. Nothing is changed; 400 with the reason, `key_refused` or
-    `unreachable` if it is one of these.
+    """Test a key or an address by listing its models. Changes nothing. 400 with the reason if it fails; the code can be
+    `key_refused` or `unreachable`.
     """
     return await models.offer(name, body)
 
 
 @routes("PUT /api/setup/providers/{name}", ADMINS, owner_only=True)
 async def use_model(models: ModelSetup, by: Principal, name: str, body: ModelChosen) -> ModelAnswered:
-    """Use a model from the next turn on, after a short test request; 400 with the reason if that fails. `keep` skips
-    the test.
+    """Use a model from the next turn on, after a short test request. 400 with the reason if the test fails. `keep`
+    skips the test.
     """
     return await models.use(name, body, by.person)
 
@@ -95,7 +95,7 @@ async def platforms(chats: ChatSetup) -> tuple[Account, ...]:
 
 @routes("POST /api/setup/platforms/{platform}/test", ADMINS, owner_only=True)
 async def test_platform(chats: ChatSetup, platform: str, body: ChatEntered) -> TokenTaken:
-    """Test whether a platform accepts a token, or the configured one if no values are given. Nothing is changed; 400
+    """Test whether a platform accepts a token, or the configured token if no values are given. Changes nothing. 400
     with the reason if it fails.
     """
     await chats.test(platform, body)
@@ -104,13 +104,13 @@ async def test_platform(chats: ChatSetup, platform: str, body: ChatEntered) -> T
 
 @routes("PUT /api/setup/platforms/{platform}", ADMINS, owner_only=True)
 async def connect_platform(chats: ChatSetup, by: Principal, platform: str, body: ChatEntered) -> Account:
-    """Connect an account after the platform has accepted its token; 400 with the reason if it fails."""
+    """Connect an account after the platform has accepted its token. 400 with the reason if it fails."""
     return await chats.connect(platform, body, by.person)
 
 
 @routes("POST /api/setup/platforms/{platform}/owner", ADMINS, owner_only=True)
 async def own_platform(chats: ChatSetup, by: Principal, platform: str, body: OwnerNamed) -> Account:
-    """Make a user, or the person who received this code, the owner there; 404 for an unknown code."""
+    """Make a user, or the person who received this code, the owner on this platform. 404 for an unknown code."""
     return await chats.own(platform, by.person, code=body.code, user=body.user)
 
 

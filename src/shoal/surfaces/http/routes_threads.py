@@ -61,7 +61,7 @@ routes = Routes()
 
 SEQ_MAX = 2**62
 CHAT_EVENTS, PEOPLE_MAX = 30, 3
-"""How many events of a chat's last thread are searched for names, and how many names are listed."""
+"""Events of a chat's last thread that are searched for names, and the maximum number of listed names."""
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
 """Commands that affect and show only their own thread."""
@@ -74,8 +74,8 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message for a thread. The same `message_id` in the same thread is the same message. `model` answers in this
-    thread from this message on.
+    """A message for a thread. A repeated `message_id` in the same thread is ignored as a duplicate. `model` answers in
+    this thread from this message on.
     """
 
     text: str = ""
@@ -93,27 +93,29 @@ class NewSteer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """End the running turn; `all_queued` also empties the mailbox."""
+    """A request to end the running turn. `all_queued` also empties the mailbox."""
 
     all_queued: bool = False
 
 
 class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Makes the turn that waits for its model retry now: only `turn` if given, with `model` if given."""
+    """A request to retry the turn that waits for its model. `turn` limits the request to that turn. `model` selects a
+    different model.
+    """
 
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
     model: Text200 = ""
 
 
 class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last event to copy; 0 copies everything. `thread` names the copy."""
+    """The last event to copy, or 0 for everything. `thread` is the id of the copy."""
 
     after: Seq = 0
     thread: str = ""
 
 
 class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event of the turn whose message is answered again; 0 for the last turn. With `model`, that model answers."""
+    """An event of the turn whose message is answered again, or 0 for the last turn. If given, `model` answers."""
 
     seq: Seq = 0
     model: Text200 = ""
@@ -134,7 +136,7 @@ class BranchChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Whether a running turn received it."""
+    """Whether a running turn received the message."""
 
     delivered: bool
 
@@ -147,13 +149,13 @@ class ChannelMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WindowCleared(msgspec.Struct, frozen=True):
-    """The model's window starts again."""
+    """The model's context window is empty again."""
 
     cleared: bool
 
 
 class StepView(Step, frozen=True):
-    """How a turn spent its time."""
+    """The steps of a turn and their durations."""
 
     turn: str
 
@@ -165,18 +167,18 @@ class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """The command's answer as Markdown; often empty."""
+    """The command's answer as Markdown. Often empty."""
 
     answer: str
 
 
-# ---- checks and prompts, used below /v1 too ----
+# ---- checks and prompts, also used below /v1 ----
 
 
 def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
     """Check an agent's name; empty means the thread's own. A token's own agent is always allowed.
 
-    Raises InvalidInput naming the existing agents, ApiError 403 for an agent other than the token's.
+    Raises InvalidInput with the names of the existing agents, and ApiError 403 for an agent other than the token's.
     """
     own = by.token.agent
     if own and agent not in ("", own):
@@ -199,16 +201,16 @@ def check_model(models: Models, by: Principal, model: str | None) -> None:
 
 
 def check_intake(runtime: Runtime) -> None:
-    """Refuse messages that nothing would answer. Raises ApiError 503, Conflict if Shoal is not running."""
+    """Reject messages that no process would answer. Raises ApiError 503, and Conflict if Shoal is not running."""
     if runtime.state == "stopped":
-        raise Conflict("Shoal is not running, so nobody would answer. Start it with `shoal run`, then try again.")
+        raise Conflict("Shoal is not running, so no agent can answer. Start it with `shoal run`, then try again.")
     if runtime.state == "draining":
         message = "Shoal is stopping and did not accept the message. Send it again later."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
 
 
 async def submit(orchestrator: Orchestrator, runtime: Runtime, prompt: Prompt) -> Receipt:
-    """Send a prompt. Raises ApiError 429 when the mailbox is full, and 503 when Shoal is stopping."""
+    """Send a prompt. Raises ApiError 429 if the mailbox is full, and 503 if Shoal is stopping."""
     check_intake(runtime)
     receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
@@ -228,9 +230,9 @@ def make_prompt(
     model: str = "",
     attachments: tuple[Attachment, ...] = (),
 ) -> Prompt:
-    """A prompt of the caller's, from a person where they use the page.
+    """Return a prompt from the caller. A prompt from the page counts as a person's.
 
-    Its key holds the thread: a message id counts within its thread only.
+    Its key includes the thread, because a message id is unique only within its thread.
     """
     return Prompt(
         thread=thread,
@@ -269,7 +271,7 @@ async def send_message(
     thread: ThreadId,
     body: NewMessage,
 ) -> Accepted:
-    """Send a message to a thread; an agent answers it in a turn."""
+    """Send a message to a thread. An agent answers it in a turn."""
     text = body.text if body.attachments and not body.text else checked_text(body.text)
     agent = check_agent(agents, by, body.agent)
     message_id = _message_id(clock, body.message_id)
@@ -301,7 +303,7 @@ async def abort(orchestrator: Orchestrator, by: Principal, thread: ThreadId, bod
 async def retry(
     orchestrator: Orchestrator, models: Models, by: Principal, thread: ThreadId, body: RetryRequest
 ) -> Delivered:
-    """Retry a turn that waits for its model now; 409 if none waits."""
+    """Retry a turn that waits for its model. 409 if none waits."""
     check_model(models, by, body.model)
     receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
@@ -309,7 +311,7 @@ async def retry(
     return Delivered(True)
 
 
-# ---- going back ----
+# ---- branches and copies ----
 
 
 @routes("POST /api/threads/{thread}/fork", TALKERS, status=201, body_optional=True)
@@ -341,7 +343,7 @@ async def answer_again(
 async def say_instead(
     clock: Clock, orchestrator: Orchestrator, runtime: Runtime, by: Principal, thread: ThreadId, body: ChangedMessage
 ) -> Accepted:
-    """Replace an own message. The rest of the conversation stays on another branch."""
+    """Replace one of the caller's own messages. The rest of the conversation stays on another branch."""
     check_intake(runtime)
     message_id = _message_id(clock, body.message_id)
     prompt = make_prompt(clock, by, thread, checked_text(body.text), message_id)
@@ -353,7 +355,9 @@ async def say_instead(
 async def go_to_branch(
     store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: BranchChoice
 ) -> ThreadInfo:
-    """Continue the conversation right after an event: the end of another branch, or any earlier point between turns."""
+    """Continue the conversation right after an event, which is the end of another branch or an earlier point between
+    turns.
+    """
     await orchestrator.go_to(thread, body.after, by.author.id)
     return await known_thread(store, thread)
 
@@ -368,13 +372,13 @@ async def send_to_channel(
     channel: str,
     body: ChannelMessage,
 ) -> OpenedThread:
-    """Post to a channel, which opens a thread, and let its agent answer."""
+    """Post a message to a channel, which opens a thread. The channel's agent answers there."""
     check_intake(runtime)
     text, agent = checked_text(body.text), check_agent(agents, by, body.agent)
     return OpenedThread(await orchestrator.send_to_channel(platform, channel, text, by.author, agent))
 
 
-# ---- threads and their journals ----
+# ---- threads and journals ----
 
 
 async def known_thread(store: Store, thread: ThreadId) -> ThreadInfo:
@@ -395,8 +399,9 @@ async def threads(
     before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None,
     archived: bool = False,
 ) -> list[ThreadInfo]:
-    """List threads, the most recently active first: at most `limit`, last active before `before`, of one agent. With
-    `archived`, only archived threads, otherwise all others, including pinned ones of any age.
+    """List at most `limit` threads, most recently active first. `before` and `agent` select threads last active before
+    a time and threads of one agent. With `archived`, list only archived threads. Otherwise list all others, including
+    pinned threads of any age.
     """
     until = None
     if before is not None:
@@ -419,16 +424,16 @@ async def threads(
 
 
 async def authors(store: Store, thread: ThreadId, last_seq: int) -> list[Author]:
-    """List the authors of the newest messages of a thread, the most recent first."""
+    """List the authors of a thread's newest messages, most recent first."""
     events = await store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
     messages = [event.data for event in events if isinstance(event.data, UserSaid) and event.data.origin == "person"]
     return [message.author for message in reversed(messages)]
 
 
 class ChatView(msgspec.Struct, frozen=True):
-    """A channel in which the agent has talked, or that its bot can see: the most recently active thread, and the
-    `people` who wrote in it recently. `name` is the platform's name for a group. A channel without threads has no
-    `updated_at`.
+    """A channel in which the agent has talked, or that its bot can see. The most recently active thread supplies its
+    title and the `people` who wrote recently. `name` is the platform's name for a group. A channel without threads has
+    no `updated_at`.
     """
 
     platform: str
@@ -442,7 +447,7 @@ class ChatView(msgspec.Struct, frozen=True):
 
 @routes("GET /api/chats", READERS)
 async def chats(store: Store, connections: Connections) -> list[ChatView]:
-    """List channels with threads, the most recently active first, at most 1,000, then other groups that bots see."""
+    """List at most 1,000 channels with threads, most recently active first, then other groups that bots see."""
     chats: list[ChatView] = []
     settings = store.settings
     names = {platform: dict(await settings.page(channel_names(platform))) for platform in connections.configured}
@@ -470,7 +475,7 @@ async def thread(store: Store, thread: ThreadId) -> ThreadInfo:
 
 @routes("GET /api/threads/{thread}/steps", EVERYONE)
 async def steps(store: Store, thread: ThreadId) -> list[StepView]:
-    """Return how the thread's turns spent their time, oldest first."""
+    """Return the steps of the thread's turns with their durations, oldest first."""
     await known_thread(store, thread)
     return [view(StepView, stored.step, turn=stored.turn) for stored in await store.journal.steps(thread)]
 
@@ -488,15 +493,13 @@ async def events(
     before: Seq = 0,
     limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000,
 ) -> Response:
-    """Return the thread's journal: numbers above `after` and, unless 0, below `before`, at most `limit`. With Accept:
-    text/event-stream, a live stream without a limit, resumable by Last-Event-ID.
+    """Return the thread's events with numbers above `after` and, unless 0, below `before`, at most `limit`. With
+    Accept: text/event-stream, return a live stream without a limit, resumable by Last-Event-ID.
     """
     if wants_event_stream(request):
         if last := request.headers.get("last-event-id", "").strip():
             if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
-                message = (
-                    "Last-Event-ID must be the number of the last event seen; omit it to start from the beginning."
-                )
+                message = "Last-Event-ID must be the number of an event. Omit it to start from the beginning."
                 raise InvalidInput(message)
             after = int(last)
         admitted = streams.admit()
@@ -518,8 +521,9 @@ async def _page(
 async def _event_list(
     store: Store, streams: LiveStreams, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
-    """Stream a JSON list that begins with these events. The others are read while it is sent, so that few are in
-    memory."""
+    """Stream a JSON list that begins with these events. The following events are read during the transfer, so that few
+    are in memory.
+    """
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):
         events = await _page(store, streams, thread, events[-1].seq, left, before)
@@ -531,11 +535,11 @@ async def _event_list(
 async def all_events(streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
     """Stream the events of all threads from now on."""
     if not wants_event_stream(request):
-        raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
+        raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
     return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.still_allowed(by))
 
 
-# ---- the model's window ----
+# ---- the model's context window ----
 
 
 @routes("GET /api/threads/{thread}/context", READERS)

@@ -26,16 +26,16 @@ from shoal.surfaces.http.table import LazyRoutes, is_file, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
-"""Maximum of concurrent connections and requests; more are answered with 503."""
+"""Maximum number of concurrent connections and requests. More are answered with 503."""
 KEEP_ALIVE_SECONDS = 30
 CLOSE_SECONDS = 5
-"""How long running requests may take to end when the server stops."""
+"""Time that running requests have to end when the server stops."""
 BACKLOG = 512
 
 DROPPED_BYTES_MAX = 256 * 1024 * 1024
-"""How much of a body is read after the answer."""
+"""Maximum size of a body's rest that is read after the answer."""
 DROPPED_SECONDS_MAX = 30.0
-"""How long a body is read after the answer."""
+"""Maximum time for which a body is read after the answer."""
 
 
 class WebApp:
@@ -65,13 +65,12 @@ class WebApp:
 
 
 class BodyDrain:
-    """Lets a client that still sends its body read the answer: the rest of the body is read and dropped.
+    """Middleware that drops the rest of a body after an early answer, so that the client can read the answer.
 
-    A connection that is closed while bytes arrive is reset, and the reset may overtake the answer: a client whose body
-    is too large, or whose token is wrong, would now and then see a broken connection instead of the reason (RFC 9112,
-    9.6).
-    The answer leaves at once in any case; only the connection stays open a little longer, and is then closed.
-    `idle_seconds`: how long the rest of a body may pause until it is given up.
+    Closing a connection while bytes arrive resets it, and the reset may overtake the answer. A client whose body is too
+    large, or whose token is wrong, would sometimes see a broken connection instead of the reason (RFC 9112, 9.6). The
+    answer is always sent immediately. Only the connection stays open a little longer. The drain gives up after the body
+    has paused for `idle_seconds`.
     """
 
     def __init__(self, app: ASGIApp, idle_seconds: float) -> None:
@@ -88,12 +87,12 @@ class BodyDrain:
         async def receive_body() -> Message:
             nonlocal is_read
             message = await receive()
-            is_read = not message.get("more_body", False)  # also after the client has left
+            is_read = not message.get("more_body", False)  # also true after the client has disconnected
             return message
 
         async def send_answer(message: Message) -> None:
             if message["type"] == "http.response.start" and not is_read:
-                if "expect" not in headers:  # which receiving would answer with 100 Continue
+                if "expect" not in headers:  # receiving would send 100 Continue
                     with anyio.move_on_after(0):  # a small body has already arrived
                         await receive_body()
                 if not is_read:
@@ -121,7 +120,7 @@ async def serve(services: Services, options: WebOptions) -> AsyncGenerator[str, 
     On exit, stops accepting connections, ends the live streams, and gives running requests CLOSE_SECONDS. Raises
     ConfigError if the address is not available.
     """
-    import uvicorn  # here, since calls in process need no server
+    import uvicorn  # imported here, because calls in this process need no server
 
     web = WebApp(services, options)
     web.routes.bind_all()  # a mismatch prevents the start
@@ -164,13 +163,13 @@ def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
         raise ConfigError([f"web.host = {host!r} is not an address of this machine: {error.strerror}."]) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if sys.platform == "linux":  # ends connections, which inherit it, whose peers take nothing for so long
+        if sys.platform == "linux":  # connections inherit this limit for peers that stop reading
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_seconds * 1000))
         listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        reason = f"Cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or set web.port or --port."
+        reason = f"Cannot listen on {host}:{port}: {error.strerror}. Stop the other program, or set web.port or --port."
         raise ConfigError([reason]) from error
     return listener

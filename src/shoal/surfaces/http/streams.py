@@ -1,7 +1,8 @@
 """Live streams: a thread's journal followed by live events, without loss or repetition, as server-sent events.
 
-A reader subscribes first, then reads the journal, then takes what the hub saw meanwhile, skipping what it has. Numbers
-without gaps tell whether something is missing: then, and when it was too slow for the hub, it reads the journal again.
+A reader first subscribes to the hub, then reads the journal, then takes the hub's events and skips those it has already
+read. Events have consecutive numbers, so the reader notices missing ones. In that case, or if it was too slow for the
+hub, it reads the journal again.
 """
 
 import logging
@@ -42,26 +43,26 @@ from shoal.surfaces.http.options import WebOptions
 logger = logging.getLogger(__name__)
 
 Beat: TypeAlias = Literal["beat"]
-"""Nothing happened for a while."""
+"""Marker for a quiet interval, sent as a keep-alive."""
 Item: TypeAlias = Event | LiveEvent | Beat
 
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]
-"""Whether the reader may still see the events."""
+"""A function that tells whether the reader may still see the events."""
 ALLOWED_SECONDS = 0.5
-"""How often that is checked."""
+"""Interval of checks with `Allowed`."""
 REPLAY_EVENTS_MAX = 200
-"""How many events are read from the journal at a time."""
+"""Number of events read from the journal at a time."""
 READ_AT_ONCE_MAX = 2
-"""How many streams read a page of a journal at once."""
+"""Maximum number of streams that read a journal page concurrently."""
 FRAMES_BYTES_MAX = 4_194_304
-"""How many rendered events are cached for streams of the same thread."""
+"""Maximum size of the cache of rendered events, which streams of the same thread share."""
 OPENING = b"retry: 1000\n: shoal\n\n"
 HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
 
 
 class LiveStreams:
-    """The open streams: bounded in number, kept alive, and ended when the server stops."""
+    """The open streams. Their number is limited, keep-alives are sent, and they end when the server stops."""
 
     def __init__(self, options: WebOptions, journal: Journal, hub: Hub, clock: Clock) -> None:
         self.journal = journal
@@ -79,10 +80,10 @@ class LiveStreams:
         self._waiting: set[anyio.CancelScope] = set()
 
     def admit(self) -> AbstractContextManager[None]:
-        """Count a stream while it lasts. Raises ApiError 503 at the bound or when stopping."""
+        """Count a stream while it lasts. Raises ApiError 503 at the limit or while the server stops."""
         most = self._options.streams_max
         if self.closing or self.open >= most:
-            message = f"{most} live streams are open, or Shoal is stopping; close one, or try again in a moment."
+            message = f"{most} live streams are open, or Shoal is stopping. Close one, or try again in a moment."
             raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
         return self._counted()
 
@@ -103,7 +104,9 @@ class LiveStreams:
         return None if self.closing else "beat"
 
     async def list_event(self, items: AsyncIterator[Event | LiveEvent], seconds: float) -> None:
-        """Wait for an event that changes a list of threads or approvals, a gap, `seconds`, or the server's stop."""
+        """Wait for an event that changes a list of threads or approvals, for a gap, for `seconds`, or for the server's
+        stop.
+        """
         with self._wait(0 if self.closing else seconds):
             async for item in items:
                 if isinstance(item, Event) and isinstance(item.data, LISTED):
@@ -118,7 +121,7 @@ class LiveStreams:
         return False
 
     async def beat(self, send: Send) -> None:
-        """Send keep-alives while the chunks of a stream take long, until the client stops reading."""
+        """Send keep-alives between slow chunks of a stream, until the client stops reading."""
         while True:
             await anyio.sleep(self._options.heartbeat_seconds)
             if not await self.send(send, HEARTBEAT):
@@ -134,7 +137,7 @@ class LiveStreams:
                 self._waiting.discard(scope)
 
     def frame_of(self, event: Event) -> bytes:
-        """Return an event in its wire form, rendered once for all readers."""
+        """Return an event in its wire format, rendered once for all readers."""
         key = event.thread, event.seq, event.at
         frame = self._frames.get(key)
         if frame is None:
@@ -153,10 +156,10 @@ class LiveStreams:
 
 
 LISTED = UserSaid | TurnStarted | TurnFinished | ApprovalRequested | ApprovalSettled
-"""Events that lists of threads and approvals show at once."""
+"""Events that change lists of threads and approvals immediately."""
 
 LONG = TextStreamed | ThinkingStreamed | OutputShown
-"""Live events that only a thread's own stream has."""
+"""Live events that only a thread's own stream includes."""
 
 
 async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
@@ -181,20 +184,22 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
                 if isinstance(item, Event):
-                    if item.seq > seq + 1:  # earlier events are missing here: read them
+                    if item.seq > seq + 1:  # a gap: read the missing events
                         break
                     if item.seq <= seq:
                         continue
                     seq, finished = item.seq, item.turn if isinstance(item.data, TurnFinished) else finished
                     said_at = seq if isinstance(item.data, AssistantSaid) else said_at
-                elif isinstance(item, LiveEvent) and item.turn and item.turn == finished:  # its turn is over
+                elif (
+                    isinstance(item, LiveEvent) and item.turn and item.turn == finished
+                ):  # the live event's turn is over
                     continue
                 elif (
                     isinstance(item, LiveEvent)
                     and isinstance(item.data, TextStreamed | ThinkingStreamed)
                     and item.data.after < said_at
                 ):
-                    continue  # the message that it was a piece of has been shown
+                    continue  # the complete message was already sent
                 yield item
 
 
@@ -220,7 +225,7 @@ async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
 
 
 def frame(item: Item, clock: Clock) -> bytes:
-    """Return a live event in its wire form, without a number."""
+    """Return a live event in its wire format, without a number."""
     match item:
         case Event():
             return b"data: %s\n\n" % encode_event(item)
@@ -231,9 +236,10 @@ def frame(item: Item, clock: Clock) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client leaves or stops reading, the server stops, or `allowed` returns False.
+    """A streamed answer. It ends with its chunks, or if the client leaves or stops reading, the server stops, or
+    `allowed` returns False.
 
-    With `beats` it sends keep-alives in between; other streams send their own.
+    With `beats` it sends keep-alives between chunks. Other streams send their own.
     """
 
     def __init__(
@@ -256,7 +262,7 @@ class EventStream(Response):
         self._beats = beats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. The chunks' generator is closed before this returns, however it ends."""
+        """Send the answer. Always closes the chunks' generator before it returns."""
         with self._admitted:
             async with anyio.create_task_group() as group, aclosing(self._chunks):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
@@ -278,7 +284,7 @@ class EventStream(Response):
 
 
 async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope) -> None:
-    """Cancel a caller's stream soon after their token was revoked or has expired, or the database cannot be read."""
+    """Cancel a caller's stream soon after their token is revoked or expires, or if the database is unreadable."""
     while allowed is not None:
         await anyio.sleep(ALLOWED_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""Finds the endpoint for a call. A module is imported when one of its paths is first called."""
+"""The table of endpoints by path. A module is imported when one of its paths is first called."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -20,8 +20,8 @@ PATHS_MAX = 256
 class RouteModule(NamedTuple):
     """A module with endpoints. `load` returns them, and each of their paths is below one of `paths`.
 
-    In `paths`, `*` matches any segment, and a final `$` the end of the path. A module without `paths` is imported for
-    any call.
+    In `paths`, `*` matches any segment, and a final `$` matches the end of the path. A module without `paths` is
+    imported for any call.
     """
 
     name: str
@@ -77,12 +77,12 @@ MODULES = (
 
 @cache
 def api() -> Sequence[Endpoint]:
-    """Return every endpoint of the API, without the page's. This imports all modules."""
+    """Import all modules and return every endpoint of the API, without the page's endpoints."""
     return [endpoint for module in MODULES if module is not PAGE for endpoint in module.load()]
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no token: probes, calls that authenticate otherwise, files without secrets."""
+    """Whether a path needs no token: probes, calls with their own authentication, and files without secrets."""
     for module in modules_of(path):
         for endpoint in module.load():
             start, brace, _ = endpoint.path.partition("{")
@@ -148,6 +148,6 @@ class LazyRoutes:
         await answer(scope, receive, send)
 
     def bind_all(self) -> None:
-        """Bind every endpoint. Raises LookupError for one that takes a service which does not exist."""
+        """Bind every endpoint. Raises LookupError if a service is missing."""
         endpoints = [endpoint for module in MODULES for endpoint in module.load()]
         self._bound = {(endpoint.method, endpoint.path): endpoint.bind(self._services) for endpoint in endpoints}

@@ -1,4 +1,4 @@
-"""What the API answers about threads, and the limits of its lists."""
+"""Answers of the API about threads, and the limits of its lists."""
 
 from datetime import datetime
 
@@ -23,8 +23,9 @@ class OpenedThread(msgspec.Struct, frozen=True):
 
 
 class ThreadSummary(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty if none is open. `queued` messages wait for a turn. `retry_at` is when a turn that
-    waits for its model retries. `model` was chosen for this thread; empty means its agent's.
+    """A thread. `open_turn` is empty if no turn is open. `queued` is the number of waiting messages. `retry_at` is the
+    time of the next retry if a turn waits for its model. `model` was chosen for this thread. An empty `model` means the
+    agent's own.
     """
 
     thread: str
@@ -43,7 +44,9 @@ class ThreadSummary(msgspec.Struct, frozen=True):
 
 
 class ArtifactView(msgspec.Struct, frozen=True):
-    """A stored result. `name` is the tool that produced it; `artifact` identifies it in events and in the next call."""
+    """A stored result. `name` is the tool that produced it. `artifact` identifies it in events and in the path of the
+    result.
+    """
 
     artifact: str
     name: str

@@ -156,7 +156,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
     shutil.make_archive(str(tmp_path / "boats"), "zip", tmp_path / "pack", "boats")
     for source, name in (("pack/tides", "tides"), ("boats.zip", "boats"), ("pack/reefs/SKILL.md", "reefs")):
         ran = shoal("skills", "install", str(tmp_path / source))
-        assert (ran.code, ran.out) == (0, f"Installed {name}. Agents can use it from the next turn on.\n")
+        assert (ran.code, ran.out) == (0, f"Installed {name}. This takes effect on the next turn.\n")
     assert (home / "data/skills/tides/read.py").exists()
     assert not list((home / "data/skills").rglob(".git"))
     assert shoal("skills", "install", str(tmp_path / "pack"), "--scope", "agent").code == 0
@@ -170,11 +170,11 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("nowhere", "cannot be read: No such file or directory."),
+        ("nowhere", "nowhere: No such file or directory."),
         ("http://example.org/x.zip", "Only https:// is allowed here."),
         ("https://127.0.0.1/x.zip", "it is not a public address."),
         ("empty", "The archive has no SKILL.md."),
-        ("linked", "is a link. Put the file itself there."),
+        ("linked", "is a link. Replace it with the file itself."),
     ],
 )
 def test_what_holds_no_skill_is_told_and_nothing_is_installed(

@@ -81,9 +81,9 @@ function Choices({ trigger, attempt }) {
 
 const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron expression"]];
+const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron line"]];
 
-/** The chosen schedule as a cron expression. Pure. */
+/** The chosen schedule as a cron line. Pure. */
 export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
   if (repeat === "cron") return cron.trim();
   const [hour, minute] = time.split(":").map(Number);
