@@ -29,8 +29,8 @@ insert into moods (name) select key from settings;
 )
 """A migration that no release has."""
 SENTENCE = re.compile(
-    r"[^ ]+.* is from before Shoal's first release: .*; Shoal then starts with your agents, files and settings, and no "
-    r"history\.\Z"
+    r"[^ ]+.* is from before Shoal's first release: .*\. Shoal then starts with your agents, files and settings, and "
+    r"no history\.\Z"
 )
 
 Steps = Sequence[tuple[int, str]]

@@ -83,7 +83,7 @@ async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
     ("error", "said"),
     [
         (StoreFull("x"), "Free some space"),
-        (StoreReadOnly("x"), "cannot be written"),
+        (StoreReadOnly("x"), "is read-only"),
         (TimeoutError(), "has not answered"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Agents, their channel bindings and active threads, settings that change at run time, and access tokens."""
+"""Agents, their channel bindings and active threads, runtime settings, and access tokens."""
 
 from datetime import datetime
 
@@ -28,7 +28,7 @@ from shoal.store.driver import (
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
-"""Scope of the settings that store the choices of places."""
+"""Settings scope for the choices made in channels."""
 CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
@@ -40,14 +40,14 @@ class AgentStore(StorePart):
 
     @writes_at
     def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
-        """Record an agent and its configuration. Return True if it was unknown or destroyed before."""
+        """Record an agent and its configuration. Return True if it is new or was destroyed."""
         rows = yield from query("agent_lock", agent=name)
         yield from query("agent_put", agent=name, digest=digest, now=at)
         return not rows or text(rows[0][0]) != "active"
 
     @writes_at
     def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
-        """Mark an agent as destroyed and return its bindings, which are removed in the same transaction."""
+        """Mark an agent as destroyed and remove its bindings in the same transaction. Return the bindings."""
         yield from query("agent_lock", agent=name)
         yield from query("agent_retire", agent=name, now=at)
         rows = yield from query("bindings_drop", agent=name)
@@ -77,17 +77,20 @@ class AgentStore(StorePart):
         return [_work(row) for row in rows]
 
     async def choices(self) -> dict[str, str]:
-        """Return the choices of places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL) as JSON, at most 10,000."""
+        """Return the choices made for platforms, servers and channels as JSON, at most 10,000.
+
+        The keys are PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL.
+        """
         rows = await self._read("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX)
         return {text(row[0]): text(row[1]) for row in rows}
 
     async def server_of(self, platform: str, channel: str) -> str:
-        """Return the server that a channel belongs to, as recorded by its adapter, or empty."""
+        """Return a channel's server as recorded by its adapter, or an empty string."""
         rows = await self._read("setting_get", scope=servers_scope(platform), key=channel)
         return text(rows[0][0]) if rows else ""
 
     async def choose(self, place: str, value: str) -> None:
-        """Set a place's choices. An empty value removes them."""
+        """Set the choices of a platform, server or channel. An empty value removes them."""
         if value:
             await self._write("setting_put", scope=CHOICES, key=place, value=value)
         else:
@@ -113,7 +116,7 @@ def _work(row: Row) -> Work:
 
 
 def user_said(value: Value) -> UserSaid | None:
-    """Return the message that began a turn, if it was a readable message."""
+    """Return the message that began a turn, or None if it is not a readable message."""
     try:
         data = decode_data(UserSaid.type, text(value)) if value is not None else None
     except (*UNREADABLE, StoreNewer):
@@ -165,7 +168,7 @@ class TokenStore(StorePart):
             raise Conflict(f"There are already {TOKENS_MAX} tokens. Revoke one with `shoal token revoke NAME`.")
         stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
-            raise Conflict(f"The token {token.name} already exists. To revoke it: `shoal token revoke {token.name}`")
+            raise Conflict(f"The token {token.name} already exists. `shoal token revoke {token.name}` revokes it.")
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
         detail = f"{token.scope} as {token.person}, {what}{until}"
@@ -183,7 +186,7 @@ class TokenStore(StorePart):
         return [_token(row) for row in await self._read("tokens_all")]
 
     async def note_use(self, token: AccessToken, day: str) -> None:
-        """Record the day of the last use."""
+        """Record the day of a token's last use."""
         await self._write("token_used", name=token.name, digest=token.digest, day=day)
 
     @writes_at

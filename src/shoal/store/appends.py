@@ -1,4 +1,4 @@
-"""Appends shared by all journal transactions: events with their derived rows, posts and audit entries."""
+"""Appends shared by all journal transactions: events with derived rows, posts and audit entries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ SEQ_END = 2**62
 
 
 def title_of(text_said: str) -> str:
-    """Return the title that lists show for a thread that began with this text."""
+    """Return the initial title of a thread that begins with this text."""
     return " ".join(text_said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
@@ -57,8 +57,8 @@ def append(
 ) -> Script[Committed | None]:
     """Store events and their derived rows under the numbers that the query `reserve` assigns.
 
-    `reserve` also returns whether the open turn must stop. Returns None if it finds no such thread. PostgreSQL stores
-    the events in the same query. With `last`, this is the final batch of the calling script.
+    `reserve` also returns whether the open turn must stop. Returns None if the thread does not exist. PostgreSQL stores
+    the events in the same query. `last` marks the final batch of the calling script.
     """
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
@@ -87,7 +87,7 @@ def append(
 def append_outside(
     thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
-    """Append without a lease: changes by people and other threads, whether or not a worker advances the thread."""
+    """Append events without a lease, for changes by people and other threads. A worker may be advancing the thread."""
     stored = yield from append("thread_extend", thread, turn, events, at)
     if stored is None:
         raise NotFound(f"There is no thread {thread}.")

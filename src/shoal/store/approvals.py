@@ -1,16 +1,16 @@
-"""Approvals: questions to people. Each is decided once, alone or with the other calls of its card.
+"""Approval requests. Each is decided once, alone or with the other calls of its card.
 
     state       means                                  left by
     ---------   ------------------------------------   ----------------------------------------------------------------
-    pending     a person is asked                      a decision -> allow or deny; timeout -> expired; the turn
-                                                       continued or ended without it -> cancelled
-    allow       the call may run once, or in the       its start -> used (with `outcome` once it is over); the turn
-                whole thread (`scope`)                 ends without it: it stays, and permits nothing more
+    pending     waits for a person                     a decision -> allow or deny; timeout -> expired; the turn
+                                                       continues or ends without it -> cancelled
+    allow       the call may run once, or in the       its start -> used (`outcome` is set at its end). If the turn
+                whole thread (`scope`)                 ends without it, it stays but allows nothing
     deny, expired, cancelled, used                     -
 
-One card asks for all calls of a message that need a person's approval. The card is only a group: each call has its own
-row, bound to its own digests. A decision about the card stores its verdicts on all calls in one transaction, and every
-change to a call updates the card that people see.
+One card asks for all calls of a message that need approval. The card only groups them: each call has its own row, bound
+to its own digests. A decision about the card stores all its verdicts in one transaction. Every change to a call updates
+the visible card.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,12 @@ ACTION_CHARS_MAX = 500
 GRANTS_MAX = 8
 """Newest grants of one call in one thread that are checked. Each grant covers different content."""
 
-_DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
+_DECIDED = {
+    "allow": "allowed",
+    "used": "allowed",
+    "deny": "denied",
+    "cancelled": "cancelled, because the turn continued",
+}
 ALREADY = "This was already decided: it was {how}. To change that, ask the agent again."
 EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 
@@ -48,14 +53,14 @@ class Approvals(StorePart):
         return await self._one(approval_row, "approval_one", id=approval)
 
     async def on_card(self, card: CardId) -> list[Approval]:
-        """Return the calls of a card by number, empty for an unknown card."""
+        """Return the calls of a card by number. An unknown card has no calls."""
         return by_number(readable(approval_row, await self._read("approvals_card", card=card)))
 
     async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
         """Return the approvals in a thread that an id refers to.
 
-        It is the whole id of a call or card, or the end of a pending or recent one. An empty id means all pending
-        approvals.
+        The id is the whole id of a call or card, or the end of the id of a pending or recent one. An empty id means all
+        pending approvals.
         """
         name = named.upper()
         if name:
@@ -108,11 +113,11 @@ class Approvals(StorePart):
         roles: Sequence[str] = (),
         token: str = "",
     ) -> Script[list[Settlement]]:
-        """Decide calls of one thread, each once, and journal the decisions: all of them or none.
+        """Decide calls of one thread, each once, and journal the decisions. Either all or none are decided.
 
-        `trust` and `roles` belong to `by` on the platform. `token` is the access token they authenticated with. Raises
-        NotFound, Conflict if one is already decided, Gone if one has expired, and InvalidInput if the scope is the
-        whole thread but an approval does not cover everything that may run.
+        `trust` and `roles` are those of `by` on the platform. `token` is the access token they authenticated with.
+        Raises NotFound, Conflict if one is already decided, Gone if one has expired, and InvalidInput if the scope is
+        the whole thread but an approval does not cover everything that may run.
         """
         settlements: list[Settlement] = []
         for approval, verdict in verdicts.items():
@@ -163,7 +168,7 @@ class Approvals(StorePart):
 
     @writes_at
     def withdraw(self, at: datetime, approvals: Sequence[ApprovalId]) -> Script[None]:
-        """Note that the rules of these calls, of one card, were taken back, on the card too."""
+        """Record that the rules of these calls of one card were removed, and update the card."""
         changed: list[Approval] = []
         for approval in approvals:
             if (yield from query("approval_withdraw", id=approval)):
@@ -185,7 +190,7 @@ class Approvals(StorePart):
         for verdicts in due.values():
             try:
                 settlements += await self.settle_all(verdicts, "once", "clock", "untrusted")
-            except (Conflict, Gone, NotFound, *UNREADABLE):  # decided, expired or deleted meanwhile, or unreadable
+            except (Conflict, Gone, NotFound, *UNREADABLE):  # decided, expired or deleted concurrently, or unreadable
                 continue
         return settlements
 
@@ -199,7 +204,7 @@ def _ending(approvals: Sequence[Approval], name: str) -> list[Approval]:
 
 
 def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
-    """Return the verdicts of a decision about a card: on all its pending calls, or on those with these numbers.
+    """Return the verdicts of a decision about a card, on all pending calls or on those with these numbers.
 
     Allowing some denies the rest. Denying some leaves the rest pending. Raises Conflict, Gone, or InvalidInput for an
     unknown number.

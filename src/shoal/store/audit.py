@@ -1,10 +1,10 @@
-"""The audit log: a hash chain of checked, allowed and executed actions.
+"""The audit log: hash chains of checked, allowed and executed actions.
 
 Verification detects entries that were edited, removed, reordered or inserted.
 
 Each entry's hash covers the previous hash, the chain, the number, the time and the content in canonical form. A chain's
-head (length and last hash) is stored apart from the entries, so a truncated chain is detected too. Anchor lines in the
-log file record the heads outside the database, so even a rewrite of the whole database can be detected.
+head (length and last hash) is stored separately from the entries, which reveals a truncated chain. Anchor lines in the
+log file record the heads outside the database, which reveals even a rewrite of the whole database.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from shoal.store.driver import (
 )
 
 PAGE_ROWS = 2000
-"""Entries in memory at once during a full read."""
+"""Number of entries in memory during a full read."""
 
 _audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
@@ -61,10 +61,10 @@ class AuditLog(StorePart):
         return [_audit_row(row) for row in reversed(rows)]
 
     async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
-        """Return the permission checks since then, one per action and decision, of one agent if it is named.
+        """Return the permission checks since a time, one per action and decision. `agent` selects one agent.
 
-        A call that needed approval is checked again before it runs, which counts as one check. Evaluation cases are
-        left out: they run in temporary workspaces with their own rules.
+        A call that needs approval is checked again before it runs; both count as one check. Evaluation cases are left
+        out, because they run in temporary workspaces with their own rules.
         """
         checks: dict[tuple[str, str], PastCheck] = {}
         asked = set[tuple[str, str, str, str]]()
@@ -100,9 +100,9 @@ class AuditLog(StorePart):
 
 
 class ChainCheck:
-    """Compares entries, ordered by chain and number, with their hashes, and the end of each chain with its head.
+    """A comparison of entries, ordered by chain and number, with their hashes, and of each chain's end with its head.
 
-    Heads are rows of chain, number and hash. A chain without a head must have no entry.
+    Heads are rows of chain, number and hash. A chain without a head must have no entries.
     """
 
     def __init__(self, heads: Iterable[Row]) -> None:

@@ -1,6 +1,6 @@
-"""The costs of model calls, and the budget limits on them.
+"""Costs of model calls, and budget limits.
 
-Rows are always locked in the same order, so workers cannot deadlock.
+All workers lock rows in the same order, which prevents deadlocks.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from shoal.kernel.records import BudgetStatus, Ceiling, Reservation, Reserved, S
 from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20
-"""Expired reservations that one call returns."""
+"""Maximum number of expired reservations that one call releases."""
 NEVER_LIFTED = ("comparison:", "check:")
-"""Scopes whose limits the caller set. Lifting the owner's limits does not lift these."""
+"""Scopes whose limits the caller set. Suspending the owner's limits does not suspend them."""
 NEWEST_MAX = 20_000
 """Maximum number of calls summed by thread."""
 BESIDE_TURNS = ("summary:", "title:", "snapshot:")
@@ -32,9 +32,9 @@ class BudgetStore(StorePart):
 
     @writes_at
     def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
-        """Reserve a call's cost under all its limits, or under none if it would exceed one, in one transaction."""
+        """Reserve a call's cost under all its limits in one transaction, or nothing if it would exceed one."""
         own = yield from query("reservation_take", id=wanted.id)
-        latest = wanted.expires_at + (wanted.expires_at - at)  # tolerance for clocks that differ
+        latest = wanted.expires_at + (wanted.expires_at - at)  # tolerance for different clocks
         lapsed = yield from query("reservations_lapsed", now=at, latest=latest, limit=LAPSED_MAX)
         given: dict[BudgetKey, tuple[float, int]] = {}
         for row in (*own, *lapsed):
@@ -96,7 +96,7 @@ class Ledger(StorePart):
 
     @writes_at
     def record(self, at: datetime, thread: ThreadId, turn: TurnId, spent: Spend) -> Script[None]:
-        """Record a call outside a turn, or one whose answer was cut off, and settle its reservation."""
+        """Record a call outside a turn, or a call whose answer was cut off. The cost replaces its reservation."""
         return spend(thread, turn, spent, at)
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
@@ -113,7 +113,8 @@ class Ledger(StorePart):
 
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
         """Return the usage of the last `days` days by thread, most expensive first. Reads at most NEWEST_MAX calls of
-        each kind."""
+        each kind.
+        """
         begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
         low = format_ulid(begin, bytes(10))
         sums: dict[str, list[float]] = {}
@@ -132,7 +133,7 @@ class Ledger(StorePart):
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
-    """Record the usage of a model call, once per id, and settle its reservation."""
+    """Record the usage of a model call, once per id. The cost replaces its reservation."""
     usage = spent.usage
     call = {"day": spent.day or at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
     call |= msgspec.structs.asdict(usage)
@@ -156,7 +157,7 @@ def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceilin
 
 
 def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None) -> Script[BudgetStatus]:
-    """Add to a limit's row, creating it if needed. The row stays locked until the transaction ends."""
+    """Add to a limit's row, and create it if needed. The row stays locked until the transaction ends."""
     rows = yield from query(
         "budget_add",
         scope=key[0],

@@ -1,4 +1,4 @@
-"""The texts of approval cards: what would run, and the outcome."""
+"""Texts of approval cards, before and after the decision."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ TRUTHS: dict[CardState, str] = {
     "thread": "✅ Allowed{by}, also for later calls in this thread.",
     "deny": "⛔ Denied{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
-    "cancelled": "⏹ Cancelled: the turn went on or ended without it. It did not run.",
+    "cancelled": "⏹ Cancelled: the turn continued or ended without it. It did not run.",
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
     "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed. Ask the agent again.",
@@ -46,31 +46,32 @@ STAGED_TRUTHS: dict[CardState, str] = {
     "not_run": "⏹ Accepted, but it did not happen: it was stopped before.",
     "no_access": "⚠️ Accepted, but it did not happen: the person who asked for it no longer has access.",
 }
-"""The same for staged calls."""
+"""The texts for staged calls."""
 
 CARD_CHARS_MAX = 1500
 """Characters of a call's content that a card shows."""
 CALL_CHARS_MIN = 200
-"""Minimum characters shown of each call on a card with several."""
+"""Minimum number of characters shown of each call on a card with several calls."""
 CARD_CALLS_MAX = 16
-"""Calls on one card; those behind them are asked for once it is decided. A card of staged calls may have more: it tells
-how many there are of each tool, and shows EXAMPLES_MAX of them."""
+"""Maximum number of calls on one card. Further calls get a new card after the decision. A card of staged calls may have
+more: it shows the number of calls per tool and EXAMPLES_MAX examples.
+"""
 EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
 LABEL_CHARS_MAX = 70
-"""Longest button label that every platform accepts."""
+"""Maximum length of button labels on all platforms."""
 _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
-"""Whitespace that would push the rest of a command out of view."""
+"""Empty lines that would push the rest of a command out of view."""
 WHOLE = (
     "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
 )
 
 
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
-    """Return a call's content for a card: all of it, or its start and end with a note about where to read the rest.
+    """Return a call's content for a card. Of a long content, return the start, the end, and where to read all of it.
 
-    It is a code block, so no platform interprets it as markup. `page` is the address of the page without a trailing
+    The content is a code block, so no platform interprets it as markup. `page` is the page's address without a trailing
     slash, or empty if unknown.
     """
     shown = _BLANKS.sub(_empty_lines, shown)
@@ -90,8 +91,8 @@ def _empty_lines(match: re.Match[str]) -> str:
     return f"\n⟨{lines} empty lines⟩\n"
 
 
-REPOSITORY = "this repository's hooks and programs that its settings name"
-"""Files that git runs by itself."""
+REPOSITORY = "this repository's hooks and the programs named in its settings"
+"""Description of the files that git runs automatically."""
 FILES_SHOWN_MAX = 10
 """Files of a call that a card names."""
 
@@ -121,7 +122,7 @@ def coverage_text(covers: Coverage) -> str:
 
 
 SHORT_ID_CHARS = 8
-"""Characters from the end of an approval's id that people type."""
+"""Number of characters at the end of an approval's id that people type."""
 
 
 def card_id(approval: str) -> str:
@@ -129,7 +130,7 @@ def card_id(approval: str) -> str:
 
 
 def approval_of(post_id: str) -> ApprovalId:
-    """Return the approval id of a card's post id, or empty if the post is not a card."""
+    """Return the approval id in a card's post id, or an empty string for any other post."""
     kind, _, approval = post_id.partition(":")
     return ApprovalId(approval if kind == "approval" else "")
 
@@ -222,14 +223,14 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
 
 
 def undoable_turn(calls: Sequence[Approval]) -> str:
-    """Return the turn whose changed files stay although none of its staged calls was accepted, or an empty string."""
+    """Return the turn whose file changes remain although none of its staged calls was accepted, or an empty string."""
     if not calls[0].item.files or any(call.state not in ("deny", "expired") for call in calls):
         return ""
     return calls[0].turn
 
 
 def undo_text(calls: Sequence[Approval]) -> str:
-    """How to restore these files; empty if there are none."""
+    """Return the instructions for restoring the turn's files, or an empty string if there are none."""
     turn = undoable_turn(calls)
     return f"The files that the turn changed stay. `/undo {turn}` restores them." if turn else ""
 
@@ -277,7 +278,7 @@ def rule_text(rule: StandingRule) -> str:
 
 
 def offer_text(rule: StandingRule) -> str:
-    """What the owner may always allow, and what that would have decided before; empty where nothing is offered."""
+    """Describe the rule that the owner may add and how they decided before, or return "" if no rule is possible."""
     if not rule.allow:
         return ""
     times = (
@@ -287,7 +288,7 @@ def offer_text(rule: StandingRule) -> str:
 
 
 def _offers(calls: Sequence[NewApproval]) -> str:
-    """What may always be allowed, and how to say so in words."""
+    """Describe the rules that the owner may add, and the text that adds them."""
     if not all(call.item.always.allow for call in calls):
         return ""
     named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
@@ -296,7 +297,7 @@ def _offers(calls: Sequence[NewApproval]) -> str:
 
 
 def _made(call: Approval) -> str:
-    """Return the outcome of a rule made by a call's card; empty without one."""
+    """Describe the rule that a call's card created or removed, or return an empty string."""
     words = escaped_markdown(rule_text(call.item.always))
     if call.scope == "withdrawn":
         return f"Removed rule: {words}."
@@ -330,7 +331,7 @@ def _including(calls: Sequence[NewApproval]) -> str:
 
 
 def _asks(item: CardItem) -> str:
-    """Return who asks, and the model's reason."""
+    """Describe the requester and the model's reason."""
     if not item.agent:
         return ""
     asks = f"{item.agent} asks for {item.person}." if item.person else f"{item.agent} asks."
@@ -350,7 +351,7 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
-    """Return the text of the card at the end of a turn: its file changes and its staged calls, in order."""
+    """Return the text of the card at the end of a turn, with its file changes and its staged calls, in order."""
     item, shown = calls[0].item, calls
     question = "Do this?" if len(calls) == 1 else f"Do these {len(calls):,} things?"
     head = f"**{question}** Nothing has been done yet. {escaped_markdown(_asks(item))}".rstrip()
@@ -370,13 +371,14 @@ def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _share(calls: int) -> int:
-    """Return how many characters of each call a card shows."""
+    """Return the number of characters that a card shows of each call."""
     return max(CALL_CHARS_MIN, 2 * CARD_CHARS_MAX // calls)
 
 
 def _call_text(call: NewApproval, page: str, chars_max: int) -> str:
-    """Describe a call: its content, the files it affects, the sources of its values, and the reason for asking if the
-    rules alone do not make it clear."""
+    """Describe a call: its content, the affected files, the sources of its values, and the reason for asking if it is
+    not obvious from the rules.
+    """
     shown = call.shown if call.shown.strip() else strip_controls("\n".join(call.actions))
     besides = (coverage_text(call.covers), call.reason, origins_text(call.item.origins))
     return _joined(card_text(call.id, shown, chars_max, page), *map(escaped_markdown, besides))

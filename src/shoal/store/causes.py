@@ -1,4 +1,4 @@
-"""An interface for things that start turns and need to know the outcome."""
+"""The interface of stored objects that start turns and need to know the outcome."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shoal.store.driver import Script
 
 
 class Cause:
-    """Stored things that start turns, such as triggers.
+    """Stored objects that start turns, such as triggers.
 
     Each call runs in the transaction that it reports, and ignores ids of other causes.
     """
@@ -18,5 +18,5 @@ class Cause:
         yield from ()
 
     def opening_failed(self, id: str, error: str, *, for_good: bool) -> Script[None]:
-        """Handle the failure of a post that should have opened a thread. `for_good` means do not retry."""
+        """Handle the failure of a post that should have opened a thread. With `for_good`, do not retry."""
         yield from ()

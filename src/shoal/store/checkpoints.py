@@ -1,4 +1,4 @@
-"""Workspace checkpoints: for each turn and undo, the digests of the file trees before and after."""
+"""Workspace checkpoints: digests of the file trees before and after each turn and undo."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from shoal.store.driver import LAST, Script, StorePart, number, query, reader, r
 from shoal.store.threads import with_subagents
 
 AT_ONCE_MAX = 500
-"""Turns of a workspace checked for concurrent ones, and rows read at once."""
+"""Maximum number of a workspace's turns that are checked for concurrency, and of rows per read."""
 
 checkpoint = reader(CheckpointRow)
 

@@ -39,7 +39,7 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Queries that do not need each other's rows, in execution order.
+    """Queries that are independent of each other's rows, in execution order.
 
     A script's `last` batch may be committed before the script receives its rows. An exception after that rolls nothing
     back.
@@ -53,10 +53,12 @@ Script: TypeAlias = Generator[Batch, Sequence[list[Row]], T]
 
 
 class Driver(Protocol):
-    """Runs scripts against a database."""
+    """A connection to a database, which runs scripts."""
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in one transaction, durable on return. Safe to cancel: all or nothing is done."""
+        """Run a script in one transaction, which is durable on return. Safe to cancel: either all or none of it
+        happens.
+        """
         ...
 
     async def read(self, script: Script[T]) -> T:
@@ -69,12 +71,12 @@ class Driver(Protocol):
 
 
 def query(name: str, /, **params: Param | datetime) -> Script[list[Row]]:
-    """Run one query as a script: `rows = yield from query("thread_one", thread=thread)`."""
+    """Create a script of one query: `rows = yield from query("thread_one", thread=thread)`."""
     return (yield Batch((asked(name, params),)))[0]
 
 
 def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
-    """Return a query with times as microseconds and booleans as integers, as stored in columns."""
+    """Return a query whose parameters are in storage format: times as microseconds, booleans as integers."""
     columns: dict[str, Param] = {}
     for key, value in params.items():
         if isinstance(value, datetime):
@@ -90,7 +92,7 @@ def is_single(script: Script[T]) -> bool:
 
 
 class StorePart:
-    """Operations of one concern over either database. Writes are durable when a method returns.
+    """Operations of one concern on either database. Writes are durable when a method returns.
 
     An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. One with a single query
     awaits `_read` or `_write`, without an explicit transaction.
@@ -118,7 +120,7 @@ Part = TypeVar("Part", bound=StorePart)
 def writes(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a script so that calling it runs it in one transaction."""
+    """Decorate a script. Calling it runs it in one transaction."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -130,7 +132,7 @@ def writes(
 def writes_at(
     script: Callable[Concatenate[Part, datetime, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a script like `writes`, with the time of the call as its first argument, because it may run later."""
+    """Decorate a script like `writes`. Its first argument is the time of the call, because it may run later."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -143,7 +145,7 @@ def writes_at(
 def reads(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a read-only script so that calling it runs it on one snapshot."""
+    """Decorate a read-only script. Calling it runs it on one snapshot."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -162,7 +164,7 @@ def dump(record: object) -> str:
 
 
 LAST = "~"
-"""After every id."""
+"""A string that sorts after every id."""
 
 
 def first_after(within: str) -> str:
@@ -177,7 +179,7 @@ def first_after(within: str) -> str:
 def reader(record: type[R], columns: str = "", **decoders: Callable[[str], object]) -> Callable[[Row], R]:
     """Return a function that decodes rows of these columns into records, by the types of the fields.
 
-    With no columns named, rows have all fields in order. JSON columns use their decoders.
+    Without `columns`, rows have all fields in order. JSON columns use their decoders.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(record)}
     names = columns.split() or [*fields]
@@ -206,7 +208,7 @@ def text(value: Value) -> str:
 
 
 def number(value: Value) -> int:
-    """Return an integer column, with NULL (the sum of no rows) as 0."""
+    """Return an integer column. NULL, the sum of no rows, becomes 0."""
     return int(value) if value is not None else 0
 
 
@@ -219,7 +221,7 @@ def moment(value: Value) -> datetime | None:
 
 
 def real(value: Value) -> float:
-    """Return a floating-point column, with NULL as 0."""
+    """Return a floating-point column. NULL becomes 0."""
     return float(value or 0.0)
 
 
@@ -242,7 +244,7 @@ FIRST_MIGRATION = 100
 
 @cache
 def queries() -> Mapping[str, str]:
-    """Return all queries by name, as they are written.
+    """Return all queries by name, as written in the files.
 
     Parameters are written `:name` and become `%(name)s` for PostgreSQL. `/*pg: … */` applies to PostgreSQL only, and
     `/*sqlite: … */` to SQLite only. In SQLite a query may have several statements; its rows are those of the last.
@@ -289,14 +291,15 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
 
 
 def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
-    """Raise StoreUnreleased or StoreNewer unless this version can use the schema of `what`. 0 is an empty database.
+    """Raise StoreUnreleased or StoreNewer unless this version can use the schema of `what`. Number 0 is an empty
+    database.
 
-    `how` explains how to start over from an unreleased schema.
+    `how` tells how to start over from an unreleased schema.
     """
     if 0 < number < FIRST_MIGRATION:
         raise StoreUnreleased(
-            f"{what} is from before Shoal's first release: {how}; Shoal then starts with your agents, files and "
-            "settings, and no history."
+            f"{what} is from before Shoal's first release: {how}. Shoal then starts with your agents, files "
+            "and settings, and no history."
         )
     if number > newest:
         raise StoreNewer(f"{what} was written by a newer Shoal (schema {number}). Install that version to use it.")

@@ -1,4 +1,6 @@
-"""Content by digest in a local folder, which may be on a shared volume. `s3.py` stores it in an S3-compatible store."""
+"""Content by digest in a local folder, which may be on a shared volume. `s3.py` does the same in an S3-compatible
+store.
+"""
 
 import os
 import secrets
@@ -12,8 +14,8 @@ from shoal.kernel.files import DIGEST_CHARS, digest_of, digest_of_file
 from shoal.kernel.regular_files import read_regular
 
 GRACE_SECONDS = 3600.0
-"""Content stored or requested within this time is not removed, because the row that refers to it may not be written
-yet."""
+"""Minimum age of content before removal, counted from its last storing or request. A newer row may not be written yet.
+"""
 
 
 class LocalFiles:
@@ -62,7 +64,7 @@ class LocalFiles:
         return True
 
     def below(self, name: str) -> "LocalFiles":
-        return LocalFiles(self._folder / name)  # no digest has its name
+        return LocalFiles(self._folder / name)  # digests never have such names
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         names = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
@@ -81,7 +83,7 @@ class LocalFiles:
 
 @contextmanager
 def new_file(path: Path) -> Generator[Path]:
-    """Open a file for writing. It is synced and moved into place if the block succeeds."""
+    """Open a temporary file for writing. If the block succeeds, sync it and move it into place."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.parent / f".{secrets.token_hex(8)}"
     try:

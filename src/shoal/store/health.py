@@ -1,34 +1,36 @@
-"""Detects a SQLite database that is damaged, was replaced, or has lost commits that were only in its -wal.
+"""Detection of SQLite databases that are damaged, were replaced, or have lost commits that were only in the -wal.
 
-what happened                                    noticed by                                  when
+problem                                          detected by                                 when
 ----------------------------------------------   -----------------------------------------   -------------------------
-pages changed behind SQLite's back               a failing statement; the checks             at once; at starts but
-                                                                                             after a clean stop, daily
-a file removed, moved, overwritten or cut off    device, inode, mark, length of the -wal     around each commit, and
-while it is in use                                                                           every few seconds
-pages of it written by another program           its time, while -shm tells of no       the same
-                                                 more that was copied; a quick check
--wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
-the database removed or emptied                  the -wal, or an empty -used, that is left   at the start
-an older copy laid over it beside its -wal       the mark, among those that others replaced  at the start
-a start on what replaced it, with what it held   the time of both                            at the start
-saved beside it and not looked at
+pages changed behind SQLite's back               a failing statement; the checks             immediately; daily, and
+                                                                                             at unclean starts
+a file removed, moved, overwritten or truncated  device, inode, mark, length of the -wal     around each commit, and
+while in use                                                                                 every few seconds
+the file written by another program              a new time without a copy in -shm;          the same
+                                                 a quick check
+-wal removed, truncated or changed between runs  the mark; the index in -shm                 at the start
+the database removed or emptied                  a remaining -wal or empty -used             at the start
+an older copy next to a newer -wal               a mark that a later one replaced            at the start
+a start on a replacement, although the rescued   the times of both files                     at the start
+original was not restored or moved away
 
-A -journal file is not damage: a process was killed while it switched a new or restored database to the -wal, and the
-next start rolls that back.
+A -journal file is not damage. It exists if a process was killed while it switched a new or restored database to the
+-wal. The next start rolls back.
 
-The mark is `pragma application_id`. Each process that opens the database sets a new number, and sets another one
-whenever the last was copied from the -wal into the file, so an older copy never has it. It is 0 once the database was
-closed with the whole -wal copied. The file -used lists announced marks, and each again once it is permanently in the
-file. The mark is read from the file itself, so it identifies the file's content and is copied with it. The lock on the
-home ensures that only one process writes, so a mark that this process did not set belongs to another file.
+The mark is `pragma application_id`. Each process that opens the database sets a new number. It sets another one
+whenever the last was copied from the -wal into the file, so an older copy never has the current mark. The mark is 0 if
+the database was closed with the whole -wal copied. The file -used lists each mark when it is announced, and again when
+it is permanently in the file. The mark is read from the file itself, so it identifies the file's content and is copied
+with it. The lock on the home ensures that only one process writes, so a mark that this process did not set belongs to
+another file.
 
-A clean stop is recorded last, after SQLite has closed the file: the file and the empty -used get the same modification
-time, and any write to the file changes it. After a kill, a power cut or a change by another program the times differ.
+A clean stop is recorded last, after SQLite has closed the file. The file and the empty -used then get the same
+modification time, which any later write to the file changes. After a kill, a power cut or a change by another program
+the times differ.
 
-After damage is detected, nothing more is written, not even by closing. A read-only connection (`_guard`) is closed
-last, so SQLite neither copies the -wal into the file nor removes it. That connection also keeps removed or moved files
-open, and their content is saved through it.
+After damage is detected, Shoal writes nothing more. A read-only connection (`_guard`) is closed last, so that SQLite
+neither copies the -wal into the file nor removes it. That connection also keeps removed or moved files open, and Shoal
+saves their content through it.
 """
 
 import asyncio
@@ -59,12 +61,12 @@ from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salt
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
-"""Time limit of the check at the start. A file that takes longer is checked in the background."""
+"""Time limit of the check at the start. A larger file is checked in the background."""
 BACKGROUND_CHECK_SECONDS = 120.0
 """Time limit of the daily check, which delays the reuse of the -wal."""
 RESCUES_MAX = 100
 MARKS_MAX = 128
-"""Recently announced or confirmed marks. At most one of each is pending."""
+"""Number of recent marks in -used."""
 
 _MARK = struct.Struct(">I")
 _MARK_OFFSET = 68
@@ -76,9 +78,9 @@ class Health:
 
     def __init__(self) -> None:
         self.damage = ""
-        """Empty, or the problem and its remedy in whole sentences. It is kept until the process ends."""
+        """The problem and its remedy in whole sentences, or empty. It stays until the process ends."""
         self.trouble = ""
-        """Empty, or why the disk refused a write, until the owner is notified."""
+        """The reason for which the disk rejected a write, until the owner is notified, or empty."""
 
     def report(self, damage: str) -> StoreCorrupt:
         """Record and log the first damage, and return the error to raise."""
@@ -92,11 +94,11 @@ class Health:
             raise StoreCorrupt(self.damage)
 
     async def look_through(self, seconds: float) -> None:
-        """Check the whole database for at most this many seconds, at low priority. A database server checks itself."""
+        """Check the whole database for at most this many seconds, at low priority. Skipped for a database server."""
 
 
 class FileHealth(Health):
-    """Watches the files of one SQLite database for the process that writes to it.
+    """A watch on the files of one SQLite database, for the process that writes to it.
 
     Call `admit`, open the writer's connection, call `begin`, then `check` for each commit, `end` before the writer
     closes and `release` after it.
@@ -108,11 +110,11 @@ class FileHealth(Health):
         self._wal = path.with_name(f"{path.name}-wal")
         self._shm = path.with_name(f"{path.name}-shm")
         self._used = _used(path)
-        self._files: dict[Path, int] = {}  # kept open: closing a file drops SQLite's locks on it
+        self._files: dict[Path, int] = {}  # must stay open: closing a file drops SQLite's locks on it
         self._known: dict[str, tuple[int, int]] = {}
         self._wal_at = str(self._wal)
         self._mark: int | None = None
-        self._next_mark: int | None = None  # is in the -wal
+        self._next_mark: int | None = None  # still in the -wal
         self._marking = threading.Lock()
         self._written: tuple[int, WalIndex] | None = None
         self._is_foreign = False
@@ -123,7 +125,7 @@ class FileHealth(Health):
     def admit(self, *, accept_loss: bool = False) -> None:
         """Check the files before anything is written. Raises StoreCorrupt, OSError, sqlite3.Error.
 
-        `accept_loss` continues without commits that are missing from the -wal. Damaged pages are refused even then.
+        With `accept_loss`, commits missing from the -wal are not an error. Damaged pages always are.
         """
         if not accept_loss:
             self._refuse_beside_rescued()
@@ -139,7 +141,7 @@ class FileHealth(Health):
                 )
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
-            # let SQLite roll back after a killed process: the checks only read and cannot
+            # let SQLite roll back after a killed process; the checks are read-only and cannot
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.execute("select count(*) from sqlite_master").fetchone()
@@ -180,7 +182,7 @@ class FileHealth(Health):
                 )
 
     def _is_older_copy(self) -> bool:
-        """Whether another mark was written to the database after its present one."""
+        """Whether a different mark was written to the database after its current one."""
         try:
             marks = [mark for (mark,) in _MARK.iter_unpack(read_regular(self._used))]
         except (FileNotFoundError, struct.error):
@@ -198,7 +200,7 @@ class FileHealth(Health):
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
         self._files[self._used] = regular_only(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
         self._announce(mark)
-        if self._marked() == mark:  # otherwise a reader of another process blocks it
+        if self._marked() == mark:  # otherwise a reader in another process blocks the copy
             self._mark = mark
             self._confirm(mark)
         paths = str(self._path), self._wal_at, str(self._shm)
@@ -207,8 +209,8 @@ class FileHealth(Health):
     def check(self) -> None:
         """Raise StoreCorrupt if a problem is known or the files were changed from outside.
 
-        Takes a few microseconds, except when the file was written but not from the -wal: then its content is checked.
-        SQLite may still be copying when a call first sees this, so the next call checks.
+        Takes a few microseconds. If the file was written, but not from the -wal, the next call checks its content. The
+        first one does not, because SQLite may still be copying.
         """
         if self.damage or not self._known:
             return super().check()
@@ -224,7 +226,9 @@ class FileHealth(Health):
                 self._mark, self._next_mark = mark, None
                 self._confirm(mark)
             overwritten = self._mark is not None and mark != self._mark
-        index = parse_index(os.pread(self._files[self._shm], INDEX.size, 0))  # first: the -wal only grows
+        index = parse_index(
+            os.pread(self._files[self._shm], INDEX.size, 0)
+        )  # read before the -wal's length, which only grows
         marks = {path: _look_at(path) for path in self._known}
         lost = [path for path, known in self._known.items() if marks[path][0] != known]
         cut = not lost and index is not None and marks[self._wal_at][1] < index.bytes_needed
@@ -255,11 +259,10 @@ class FileHealth(Health):
         writer.execute(f"pragma application_id = {mark}")
 
     def note(self) -> None:
-        """Note that a commit is about to be stored. It is in the -wal until the database file is written after this
-        time."""
+        """Note that a commit is about to be stored. It is only in the -wal until the database file has a later time."""
         if self._used in self._files:
             now = time.time_ns()
-            with contextlib.suppress(OSError):  # SQLite reports a disk that refuses writes in a moment
+            with contextlib.suppress(OSError):  # SQLite will report a failing disk
                 os.utime(self._files[self._used], ns=(now, now))
 
     async def look_through(self, seconds: float) -> None:
@@ -279,7 +282,7 @@ class FileHealth(Health):
         if problem.problem:
             self.report(f"{self._path} is damaged: {problem.problem}. Stop Shoal. {WHAT_TO_DO}")
         elif not problem.is_whole:
-            log.info("the database is large: not all of it was checked", extra={"seconds": seconds})
+            log.info("database check incomplete: time limit reached", extra={"seconds": seconds})
 
     def end(self, writer: sqlite3.Connection) -> None:
         """Mark the database as closed, unless it has a problem. Raises sqlite3.Error."""
@@ -300,13 +303,14 @@ class FileHealth(Health):
             os.close(self._files.popitem()[1])
         if self._has_ended:
             self._has_ended = False
-            with contextlib.suppress(OSError):  # then the next start checks for damage
+            with contextlib.suppress(OSError):  # without the record, the next start checks for damage
                 self._record_clean_stop()
 
     def _record_clean_stop(self) -> None:
-        """Give the database and -used the same time, unless another process still uses them. Raises OSError.
+        """Give the database and -used the same modification time, unless another process still uses them. Raises
+        OSError.
 
-        A write in the same clock tick would not change the time, so an earlier time is set.
+        The time is in the past, because a write in the same clock tick would not change it.
         """
         if _look_at(self._wal)[1] or _look_at(self._used)[1]:
             return
@@ -336,7 +340,7 @@ class FileHealth(Health):
             why = f": {problem}" if problem else ""
             return f"{self._path} was overwritten while Shoal was using it{why}. Stop Shoal. {WHAT_TO_DO}"
         if not lost:
-            return f"{self._wal} was cut off while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
+            return f"{self._wal} was truncated while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
         was = "was" if len(lost) == 1 else "were"
         what = f"{', '.join(lost)} {was} removed or replaced while in use."
         saved = self._rescue()
@@ -364,7 +368,7 @@ class FileHealth(Health):
                 if not check_file(saved, "integrity_check").problem:
                     return saved
             except sqlite3.Error as error:
-                log.warning("the removed database could not be saved", extra={"why": str(error)})
+                log.warning("cannot save the removed database", extra={"why": str(error)})
             saved.unlink(missing_ok=True)
             return None
         return None
@@ -391,7 +395,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         return
     _, used_bytes, used_at = _look_at(_used(path))
     lacks_the_last = used_at > _look_at(path)[2]
-    if not used_bytes:  # a copy of the file alone; a copy by `vacuum into` is complete and needs no -wal
+    if not used_bytes:  # a copy of the file alone; copies by `vacuum into` are complete and need no -wal
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
@@ -399,8 +403,9 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 
 
 def _used(path: Path) -> Path:
-    """Return the path of the -used file. Its time is that of the last commit, and it is empty while the database is not
-    in use. It exists if the database ever did."""
+    """Return the path of the -used file. Its time is that of the last commit. It is empty while the database is not in
+    use, and exists as soon as the database has existed.
+    """
     return path.with_name(f"{path.name}-used")
 
 

@@ -1,4 +1,4 @@
-"""The mailbox: messages that no turn has taken yet, and child threads that calls of other turns begin."""
+"""The mailbox, with messages that no turn has taken yet, and the child threads of subagents."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -49,7 +49,7 @@ def inbound(value: Value) -> Prompt | Steer | FollowUp:
 
 
 def prompt_of(value: Value) -> Prompt:
-    """Decode a mailbox payload as a prompt. A steer whose turn failed starts its own turn."""
+    """Decode a mailbox payload as a prompt. A steer whose turn failed becomes a prompt of its own."""
     message = inbound(value)
     if isinstance(message, Prompt):
         return message
@@ -57,11 +57,13 @@ def prompt_of(value: Value) -> Prompt:
 
 
 QUEUE_READ_MAX = 256
-"""Longest queue whose turns are computed in advance."""
+"""Maximum length of a queue whose turns are computed in advance."""
 
 
 def waiting_of(rows: Sequence[Row]) -> Waiting | None:
-    """Return the prompts that the next turn answers, from the waiting ones (payload and time of each, oldest first)."""
+    """Return the prompts that the next turn answers. `rows` are the payloads and times of the waiting ones, oldest
+    first.
+    """
     if not rows:
         return None
     prompts = [prompt_of(row[0]) for row in rows]
@@ -77,7 +79,7 @@ def waiting_of(rows: Sequence[Row]) -> Waiting | None:
 
 
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
-    """Store a prompt once and wake its thread, unless `prompts_max` turns already wait there."""
+    """Store a prompt once and wake its thread, unless `prompts_max` turns are already waiting there."""
     thread = prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.answered_by, title=title_of(prompt.text), now=at)
     rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
@@ -124,7 +126,7 @@ class Inbox(StorePart):
         """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox.
 
         If no turn is open and nothing else is requested, drop that person's messages that the next turn would answer.
-        Returns delivered, without a turn if none had begun, or dropped if there is nothing to stop.
+        Returns delivered, or dropped if there is nothing to stop. A delivered receipt names the turn if one had begun.
         """
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
@@ -147,8 +149,8 @@ class Inbox(StorePart):
     def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
         """Change or drop a waiting message (accepted), or journal the change (delivered).
 
-        Only its author may do so, or UNTOLD for a deletion. Returns dropped for an unknown message or another author,
-        and duplicate for a repeated change.
+        Only the message's author may do this, or UNTOLD for a deletion. Returns dropped for an unknown message or
+        another author, and duplicate for a repeated change.
         """
         platform = platform_of(message.thread)
         rows = yield from query("inbox_one", platform=platform, key=message.key)
@@ -156,7 +158,7 @@ class Inbox(StorePart):
             return Revision(Receipt("dropped"))
         yield from query("thread_lock", thread=rows[0][3])
         rows = yield from query("inbox_one", platform=platform, key=message.key)
-        if not rows:  # it was old and has just been deleted
+        if not rows:  # deleted by the bookkeeping in the meantime
             return Revision(Receipt("dropped"))
         row, state, payload, thread = rows[0]
         said = inbound(payload)
@@ -165,13 +167,13 @@ class Inbox(StorePart):
         if not is_own or state == "dropped":
             return Revision(Receipt("dropped"))
         passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
-        trusted = said.author.trusted and message.author.trusted and not passed_on  # quoted text of others
+        trusted = said.author.trusted and message.author.trusted and not passed_on  # the text quotes others
         author = msgspec.structs.replace(said.author, trusted=trusted)
         changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
         if isinstance(message, Edit) and isinstance(said, Prompt) and isinstance(changed, Prompt):
             if message.at is not None and said.edited_at is not None and message.at < said.edited_at:
-                return Revision(Receipt("duplicate"))  # an older change that arrived late
-            at_last = message.at or said.edited_at  # counts even if the text is the same again
+                return Revision(Receipt("duplicate"))  # an older edit that arrived late
+            at_last = message.at or said.edited_at  # an edit counts even if the text ends up unchanged
             changed = msgspec.structs.replace(said if changed.text == said.text else changed, edited_at=at_last)
         if deleted or changed != said:
             kept_as = "dropped" if deleted else text(state)
@@ -185,18 +187,18 @@ class Inbox(StorePart):
         return Revision(Receipt("delivered", message.message_id), events)
 
     async def waiting(self) -> list[ThreadId]:
-        """Return the threads to wake at the start: those with an open turn or a queued prompt."""
+        """Return the threads to wake at the start, which have an open turn or a queued prompt."""
         return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
 
     @reads
     def queued(self, thread: ThreadId) -> Script[list[Prompt]]:
-        """Return the messages that wait in a mailbox or for its running turn, oldest first, at most QUEUE_READ_MAX."""
+        """Return a thread's waiting prompts and steers, oldest first, at most QUEUE_READ_MAX."""
         rows = yield from query("inbox_pending", thread=thread, limit=QUEUE_READ_MAX)
         return [prompt_of(row[0]) for row in rows]
 
     @writes_at
     def drop(self, at: datetime, thread: ThreadId, keys: Sequence[str]) -> Script[tuple[Event, ...]]:
-        """Drop messages that still wait, because their author no longer has access. Returns the journaled events."""
+        """Drop waiting messages of an author who no longer has access. Return the journaled events."""
         yield from query("thread_lock", thread=thread)
         rows: list[Row] = []
         for key in keys:
@@ -212,7 +214,7 @@ class Inbox(StorePart):
 
 
 def _drop_next(stop: Abort) -> Script[bool]:
-    """Drop the messages of this person that the next turn would answer. Return whether there were any."""
+    """Drop the person's messages that the next turn would answer. Return whether there were any."""
     rows = yield from query("inbox_queue", thread=stop.thread, limit=QUEUE_READ_MAX)
     prompts = [prompt for prompt in (prompt_of(row[0]) for row in rows) if prompt.origin == "person"]
     own = [turn for turn in turns_of(prompts) if prompts[turn[0]].author.id == stop.author.id][:1]
@@ -223,7 +225,7 @@ def _drop_next(stop: Abort) -> Script[bool]:
 
 
 class ChildStore(StorePart):
-    """The threads that have a parent.
+    """Threads that have a parent.
 
     Always lock a child before its parent, so that beginning and ending cannot deadlock.
     """
@@ -232,7 +234,7 @@ class ChildStore(StorePart):
     def begin(self, at: datetime, prompt: Prompt, running_max: int) -> Script[Receipt]:
         """Open the child thread of the prompt's caller, once. Return accepted or duplicate.
 
-        Returns busy if the parent has `running_max` active children, dropped if the calling turn is not open or is
+        Returns busy if the parent has `running_max` active children, and dropped if the calling turn is not open or is
         being stopped.
         """
         thread, caller = prompt.thread, prompt.caller
@@ -278,7 +280,7 @@ def _insertion(message: Prompt | Steer | FollowUp, lane: str, at: datetime) -> Q
 def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
     """Update the parent in the transaction that ends its child, and return the journaled events.
 
-    The transaction has locked the parent, so its next lease sees the end.
+    The transaction has locked the parent, so the parent's next lease sees that the child has ended.
     """
     note = wanted.note
     if note is None:

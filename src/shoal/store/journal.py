@@ -1,4 +1,4 @@
-"""The journal's transactions: leases, appends and the writes that commit with them, and saved conversations."""
+"""The journal's transactions: leases, appends with the writes that commit with them, and context windows."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -73,10 +73,10 @@ window_of = reader(ContextWindow)
 
 FAILURES_MAX = 500
 ENDED_TURNS_MAX = 100_000
-"""Most turns of a period that are counted, newest first."""
+"""Maximum number of a period's turns that are counted, newest first."""
 HOUR_MICROS = 3_600_000_000
 TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
-"""Events read at once in search of a turn's beginning, and the maximum number read."""
+"""Events per read in search of a turn's beginning, and the maximum number of events read."""
 
 
 class EndedTurn(NamedTuple):
@@ -87,7 +87,7 @@ class EndedTurn(NamedTuple):
 
 
 class EndedTurns(msgspec.Struct, frozen=True):
-    """The number of turns that ended with an outcome in the hour that begins at `at`, and their tokens."""
+    """Number and tokens of the turns that ended with an outcome in the hour that begins at `at`."""
 
     at: datetime
     outcome: str
@@ -104,8 +104,8 @@ class Journal(StorePart):
 
     @writes
     def lease(self, thread: ThreadId) -> Script[Lease | None]:
-        """Take the thread over by incrementing its epoch. Return None if it has no open turn and no waiting prompt."""
-        yield from query("thread_lock", thread=thread)  # first, so that a prompt accepted right now is seen
+        """Take over the thread by incrementing its epoch. Return None if it has no open turn and no waiting prompt."""
+        yield from query("thread_lock", thread=thread)  # lock first, to see a prompt that is being accepted
         asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
         asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
         rows, steers, waiting = yield Batch(asked, last=True)
@@ -129,9 +129,9 @@ class Journal(StorePart):
         )
 
     async def held(self, lease: Lease) -> Lease | None:
-        """Return the current lease if it is still the newest, no turn is open and a prompt waits.
+        """Return the current lease if it is still the newest, no turn is open, and a prompt is waiting.
 
-        Read-only and never blocks. None only means that the caller must take a lease.
+        Read-only and never blocks. On None the caller must take a lease.
         """
         held = {"thread": lease.thread, "epoch": lease.epoch, "created_at": lease.created_at}
         rows = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
@@ -156,9 +156,9 @@ class Journal(StorePart):
     def open_turn(
         self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()
     ) -> Script[Committed]:
-        """Take the prompt and those joined to it out of the mailbox, and append the turn's first events.
+        """Remove the prompt and the prompts joined to it from the mailbox, and append the turn's first events.
 
-        Raises StaleEpoch, and QueueChanged if one of them no longer waits or its text changed.
+        Raises StaleEpoch, and QueueChanged if one of these prompts is no longer waiting or has a different text.
         """
         yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
         platform, lines = platform_of(lease.thread), (prompt, *more)
@@ -193,9 +193,9 @@ class Journal(StorePart):
     def finish_turn(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
         """Append the turn's last events and close it.
 
-        If a steer or follow-up waits, it is appended instead of `turn_finished` and the turn continues. If a person has
-        stopped the turn, only its messages are appended. A turn that was aborted or failed always closes. Pending
-        approvals of the turn are cancelled. Raises StaleEpoch.
+        If a steer or follow-up is waiting, it is appended instead of `turn_finished`, and the turn continues. If a
+        person has stopped the turn, only its messages are appended. An aborted or failed turn always closes. The turn's
+        pending approvals are cancelled. Raises StaleEpoch.
         """
         finished = next(data for data in commit.events if isinstance(data, TurnFinished))
         outcome = finished.outcome
@@ -227,8 +227,9 @@ class Journal(StorePart):
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
-        """Append messages from the platform that the mailbox never received, each once. Own posts and known messages
-        are skipped. Raises StaleEpoch."""
+        """Append messages from the platform that the mailbox never received, each once. Skips the bot's own posts and
+        known messages. Raises StaleEpoch.
+        """
         thread = lease.thread
         platform = platform_of(thread)
         yield from _hold(lease)
@@ -257,12 +258,14 @@ class Journal(StorePart):
 
     @writes_at
     def append(self, at: datetime, thread: ThreadId, events: Sequence[EventData]) -> Script[tuple[Event, ...]]:
-        """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
+        """Append events outside any turn, without a lease (cleared, backfilled, a subagent's result)."""
         return append_outside(thread, TurnId(""), events, at)
 
     @writes
     def add_thread(self, thread: ThreadId, agent: str, title: str, events: Sequence[Event]) -> Script[bool]:
-        """Create a thread from an imported conversation, each event at its own time. Return False if it exists."""
+        """Create a thread from an imported conversation, whose events keep their times. Return False if the thread
+        exists.
+        """
         if not events or (yield from query("thread_one", thread=thread)):
             return False
         yield from query("thread_ensure", thread=thread, agent=agent, title=title_of(title), now=events[0].at)
@@ -272,9 +275,9 @@ class Journal(StorePart):
 
     @writes_at
     def retry(self, at: datetime, thread: ThreadId, turn: TurnId, request: RetryRequested) -> Script[tuple[Event, ...]]:
-        """Journal the request and let the open turn, which waits to retry its model, ask again at once.
+        """Journal the request and let the open turn, which waits to retry its model, ask again immediately.
 
-        Returns no events, and journals nothing, if no turn waits, or not `turn` (empty means any turn).
+        If `turn` is not waiting, journals nothing and returns no events. An empty `turn` means any turn.
         """
         yield from query("thread_lock", thread=thread)
         waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=at)
@@ -286,8 +289,9 @@ class Journal(StorePart):
 
     @writes_at
     def take_retries(self, at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
-        """Return and wake the threads whose model retry is due. A thread that does not continue is returned again after
-        `again_seconds` at the earliest."""
+        """Return and wake the threads whose model retry is due. A thread that does not continue is returned again,
+        after `again_seconds` at the earliest.
+        """
         rows = yield from query("threads_retry_due", now=at, again=at + timedelta(seconds=again_seconds))
         threads = [ThreadId(text(row[0])) for row in rows]
         for thread in threads:
@@ -307,7 +311,7 @@ class Journal(StorePart):
     def along(
         self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
     ) -> Script[list[Event]]:
-        """Return the same, of only the branch that ends with event `tip`."""
+        """Return these events of the branch that ends with event `tip`."""
         events: list[Event] = []
         for span in spans_to(tip, (yield from branchings_until(thread, tip))):
             first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)
@@ -328,8 +332,8 @@ class Journal(StorePart):
     ) -> list[ThreadInfo]:
         """Return threads, most recently active first.
 
-        With `channels` (`PLATFORM:CHANNEL:`), only threads there and of their subagents. With `archived`, the archived
-        threads, otherwise all others.
+        With `channels` (`PLATFORM:CHANNEL:`), only threads there and their subagents' threads. With `archived`, only
+        archived threads, otherwise all others.
         """
         where = {"agent": agent, "limit": limit, "before": before or TIME_END, "archived": archived}
         if not channels:
@@ -345,7 +349,7 @@ class Journal(StorePart):
     def turns_ended(
         self, since: datetime, limit: int, *, within: str = "", faults: bool = False
     ) -> Script[list[EndedTurn]]:
-        """Return the newest turns that ended since then in threads whose ids begin with `within`.
+        """Return the newest turns that ended since a time, in threads whose ids begin with `within`.
 
         Subagents' turns and silent ones are left out. With `faults`, only turns that failed or reached a limit.
         """
@@ -360,7 +364,7 @@ class Journal(StorePart):
         return turns
 
     async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
-        """Return the number of these turns per hour and outcome. Counts the newest 100,000."""
+        """Return the number of ended turns per hour and outcome. Counts the newest 100,000."""
         where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
         rows = await self._read("turns_ended_by_hour", **where)
         return [
@@ -408,19 +412,19 @@ def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]
 
 
 class WindowStore(StorePart):
-    """The windows of threads: what the model sees of them."""
+    """Context windows of threads: the events that the model sees."""
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Return the thread's window, or None for an unknown thread."""
         return await self._one(window_of, "window_one", thread=thread)
 
     async def messages(self, thread: ThreadId) -> int:
-        """Return the number of messages in the thread's window, of people and of the agent."""
+        """Return the number of messages from people and the agent in the thread's window."""
         return number((await self._read("window_messages", thread=thread))[0][0])
 
 
 class _Held(NamedTuple):
-    """Whether a person has stopped the thread's turn, the number of its last event, and the messages for the turn."""
+    """A locked thread: whether a person has stopped its turn, the number of its last event, and the turn's steers."""
 
     aborting: bool
     last_seq: int
@@ -428,7 +432,7 @@ class _Held(NamedTuple):
 
 
 def _hold(lease: Lease) -> Script[_Held]:
-    """Lock the thread. Must come before any other write to it."""
+    """Lock the thread. Call this before any other write to it. Raises StaleEpoch."""
     thread = {"thread": lease.thread}
     rows, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
     if not rows:
@@ -441,7 +445,7 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 
 def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
-    """Store the parts of a commit, the events last. They raise StaleEpoch if the lease is not the newest."""
+    """Store the parts of a commit, the events last. Raises StaleEpoch if the lease is not the newest."""
     thread, events = lease.thread, commit.events
     if commit.void_approvals:
         events = (*(yield from cancel_approvals(thread, commit.turn, at)), *events)
@@ -458,7 +462,7 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
         else:
             yield from put_post(post, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
-        raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
+        raise Conflict(f"Approval {commit.use_approval} was already used or never given.")
     yield from show_outcomes(commit.outcomes, at)
     for approval in commit.approvals:
         yield from insert_approval(thread, commit.turn, approval, at)

@@ -1,4 +1,4 @@
-"""The lock on a home directory, which allows one process at a time."""
+"""The lock that allows one process at a time on a home directory."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds this lock now. The file's text cannot tell, because process ids are reused."""
+    """Whether a process holds this lock now. The file's text is not enough, because process ids are reused."""
     for locked in (path, path.parent):
         try:
             file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -25,7 +25,7 @@ def is_held(path: Path) -> bool:
 
 
 class HomeLock:
-    """A lock from `acquire` until `release` or the end of the process, however it ends.
+    """A lock that is held from `acquire` until `release` or the end of the process, even after a crash.
 
     The file's text names the holder: the process id and, once it serves, its address. The directory is locked too, so
     removing the lock file does not let a second process in.
@@ -40,7 +40,9 @@ class HomeLock:
         try:
             file = regular_only(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreReadOnly(f"{self._path} cannot be written ({error.strerror}). Check its permissions.") from error
+            raise StoreReadOnly(
+                f"Shoal cannot write {self._path} ({error.strerror}). Check its permissions."
+            ) from error
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +64,7 @@ class HomeLock:
         self.describe("")
 
     def describe(self, address: str) -> None:
-        """Record the address of this process for others: `process PID at ADDRESS`."""
+        """Record the address of this process for other processes: `process PID at ADDRESS`."""
         text = f"process {os.getpid()}" + (f" at {address}" if address else "")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text.encode(), 0)

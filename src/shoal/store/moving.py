@@ -1,4 +1,4 @@
-"""Moves a home from SQLite to PostgreSQL in one transaction, with checks before the commit."""
+"""Move a home from SQLite to PostgreSQL in one transaction, with checks before the commit."""
 
 import sqlite3
 from contextlib import closing
@@ -18,15 +18,15 @@ BATCH_ROWS = 1000
 async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
     """Copy every row of the home's database and return the number of rows per table. The SQLite file is not changed.
 
-    Raises HomeLocked while Shoal runs on the home, Conflict if the target is not empty, StoreCorrupt if the copied rows
-    differ or an audit chain is broken. On an error the target is unchanged.
+    Raises HomeLocked while Shoal uses the home, Conflict if the target is not empty, and StoreCorrupt if the copied
+    rows differ or an audit chain is broken. On an error the target is unchanged.
     """
     lock = HomeLock(home.lock_file)
     lock.acquire()
     try:
         if not home.database_file.exists():
-            raise Conflict(f"{home.database_file} does not exist: there is nothing to move.")
-        await SqliteDriver(home.database_file).close()  # brings an older file's tables up to date
+            raise Conflict(f"{home.database_file} does not exist, so there is nothing to move.")
+        await SqliteDriver(home.database_file).close()  # upgrades an older file's tables
         with translated(), closing(sqlite3.connect(home.database_file)) as source:
             await migrate(address(url))
             async with await AsyncConnection.connect(address(url), autocommit=True) as target:
@@ -54,7 +54,7 @@ async def _copy_tables(source: sqlite3.Connection, target: AsyncConnection) -> d
         moved[table] = await _count(target, table)
         expected = source.execute(f'select count(*) from "{table}"').fetchone()[0]  # noqa: S608 (our own names)
         if moved[table] != expected:
-            raise StoreCorrupt(f"Of {expected} rows of {table}, {moved[table]} arrived. Nothing was moved.")
+            raise StoreCorrupt(f"Only {moved[table]} of {expected} rows of {table} arrived. Nothing was moved.")
     return moved
 
 

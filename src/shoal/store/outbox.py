@@ -1,4 +1,4 @@
-"""The outbox, and its posts that are being sent at the moment."""
+"""The outbox, and the posts that this process is sending."""
 
 import asyncio
 from collections.abc import Generator, Sequence
@@ -18,15 +18,15 @@ from shoal.store.driver import Driver, Script, StorePart, dump, number, query, r
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 5.0
-"""Longest wait for posts that are being sent, when a person refers to an unknown message."""
+"""Maximum wait for posts in flight when a person refers to an unknown message."""
 WAIT_SECONDS_MAX = 600.0
-"""Maximum time from now of a retry or a claim."""
+"""Maximum delay of a retry, and maximum duration of a claim."""
 QUEUE_FULL = "The conversation's queue is full."
 CANNOT_BE_READ = "The stored post is unreadable."
 BEGUN_PART = 1
-"""Part number of the empty id that marks a started preview. It sorts after the real part."""
+"""Part number of a started preview, which has an empty id. It sorts after the real part."""
 OVERTAKEN_PART = 2
-"""The same, once another post of the thread may follow the preview."""
+"""Part number of a started preview after which another post of the thread may appear."""
 
 _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 
@@ -41,7 +41,8 @@ class Outbox(StorePart):
 
     @writes_at
     def put(self, at: datetime, post: NewPost) -> Script[bool]:
-        """Enqueue a post and journal its note, unless that waits for an opening. Return False if its id is known.
+        """Enqueue a post and journal its note, unless the note must wait for an opening. Return False if the id is
+        known.
 
         A failed opening without a trigger is enqueued again.
         """
@@ -61,9 +62,9 @@ class Outbox(StorePart):
     ) -> Script[list[OutboxRow]]:
         """Mark up to `limit` due rows as sending, oldest first and one per thread, and return them.
 
-        Rows claimed longer than `claim_seconds` ago are returned with `maybe_sent`, except those in `held`: the caller
-        is still sending them, and their claims are extended by `claim_seconds` from now. Unreadable rows fail. Safe to
-        cancel: all or none are claimed.
+        Rows claimed longer than `claim_seconds` ago are returned with `maybe_sent`. The caller is still sending the
+        rows in `held`, whose claims are extended to `claim_seconds` from now. Unreadable rows fail. Safe to cancel:
+        either all or none are claimed.
         """
         until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
@@ -82,15 +83,16 @@ class Outbox(StorePart):
         return claimed
 
     async def release(self, platform: str) -> None:
-        """Make the claims of a platform's former sender due at once. They are returned with `maybe_sent`.
+        """Make the claims of a platform's former sender due immediately. They are returned with `maybe_sent`.
 
-        Call this when a sender starts, and only if it is the platform's only sender.
+        Call this only when the platform's only sender starts.
         """
         await self._write("outbox_release", platform=platform, now=self._clock.now())
 
     async def give_back(self, row: OutboxRow) -> None:
-        """Return a claimed post that was not started. It is due at once, without `maybe_sent`. Does nothing if it was
-        claimed again or sent."""
+        """Give back a claimed post that was not started. It is due immediately, without `maybe_sent`. Does nothing if
+        it was claimed again or sent.
+        """
         await self._write("outbox_give_back", id=row.id, claims=row.claims, now=self._clock.now())
 
     @writes_at
@@ -113,11 +115,10 @@ class Outbox(StorePart):
         prompt: Prompt | None = None,
         prompts_max: int = 0,
     ) -> Script[Receipt | None]:
-        """Record that an `opening` has opened this thread: journal its note there, enqueue `rest` there and end the
-        row.
+        """Record that an `opening` has opened this thread. Journal its note, enqueue `rest` there, and end the row.
 
-        Its prompt is accepted there too, see `Inbox.accept`. A full mailbox fails the row instead. The opening's
-        trigger is notified of either.
+        The prompt is also accepted there (see `Inbox.accept`). If the mailbox is full, the row fails instead. The
+        opening's trigger learns the outcome.
         """
         receipt = None
         if prompt is not None:
@@ -133,16 +134,15 @@ class Outbox(StorePart):
         return receipt
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Postpone a post until `at`. Does nothing if it was claimed again or sent meanwhile."""
+        """Postpone a post until `at`. Does nothing if it was claimed again or sent."""
         where = {"id": row.id, "claims": row.claims}
         await self._write("outbox_retry", **where, due_at=at, error=error, maybe_sent=maybe_sent)
 
     @writes
     def fail(self, row: OutboxRow, error: str, refused: bool = True) -> Script[None]:
-        """Mark a post as failed. It stays visible with its error. Does nothing if it was claimed again or sent
-        meanwhile.
+        """Mark a post as failed. It stays visible with its error. Does nothing if it was claimed again or sent.
 
-        The trigger of an opening is notified once. `refused` is False if the platform is not available.
+        Notifies the trigger of an opening once. `refused` is False if the platform is unavailable.
         """
         return self._fail(row, error, refused=refused)
 
@@ -174,11 +174,11 @@ class Outbox(StorePart):
         return from_micros(number(rows[0][0])) if rows else None
 
     async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
-        """Return the same, each with its part. A part has several messages if two processes posted it."""
+        """Return the post's message ids, each with its part. A part has several messages if two processes posted it."""
         return [(text(row[0]), number(row[1])) for row in await self._read("posted_of", post=post_id)]
 
     async def post_of(self, thread: ThreadId, message_id: str) -> str:
-        """Return the id of the post that a message shows, or empty if it is not one of ours."""
+        """Return the id of the post that a message shows, or an empty string if the bot did not post it."""
         where = {"platform": platform_of(thread), "message_id": message_id, "thread": thread}
         rows = await self._read("posted_one", **where)
         return text(rows[0][0]) if rows else ""
@@ -187,13 +187,13 @@ class Outbox(StorePart):
         """Record the post `preview:TURN`, with an empty message id, before a turn's answer is previewed.
 
         Returns False and records nothing while a post of the thread is pending or sending, because the preview would
-        appear above it, and if another machine has already posted the answer.
+        appear above it. Also returns False if another machine has already posted the answer.
         """
         row = {**_preview(thread, turn), "reply": reply_key(turn)}
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> bool:
-        """Record the message of the post `preview:TURN`, until the answer replaces it.
+        """Record the message id of the post `preview:TURN`, until the answer replaces it.
 
         Returns False and records nothing if another process has already posted the answer.
         """
@@ -205,12 +205,12 @@ class Outbox(StorePart):
         return (OVERTAKEN_PART,) in [tuple(row) for row in await self._read("preview_part", **_preview(thread, turn))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """Forget a started preview that is not shown, or that the answer does not use."""
+        """Delete the record of a preview that was never shown, or that the answer does not use."""
         await self._write("posted_nowhere", **_preview(thread, turn))
 
     @contextmanager
     def underway(self, thread: ThreadId) -> Generator[None]:
-        """Mark a message of the thread as being sent, until the block has recorded its id."""
+        """Mark a message of the thread as in flight until the block ends."""
         channel, ended = f"{thread.rpartition(':')[0]}:", asyncio.Event()
         posts = self._underway.setdefault(channel, [])
         posts.append(ended)
@@ -223,9 +223,10 @@ class Outbox(StorePart):
                 del self._underway[channel]
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key.
+        """Return the thread of a message that the bot posted in a channel (`PLATFORM:CHANNEL:`), or of a prompt by its
+        key.
 
-        An unknown message may be one that is being sent, so this waits up to a few seconds for it.
+        An unknown message may be in flight, so this waits a few seconds for it.
         """
         thread = await self._thread_of(channel, message_id, key)
         posts = tuple(self._underway.get(channel, ()))

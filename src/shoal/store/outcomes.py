@@ -1,4 +1,4 @@
-"""How approved calls ended: stored with their approvals, and shown on the cards that people see."""
+"""Outcomes of approved calls. They are stored with the approvals and shown on the cards."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ WHY_DROPPED: dict[CallOutcome, str] = {
     "not_run": "You accepted this, but the queue was emptied before it ran",
     "no_access": "This was accepted, but the person who asked for it no longer has access",
 }
-"""Why accepted calls never run, by their outcome."""
+"""Reasons for which accepted calls never run, by outcome."""
 
 
 def calls_of(card: str) -> Script[list[Approval]]:
@@ -55,7 +55,7 @@ def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: dateti
 
 
 def show_card(card: CardId, at: datetime) -> Script[None]:
-    """Show on a card how its calls ended. A large card is updated once, when all its calls are over."""
+    """Show the outcomes of a card's calls. A large card is updated only once, after all its calls have ended."""
     yield from change_cards((yield from calls_of(card))[:1], at)
 
 
@@ -71,7 +71,7 @@ def change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
 
 
 def drop_accepted(prompts: Iterable[Prompt], outcome: CallOutcome, at: datetime) -> Script[tuple[Event, ...]]:
-    """Record that the accepted calls among these dropped messages never run: on their cards, and for the model."""
+    """Record, on the cards and for the model, that the accepted calls in these dropped messages never run."""
     notices: tuple[Event, ...] = ()
     for prompt in prompts:
         if (accepted := prompt.accepted) is None:

@@ -1,19 +1,19 @@
 """PostgreSQL: every script in one transaction on a pooled connection. Needs the extra `postgres`.
 
-Scripts cannot run twice, so they must not deadlock or fail to serialize. Each locks its thread's row before any other
-row of the thread, so under READ COMMITTED every later query sees earlier commits. All take locks in the order thread,
-inbox, outbox, approval, job, audit chain. Only the beginning is retried, on another connection, if one from the pool is
-dead because the server restarted.
+Scripts cannot run twice, so they must not deadlock or fail to serialize. Each locks its thread's row before the
+thread's other rows, so under READ COMMITTED every later query sees earlier commits. All take locks in the order thread,
+inbox, outbox, approval, job, audit chain. Only the beginning is retried, on another connection, if the first one is
+dead after a restart of the server.
 
-A process that freezes inside a transaction would keep the thread's row locked, so the server ends such a transaction
-after IDLE_SECONDS. The thread's epoch rejects later writes of that process.
+A process that freezes inside a transaction would keep the thread's row locked. Therefore the server ends such a
+transaction after IDLE_SECONDS. The thread's epoch rejects later writes of that process.
 
-Statements use libpq's pipeline, many in one round trip, on connections with all statements prepared: a round trip costs
-more than PostgreSQL's work for most statements. psycopg's own pipeline sends each statement separately.
+Statements use libpq's pipeline, many per round trip, on connections with all statements prepared. For most statements a
+round trip costs more than PostgreSQL's work. psycopg's own pipeline sends each statement separately.
 
 Shoal's and procrastinate's tables share one schema. The first process to start migrates it while others wait on an
-advisory lock. The table `migrations` lists the completed ones. Existing objects are not created again, so a role needs
-no rights to create them.
+advisory lock. The table `migrations` lists the completed ones. If all objects exist, a role needs no rights to create
+them.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ _ROWLESS = re.compile(r"$|select from |(insert|update|delete) (?!.*\breturning\b
 
 
 class Statement(NamedTuple):
-    """SQL with the names of its parameters, starting with `$1`, and whether the rows it returns matter."""
+    """SQL with the names of its parameters, in order from `$1`, and whether its rows are needed."""
 
     sql: bytes
     names: Sequence[str]
@@ -83,7 +83,7 @@ def statement(body: str) -> Statement:
 
 
 class Pipeline:
-    """Runs statements in a pipeline, and tracks the prepared statements of each connection."""
+    """A pipeline of statements, which tracks the prepared statements of each connection."""
 
     def __init__(self) -> None:
         self._prepared: WeakKeyDictionary[AsyncConnection, dict[tuple[bytes, tuple[int, ...]], bytes]]
@@ -93,7 +93,7 @@ class Pipeline:
     async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
         """Run statements in order, up to the first that fails, and return the rows of each.
 
-        They form one transaction unless one is open. Raises psycopg.Error.
+        The statements form one transaction, unless a transaction is already open. Raises psycopg.Error.
         """
         pgconn, adapter = connection.pgconn, adapt.Transformer(connection)
         prepared = self._prepared.setdefault(connection, {})
@@ -153,7 +153,7 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 
 SCHEMA = "shoal"
-"""Shoal's tables have common names. A schema separates them from other tables in the database."""
+"""PostgreSQL schema of Shoal's tables, which have common names."""
 _LOCK = 0x73686F616C  # "shoal"
 _MIGRATIONS = f"""
 create table {SCHEMA}.migrations (
@@ -190,7 +190,9 @@ async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> 
                 await connection.execute(_MIGRATIONS)
             lacking = await _lacking_schema(connection, store_steps or migrations("postgres"))
             job_steps, lacking_jobs = _job_steps(), await _lacking_jobs(connection)
-            if len(lacking_jobs) == len(job_steps):  # procrastinate's whole schema first, later what a newer one adds
+            if len(lacking_jobs) == len(
+                job_steps
+            ):  # first the whole schema of procrastinate, later the migrations of newer versions
                 schema = files("procrastinate") / "sql" / "schema.sql"
                 await _do(connection, "procrastinate", lacking_jobs, schema.read_text("utf-8"))
             else:
@@ -217,7 +219,9 @@ async def _has_schema(connection: AsyncConnection) -> bool:
     """Whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise StoreError(f"The database's encoding is {encoding}. Create one with `create database … encoding 'UTF8'`.")
+        raise StoreError(
+            f"The database's encoding is {encoding}. Create a database with `create database … encoding 'UTF8'`."
+        )
     row = await (await connection.execute(_RIGHTS, {"schema": SCHEMA})).fetchone()
     role, database, may_create, may_use, unwritable = row or ("", "", False, None, None)
     if may_use is None and not may_create:
@@ -291,9 +295,10 @@ T = TypeVar("T")
 STATEMENT_SECONDS = 30
 """Time limit of a statement, including waits for locks."""
 IDLE_SECONDS = 5
-"""Time limit of an idle transaction. Scripts wait for nothing but the database."""
+"""Time limit of an idle transaction. Scripts wait only for the database."""
 RECONNECT_SECONDS = 5.0
-"""How long the pool retries to connect, with growing delays. After that, each request for a connection retries."""
+"""Time for which the pool retries to connect, with growing delays. After that, each request for a connection retries.
+"""
 REPLACED = (
     "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
     "restart every Shoal process. Otherwise correct the address, then restart."
@@ -318,7 +323,7 @@ _ADDRESS_DEFAULTS = {
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """Limits of the connections to one database. A caller waits up to `wait_seconds` for one."""
+    """Limits of the connections to one database. A caller waits up to `wait_seconds` for a connection."""
 
     connections_max: int = 10
     wait_seconds: float = 10.0
@@ -328,7 +333,7 @@ DEFAULT_POOL = PoolSettings()
 
 
 class PostgresDriver:
-    """Runs scripts against a PostgreSQL database. Created by `open_postgres`."""
+    """Driver for a PostgreSQL database. Created by `open_postgres`."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection], health: Health | None = None) -> None:
         self.pool = pool
@@ -339,8 +344,8 @@ class PostgresDriver:
     async def write(self, script: Script[T]) -> T:
         """Run a script in one transaction, durable on return. Cancelling rolls it back.
 
-        Raises StoreUnavailable if the connection fails; during the commit, the outcome is then unknown. Raises
-        StoreCorrupt once `health` has recorded damage.
+        Raises StoreUnavailable if the connection fails. During the commit, the outcome is then unknown. Raises
+        StoreCorrupt if `health` has recorded damage.
         """
         self.health.check()
         return await self._run(script, BEGIN)
@@ -360,7 +365,7 @@ class PostgresDriver:
                     return cast(T, done.value)
                 connection = await self.pool.getconn()
                 try:
-                    self.health.check()  # the connection may be to another database
+                    self.health.check()  # the connection may lead to another database
                     return await self._drive(connection, script, first, begin)
                 finally:
                     await self._give_back(connection)
@@ -372,13 +377,14 @@ class PostgresDriver:
     async def _give_back(self, connection: AsyncConnection) -> None:
         with anyio.CancelScope(shield=True):
             if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-                with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool replaces it
+                with contextlib.suppress(psycopg.Error):  # the pool closes and replaces a broken connection
                     await self._pipeline.run(connection, [ROLLBACK])
             await self.pool.putconn(connection)
 
     async def _drive(self, connection: AsyncConnection, script: Script[T], batch: Batch, begin: Call) -> T:
-        """Run a script. Statements without rows are sent with the next that has rows, or with the commit. A single
-        batch needs no `begin`."""
+        """Run a script. Statements without rows are sent with the next statement that has rows, or with the commit. A
+        single batch needs no `begin`.
+        """
         is_whole, has_begun, calls = is_single(script), False, list[Call]()
         try:
             while True:
@@ -406,8 +412,8 @@ class PostgresDriver:
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
     """Connect, create or migrate the tables, and return a driver.
 
-    Raises StoreUnavailable if the server cannot be reached, StoreNewer if a newer Shoal wrote the tables, StoreReadOnly
-    if the role lacks a right, StoreError if the database's encoding is not UTF8.
+    Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables, StoreReadOnly if
+    the role lacks a right, and StoreError if the database's encoding is not UTF8.
     """
     with translated():
         await migrate(address(url))
@@ -427,8 +433,9 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
 
 
 async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
-    """Return an identity of this database, which changes if another is restored in its place. A replica has its
-    primary's."""
+    """Return an identity of this database. It changes if another database is restored in its place. A replica has the
+    identity of its primary.
+    """
     rows: list[Row | None] = []
     for question in _IDENTITY:
         with contextlib.suppress(errors.InsufficientPrivilege, errors.UndefinedFunction):
@@ -459,7 +466,9 @@ def address(url: str) -> str:
 def make_pool(
     url: str, settings: PoolSettings, connected: Callable[[AsyncConnection], Awaitable[None]] | None = None
 ) -> AsyncConnectionPool[AsyncConnection]:
-    """Return a closed pool of autocommit connections that use Shoal's schema. Each is passed to `connected`."""
+    """Return a closed pool of autocommit connections that use Shoal's schema. Each new connection is passed to
+    `connected`.
+    """
 
     async def configure(connection: AsyncConnection) -> None:
         await prepare(connection)
@@ -481,7 +490,7 @@ def make_pool(
 
 
 async def _see_that_it_lives(connection: AsyncConnection) -> None:
-    """Raise if the server closed an idle connection: only then does it have something to read."""
+    """Raise if the server has closed an idle connection. An idle connection has data to read only in that case."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
@@ -490,7 +499,7 @@ async def _see_that_it_lives(connection: AsyncConnection) -> None:
 
 
 async def prepare(connection: AsyncConnection) -> None:
-    """Set Shoal's schema, isolation level and limits on a new connection."""
+    """Set the schema, isolation level and limits of a new connection."""
     connection.adapters.register_dumper(int, Int8Dumper)  # one plan per query for integers of any size
     limits = {
         "search_path": SCHEMA,
@@ -521,7 +530,7 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.DiskFull() | errors.OutOfMemory():
             return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
-            return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the server's role and rights.")
+            return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the role and its rights.")
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt(
                 f"The database is damaged: {_line(error)}. Stop every Shoal process, check the server, and restore a "

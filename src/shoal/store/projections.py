@@ -1,10 +1,10 @@
-"""`log.jsonl` and `context.jsonl` of a thread: two readable files that are pure functions of its journal.
+"""A thread's `log.jsonl` and `context.jsonl`: two readable files that are pure functions of its journal.
 
 The log has a line for every message and decision, and is append-only. The context has the model's input, starting with
-the system text, and is shortened by clears and compactions. Both end at a point of rest: an event with a line in the
-log, after which no turn is open. After a crash, lines beyond the log's last point of rest are cut off and written
-again, so the files have the same bytes as those of `rebuild`, however often writing was interrupted. They are not
-synced to disk: after a power cut, `rebuild` them.
+the system text. Clears and compactions shorten it. Both files end at a resting point, which is an event with a line in
+the log after which no turn is open. After a crash, lines after the log's last resting point are removed and written
+again. Even after many interruptions the files have the same bytes as those of `rebuild`. They are not synced to disk,
+so call `rebuild` after a power cut.
 """
 
 import contextlib
@@ -46,12 +46,13 @@ from shoal.kernel.transcript import Transcript, summary_message
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
 REFERRED = "referred_message"
-"""The type of a line without its own event: a message that the next line's message refers to. `outcome` names the
-relation."""
+"""Line type of a message that the next line's message refers to. Such a line has no event of its own. `outcome` names
+the relation.
+"""
 WRITTEN_MAX = 256
-"""Threads whose last write is cached. For others the files are read."""
+"""Maximum number of threads whose last write is cached. For other threads the files are read."""
 TAIL_BYTES = 4096
-"""Bytes first read from a file's end. Each further read is four times larger."""
+"""Number of bytes first read from a file's end. Each further read is four times larger."""
 
 
 class LogFile(msgspec.Struct, omit_defaults=True):
@@ -64,9 +65,9 @@ class LogFile(msgspec.Struct, omit_defaults=True):
 class LogLine(msgspec.Struct, omit_defaults=True):
     """A line of the log.
 
-    `user` is the author's id on the platform, or the agent's name for an answer. `joined` has the ids of the messages
-    whose text precedes that of `message_id`. `trusted` means that no untrusted person or outside content contributed to
-    the text.
+    `user` is the author's id on the platform, or the agent's name for an answer. `joined` lists the messages whose
+    texts come before the text of `message_id`. `trusted` means that no untrusted person or outside content contributed
+    to the text.
     """
 
     seq: int
@@ -96,7 +97,7 @@ class _SystemMessage(msgspec.Struct, tag="system", tag_field="role"):
 
 
 class _SystemLine(msgspec.Struct):
-    """The first line of the context: the system text, the number of the event that set it, and its digest."""
+    """The context's first line: the system text, the number of the event that set it, and its digest."""
 
     seq: int
     system: str
@@ -109,7 +110,7 @@ class _LogPlace(msgspec.Struct):
 
 
 class ContextPlace(msgspec.Struct):
-    """The event that a line of the context is derived from."""
+    """The source event of a line in the context."""
 
     seq: int
 
@@ -126,7 +127,7 @@ _SYSTEM = lazy_re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
 class _Written(NamedTuple):
-    """This process's last write: its last event, its system text, and the stamps of both files."""
+    """This process's last write of a thread: its last event, its system text, and the stamps of both files."""
 
     seq: int
     system: str
@@ -135,18 +136,19 @@ class _Written(NamedTuple):
 
 
 class Projections:
-    """Writes the threads' readable files. Blocking: call it from a worker thread."""
+    """Writer of the threads' readable files. Its methods block, so call them from a worker thread."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._written: dict[ThreadId, _Written] = {}
 
     def append(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> int:
-        """Extend the files to the last point of rest in `events`. Events already in the files are skipped.
+        """Extend the files to the last resting point in `events`. Events already in the files are skipped.
 
-        `systems` has the system texts that the events refer to, by digest. A missing one is omitted from the files.
-        Returns the number of the last event in the files. If `events` begin after a gap, nothing is written: call again
-        with the journal's events after that number. After a branch, call `rebuild` instead. Raises OSError.
+        `systems` has the system texts that the events refer to, by digest. Missing texts are omitted from the files.
+        Returns the number of the last event in the files. If `events` begin after a gap, this writes nothing, and the
+        caller must call again with the journal's events after that number. After a branch, call `rebuild` instead.
+        Raises OSError.
         """
         with self._locked(thread) as folder:
             log, context = folder / LOG, folder / CONTEXT
@@ -210,11 +212,11 @@ class Projections:
             os.close(held)
 
 
-# ---- what the lines are -------------------------------------------------------------------------------------------
+# ---- lines --------------------------------------------------------------------------------------------------------
 
 
 def _ends(events: Sequence[Event]) -> list[int]:
-    """Return the indexes of the points of rest."""
+    """Return the indexes of the resting points."""
     numbers: list[int] = []
     is_open = False
     for index, event in enumerate(events):
@@ -232,7 +234,7 @@ def _is_open_after(kind: str, *, was_open: bool) -> bool:
 
 
 def _log_bytes(events: Iterable[Event]) -> bytes:
-    return _encoder.encode_lines([*_log_lines(events)])  # it never releases an iterator
+    return _encoder.encode_lines([*_log_lines(events)])  # encode_lines leaks an iterator, but not a list
 
 
 def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
@@ -278,11 +280,11 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case Cleared(by=by, reason=reason):
                 line.author, line.text, line.trusted = by, reason, bool(reason)
             case Branched(after=after, by=by):
-                line.author, line.text, line.trusted = by, f"goes on after {after}", True
+                line.author, line.text, line.trusted = by, f"continues after {after}", True
             case Forked(thread=source, seq=seq, by=by):
                 line.author, line.text, line.trusted = by, f"copied from {source} up to {seq}", True
             case FilesRestored(turn=turn, restored=restored, by=by, tainted_by=read):
-                line.author, line.text, line.trusted = by, f"undid what {turn} did to {restored} files", not read
+                line.author, line.text, line.trusted = by, f"undid changes of {turn} to {restored} files", not read
             case LimitReached(limit=limit, detail=detail):
                 line.outcome, line.text, line.trusted = limit, detail, bool(detail)
             case Failed(kind=kind, message=message):
@@ -302,7 +304,7 @@ def _name(line: LogLine, author: Author, text: str) -> None:
 
 
 def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
-    """Return the context after `events`, with points of rest `ends`, given its earlier `lines`."""
+    """Return the context after `events`, given its earlier `lines` and the resting points `ends`."""
     match = _SYSTEM.match(lines[0].body) if lines else None
     head, digest = lines[: match is not None], match[1].decode() if match is not None else ""
     lines = lines[len(head) :]
@@ -320,7 +322,7 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], syst
         elif isinstance(data, Compacted):
             summary = [_context_line(data.upto_seq, summary_message(data))] if data.summary else []
             lines = summary + [line for line in lines if line.seq > data.upto_seq]
-            data = msgspec.structs.replace(data, summary="")  # it is in `lines` now
+            data = msgspec.structs.replace(data, summary="")  # the summary is already in `lines`
         piece.add(msgspec.structs.replace(event, data=data))
         if index in rests:
             piece.settle()
@@ -337,16 +339,16 @@ def _context_line(seq: int, message: ModelMessage) -> _Line:
 
 
 def _rest(folder: Path) -> tuple[int, int]:
-    """Return the log's last point of rest: its event's number and the end of its line, or 0 and 0."""
+    """Return the log's last resting point: its event's number and the end of its line, or 0 and 0."""
     if not (folder / CONTEXT).exists():
         return 0, 0
     for is_whole, lines in _tails(folder / LOG):
         rest: tuple[int, int] | None = None
-        is_open = False if is_whole else None  # None: not known yet
+        is_open = False if is_whole else None  # None: unknown
         for end, body in lines:
             try:
                 line = _log_place.decode(body)
-            except msgspec.MsgspecError:  # torn: do not trust later lines
+            except msgspec.MsgspecError:  # incomplete: do not trust later lines
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
                 is_open = _is_open_after(line.type, was_open=bool(is_open))
@@ -368,7 +370,7 @@ def _context_end(path: Path, seq: int) -> int:
 
 
 def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
-    """Yield growing tails of a file: whether it is the whole file, and its complete lines, each with its end offset."""
+    """Yield growing tails of a file. Each has a flag for the whole file, and complete lines with their end offsets."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=regular_only) as file:
         size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
         while True:

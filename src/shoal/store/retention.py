@@ -1,18 +1,18 @@
-"""Deletes finished rows that were only needed for delivery.
+"""Deletion of finished rows that were only needed for delivery.
 
-rows                          go when they are old, unless
+old rows                      are kept if
 ---------------------------   ----------------------------------------------------------------------
-inbox                         it is pending, or a subagent's whose caller's turn is open
-outbox                        it is pending or at its platform
-approvals                     it is pending, its turn is open, or it holds for the whole thread
-thread_steps                  its turn is open
+inbox                         pending, or a subagent's message while the caller's turn is open
+outbox                        pending or being sent
+approvals                     pending, during their open turn, or valid for the whole thread
+thread_steps                  their turn is open
 settings, scope `once`        -
-what features add             -
-budget                        it is of no day and no turn, or of a turn that is open
+tables of features            -
+budget                        without day and turn, or of an open turn
 
-Tables are scanned by key, one page per step, on a reader. Only pages with old rows are written to. If keys sort by
-time, a scan ends at the first page without old rows. Rows locked by another process are skipped: they are in use, or
-that process deletes them.
+A reader scans tables by key, one page per step. Only pages with old rows are written to. If keys sort by time, a scan
+ends at the first page without old rows. Rows locked by another process are skipped, because they are in use or that
+process deletes them.
 """
 
 import logging
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 BATCH_ROWS = 500
 """Maximum number of rows that one statement deletes."""
 PAUSE_SECONDS = 0.1
-"""Pause between batches, so that others can write."""
+"""Pause between batches, so that other writes can proceed."""
 FIRST_SECONDS = 600.0
-"""Time after the start for interrupted requests to be repeated and recognized."""
+"""Delay after the start, during which repetitions of interrupted requests can still be recognized."""
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
@@ -42,7 +42,7 @@ _EARLIEST = b"\0" * 10
 class Walk(NamedTuple):
     """A table with the queries `TABLE_page` and `TABLE_forget`.
 
-    `first` is a key before all of its keys. `is_by_time` means that later rows have higher keys.
+    `first` sorts before all keys of the table. `is_by_time` means that later rows have higher keys.
     """
 
     table: str
@@ -67,7 +67,7 @@ class Bookkeeping(StorePart):
         super().__init__(driver, clock)
         self.walks = [*WALKS]
         self.repeat_seconds = REPEATED_SECONDS
-        """Longest time after which a repeated request must still be recognized by its row. Features can raise it."""
+        """Time for which a repeated request must be recognized by its row. Features can raise it."""
 
     async def run(self, days: float) -> None:
         """Delete rows finished more than `days` ago (0 means never), some minutes after the start and then daily.
@@ -92,10 +92,10 @@ class Bookkeeping(StorePart):
         return total
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
-        """Delete rows that were finished before this time, at most `batch_rows` per step, in separate transactions.
+        """Delete rows that finished before this time, at most `batch_rows` per step, in separate transactions.
 
         Yields the number of rows that each step deleted, so the caller can pause between steps. Rows that wait or may
-        still be needed are kept at any age. Several processes can run this at once.
+        still be needed are kept at any age. Several processes can run this concurrently.
         """
         for table, first, is_by_time in self.walks:
             after = first
@@ -117,18 +117,21 @@ class Bookkeeping(StorePart):
 
 
 def _named(name: str, key: Row) -> dict[str, Value]:
-    """Return a key as parameters: its first part under this name, and its time, if any, as `NAME_at`."""
+    """Return a key as parameters: its first part as `name`, and its time, if any, as `NAME_at`."""
     return dict(zip((name, f"{name}_at"), key, strict=False))
 
 
 MARGIN_DAYS = 1.0
-"""More than the clocks of platforms can differ."""
+"""Safety margin for differences between platforms' clocks."""
 KEPT_DAYS_MAX = 10_000.0
-"""Maximum value. A date this far back is still valid."""
+"""Maximum number of days. A date this far in the past is still valid."""
 
 
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
-    """[database] bookkeeping_days. Rows of received messages are kept while they may be delivered again."""
+    """Return the days for which finished rows are kept, from `database.bookkeeping_days`.
+
+    They are at least as many as a received message can be delivered again. 0 means permanently.
+    """
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS
     return min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0

@@ -36,8 +36,9 @@ DELETED_AT_ONCE = 1000
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
-"""Time after a request's first try in which retries start. Together with REQUEST_SECONDS it limits how long a stop
-waits."""
+"""Time after a request's first attempt during which retries may start. With REQUEST_SECONDS it bounds the wait at a
+stop.
+"""
 
 
 class S3Settings(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ class S3Files:
 
     def keep_file(self, path: Path) -> str:
         digest = digest_of_file(path)
-        self._put(digest, path)  # multipart if it is large
+        self._put(digest, path)  # large content is uploaded in parts
         return digest
 
     def read(self, digest: str) -> bytes:
@@ -127,7 +128,7 @@ class S3Files:
         return len(old)
 
     def _put(self, digest: str, content: bytes | Path) -> None:
-        """Store content unless a recent copy exists. An older copy is stored again, which resets its age."""
+        """Store content unless a recent copy exists. An older copy is replaced, which resets its age."""
         age = self._age_seconds(digest)
         if age is None or age >= self.grace_seconds / 2:
             with s3_errors():

@@ -1,7 +1,6 @@
-"""Full-text search over messages, and the tool results that threads store whole.
+"""Full-text search over messages, and full tool results of threads.
 
-The index is FTS5 in SQLite and a tsvector column in PostgreSQL. Appending events fills the index and the rows of
-results.
+The index is FTS5 in SQLite and a tsvector column in PostgreSQL. Appending events fills the index and the results.
 """
 
 import re
@@ -31,13 +30,13 @@ _UNSPACED = (
     "\uac00-\ud7af",
     "\uf900-\ufaff",
 )
-"""Ranges of characters of scripts without spaces. They must match the first migrations."""
+"""Character ranges of scripts without spaces. They must match the first migrations."""
 _artifact = reader(Artifact)
 _HEX = frozenset("0123456789abcdef")
 
 
 class SearchIndex(StorePart):
-    """Full text search over the journals."""
+    """Full-text search over the journals."""
 
     async def said(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
         """Return messages of people and agents that contain all of these words, newest first.
@@ -63,14 +62,14 @@ class SearchIndex(StorePart):
 
 
 class ExpiredArtifacts(NamedTuple):
-    """The deleted rows, and the digests that no thread refers to now."""
+    """The deleted rows, and the digests that no thread refers to any more."""
 
     forgotten: list[tuple[ThreadId, str]]
     unkept: list[str]
 
 
 class ArtifactStore(StorePart):
-    """The tool results that threads store whole. The `tool_result` event that refers to one creates its row."""
+    """Full tool results of threads. The `tool_result` event that refers to a result creates its row."""
 
     async def of_thread(self, thread: ThreadId, limit: int = 1000) -> list[Artifact]:
         """Return the results of a thread, newest first."""
@@ -96,13 +95,14 @@ class ArtifactStore(StorePart):
 
 @lru_cache(PLACES_MAX)
 def places(thread: str) -> str:
-    """Return the words for a thread and its channel in SQLite's index."""
+    """Return the words that represent a thread and its channel in SQLite's index."""
     return f"{_place(channel_of(ThreadId(thread)))} {_place(thread)}"
 
 
 def _place(within: str) -> str:
-    """Return a thread or a channel as one word that begins with a letter. Collisions are harmless: results are compared
-    with the id."""
+    """Return a thread or a channel as one word that begins with a letter. Collisions are harmless, because results are
+    compared with the id.
+    """
     return f"x{blake2b(within.encode(), digest_size=8).hexdigest()}"
 
 
@@ -110,7 +110,7 @@ def spread(spoken: str | None) -> str:
     """Return the text with spaces around each character of a script without spaces."""
     if spoken is None or spoken.isascii() or not any(map(_is_unspaced, set(spoken))):
         return spoken or ""
-    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", spoken)  # compiling takes 3 ms, so it happens on first use
+    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", spoken)  # compiled on first use, because that takes 3 ms
 
 
 def _is_unspaced(character: str) -> bool:

@@ -1,15 +1,15 @@
-"""SQLite: one writer thread with group commit, a few readers on snapshots.
+"""SQLite: one writer thread with group commit, and a few readers on snapshots.
 
-Rows that a turn looks up by key are read on the event loop: they are in memory, and a switch between threads costs ten
-times as much as the read.
+Rows that a turn looks up by key are read on the event loop. They are in memory, and a thread switch costs ten times as
+much as the read.
 
 Scripts submitted during a commit join the next one, so fifty threads need one fsync. All scripts of one event loop
-iteration are passed to the writer together, and so are their outcomes, because a switch between threads costs more than
-a statement.
+iteration are passed to the writer together. Their outcomes are also returned together, because a thread switch costs
+more than a statement.
 
-A script that fails is undone alone: if it had changed rows, the transaction is rolled back and the queries of the
-batch's earlier scripts run again, on the same rows and so with the same results. This is rare, while a savepoint per
-script would slow all of them down, the search index most. If the commit fails, the whole batch fails.
+A failing script is undone alone. If it has changed rows, the transaction is rolled back, and the queries of the batch's
+earlier scripts run again. They find the same rows and have the same results. This is rare, and a savepoint per script
+would slow down all scripts, especially the search index. If the commit fails, the whole batch fails.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
 LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
-"""Queries of a turn that read a few rows by key, or the active rows."""
+"""Queries of a turn that read a few rows by key, or the active rows. They run on the event loop."""
 CACHE_KIB = 512
 """Page cache of each connection. The operating system caches the file too, and a long journal fills any cache."""
 
 T = TypeVar("T")
 
 _Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
-"""SQL, and a function that returns the values of its parameters by position."""
+"""SQL, and a function that returns its parameters by position."""
 
 
 class _Done(NamedTuple):
@@ -78,7 +78,7 @@ class _Job(NamedTuple):
 
 
 class SqliteDriver:
-    """Runs scripts on one database file, for one event loop at a time.
+    """Driver for one database file, used by one event loop at a time.
 
     `synchronous` is FULL (survives a power cut) or NORMAL.
     """
@@ -86,9 +86,9 @@ class SqliteDriver:
     def __init__(
         self, path: Path, *, synchronous: str = "FULL", read_only: bool = False, accept_loss: bool = False
     ) -> None:
-        """Open the file, creating and migrating it as needed, unless it is damaged or incomplete.
+        """Open the file, and create or migrate it if needed.
 
-        `accept_loss` continues if the last commits are missing. Raises StoreReadOnly, StoreCorrupt, StoreNewer,
+        With `accept_loss`, missing last commits are not an error. Raises StoreReadOnly, StoreCorrupt, StoreNewer,
         StoreUnreleased or StoreFull, each with its remedy.
         """
         self._path = path
@@ -110,7 +110,7 @@ class SqliteDriver:
                 if not read_only:
                     self.health = self._files = FileHealth(path)
                     failing.callback(self._files.release)
-                    with contextlib.suppress(OSError):  # SQLite reports the problem in a moment
+                    with contextlib.suppress(OSError):  # SQLite will report the problem
                         self._files.admit(accept_loss=accept_loss)
                 else:
                     with contextlib.suppress(OSError):
@@ -130,9 +130,9 @@ class SqliteDriver:
         self._thread.start()
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in the next group commit, durable on return. Cancelling does not undo it.
+        """Run a script in the next group commit, which is durable on return. Cancelling does not undo it.
 
-        Raises StoreCorrupt without running the script once `health` has recorded damage.
+        Raises StoreCorrupt without running the script if `health` has recorded damage.
         """
         if self._closed:
             raise StoreUnavailable(CLOSED)
@@ -149,7 +149,7 @@ class SqliteDriver:
             del future  # avoids a reference cycle with its error
 
     async def read(self, script: Script[T]) -> T:
-        """Run a read-only script in a reader thread, or at once if it only looks up rows by key."""
+        """Run a read-only script in a reader thread, or on the event loop if it only looks up rows by key."""
         if self._closed:
             raise StoreUnavailable(CLOSED)
         first = next(script) if is_single(script) else None
@@ -188,8 +188,8 @@ class SqliteDriver:
             connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute(f"pragma cache_size = -{CACHE_KIB}")
-        connection.execute("pragma cache_spill = off")  # a batch changes more pages than the cache holds
-        connection.execute("pragma temp_store = memory")  # `returning` creates a temporary table each time
+        connection.execute("pragma cache_spill = off")  # a batch can change more pages than fit into the cache
+        connection.execute("pragma temp_store = memory")  # each `returning` creates a temporary table
         return connection
 
     def _read(self, script: Script[T], first: Batch | None = None) -> T:
@@ -210,18 +210,18 @@ class SqliteDriver:
             while self._gather():
                 self._commit([self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_SCRIPTS_MAX))])
                 if self._files is not None:
-                    with contextlib.suppress(sqlite3.Error, OSError):  # the next commit reports the problem
+                    with contextlib.suppress(sqlite3.Error, OSError):  # the next commit will report the problem
                         self._files.renew_mark(self._writer)
         finally:
             self._closed = True
             self._refuse_late()
             if self._files is not None:
-                with contextlib.suppress(sqlite3.Error):  # then the next start reads the -wal again
+                with contextlib.suppress(sqlite3.Error):  # on failure, the next start reads the -wal again
                     self._files.end(self._writer)
             self._writer.close()
 
     def _gather(self) -> bool:
-        """Take the submitted scripts, waiting for the first. Return False if they were the last."""
+        """Wait for submitted scripts and take them. Return False if the driver closes and no script is left."""
         ending = False
         while not ending and not (self._waiting and self._jobs.empty()):
             jobs = self._jobs.get()
@@ -272,8 +272,8 @@ class SqliteDriver:
         changes, before = self._writer.total_changes, len(executed)
         try:
             return _Done(self._drive(self._cursor, job.script, executed))
-        except Exception as error:  # also a bug: only its caller gets the error, and other writes continue
-            if not self._writer.in_transaction or is_damage(error):  # SQLite rolled it back (disk full, I/O error)
+        except Exception as error:  # even a bug fails only its caller, and other writes continue
+            if not self._writer.in_transaction or is_damage(error):  # SQLite itself rolled back (disk full, I/O error)
                 raise
             del executed[before:]
             if self._writer.total_changes != changes:
@@ -293,7 +293,7 @@ class SqliteDriver:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             if is_damage(error) and self._read_only:
-                with contextlib.suppress(sqlite3.Error):  # a newer Shoal may have migrated it since it was opened
+                with contextlib.suppress(sqlite3.Error):  # a newer Shoal may have migrated the open database
                     refuse_unmigrated(self._writer, self._path)
             translated = _translate(error, self._path)
             if is_damage(error) and not self.health.damage and (words := disk_words(self._path)):
@@ -325,7 +325,7 @@ def _statements(query: str) -> tuple[_Statement, ...]:
 
 
 def _by_place(sql: str) -> _Statement:
-    """Return a statement with positional parameters, which bind three times as fast as named ones."""
+    """Convert a statement to positional parameters, which bind three times as fast as named ones."""
     names: list[str] = PARAMETER.findall(sql)
 
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
@@ -373,13 +373,13 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_IOERR: (StoreFull, "The disk that holds {path} failed or is full. Check it, then try again."),
     sqlite3.SQLITE_READONLY: (
         StoreReadOnly,
-        "{path} cannot be written. Check the owner and permissions of the directory.",
+        "Shoal cannot write {path}. Check the owner and permissions of the directory.",
     ),
-    sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "{path} cannot be opened. Check that its directory exists and is yours."),
-    sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and permissions."),
+    sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "Shoal cannot open {path}. Check that its directory exists and is yours."),
+    sqlite3.SQLITE_PERM: (StoreReadOnly, "Shoal cannot open {path}. Check its owner and permissions."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
-    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is locked for the moment. Try again."),
-    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check its disk or network share."),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is temporarily locked. Try again."),
+    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "Shoal cannot lock {path}. Check its disk or network share."),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is not enough memory to use {path}. Free some, then try again."),
 }
 
@@ -387,7 +387,7 @@ DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it 
 
 
 def connect(database: str) -> sqlite3.Connection:
-    """Open a database by its URI or `:memory:`, with the functions that its schema uses. Raises sqlite3.Error."""
+    """Open a database by URI or `:memory:`, and define the functions that its schema uses. Raises sqlite3.Error."""
     connection = sqlite3.connect(
         database, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_SECONDS
     )
@@ -399,7 +399,7 @@ def connect(database: str) -> sqlite3.Connection:
 def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[int, str]] = ()) -> None:
     """Migrate a database to the newest schema, or run these `steps`.
 
-    Raises StoreNewer, StoreUnreleased and sqlite3.Error. The database is then unchanged.
+    Raises StoreNewer, StoreUnreleased or sqlite3.Error, and then leaves the database unchanged.
     """
     steps = steps or migrations("sqlite")
     connection.execute("pragma cache_spill = on")  # a migration may rewrite a whole table
@@ -427,14 +427,14 @@ def schema_number(connection: sqlite3.Connection) -> int:
 
 
 def schema_version(database: Path) -> int:
-    """Return the number of the database's last migration. Raises StoreError, StoreCorrupt for a broken file."""
+    """Return the number of the database's last migration. Raises StoreError, or StoreCorrupt for a damaged file."""
     try:
         with contextlib.closing(connect_read_only(database)) as connection:
             return schema_number(connection)
     except sqlite3.OperationalError as error:
-        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its permissions.") from error
+        raise StoreError(f"Shoal cannot read {database}: {error}. Check its disk and its permissions.") from error
     except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
+        raise StoreCorrupt(f"Shoal cannot read {database}: {error}. Move it away and restore a backup.") from error
 
 
 def refuse_schema(number: int, newest: int, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Opens a database read-only, checks it for damage, and copies it."""
+"""Open a database read-only, check it for damage, and copy it."""
 
 import contextlib
 import os
@@ -18,7 +18,9 @@ BACKGROUND_NICENESS = 19
 WHAT_TO_DO = "`shoal restore` names the newest backup and explains the next step."
 
 CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
-"""The quick check does not compare indexes with their tables and takes a sixth of the full check's time."""
+"""Kinds of checks. The quick check does not compare indexes with their tables, and takes a sixth of the full check's
+time.
+"""
 
 
 def refuse_what_is_no_file(path: Path) -> None:
@@ -34,14 +36,14 @@ def refuse_what_is_no_file(path: Path) -> None:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a read-only connection. Raises StoreCorrupt if the path is not a file, sqlite3.Error."""
+    """Open a read-only connection. Raises StoreCorrupt if the path is not a file, and sqlite3.Error."""
     refuse_what_is_no_file(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 class Checked(NamedTuple):
-    """The result of a check. `problem` is empty if there is none.
+    """The result of a check. An intact database has an empty `problem`.
 
     `is_whole` is False if the time ran out before everything was checked.
     """
@@ -80,16 +82,16 @@ class ReadThrough:
             self._connection.close()
 
     def run_nicely(self) -> Checked:
-        """Run the check at the lowest priority, in a separate thread."""
-        if sys.platform == "linux":  # elsewhere the priority applies to the whole process
+        """Run the check in a separate thread, at the lowest priority."""
+        if sys.platform == "linux":  # on other systems the priority applies to the whole process
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
         return self.run()
 
 
 def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
-    """Check a database for at most this many seconds (0 means no limit).
+    """Check a database for at most `seconds` (0 means no limit).
 
-    Raises sqlite3.Error if it cannot be opened for a reason other than damage.
+    Raises sqlite3.Error if opening it fails for a reason other than damage.
     """
     check = ReadThrough(path, kind)
     if not seconds:
@@ -103,11 +105,11 @@ def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
 
 
 def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
-    """Copy the database as a connection sees it into a file, marked as closed. Raises sqlite3.Error."""
+    """Copy the database, as a connection sees it, into a file that is marked as closed. Raises sqlite3.Error."""
     writing = sqlite3.connect(target)
     try:
         reading.backup(writing)
-        writing.execute("pragma journal_mode = delete")  # a single file until it is used
+        writing.execute("pragma journal_mode = delete")  # without -wal and -shm files
         writing.execute(f"pragma application_id = {CLOSED_MARK}")
     finally:
         writing.close()

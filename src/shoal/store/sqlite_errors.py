@@ -1,4 +1,4 @@
-"""Classifies SQLite errors: damage, a failed disk, or a temporary problem."""
+"""Classification of SQLite errors: damage, a failed disk, or a temporary problem."""
 
 import os
 import sqlite3
@@ -6,29 +6,31 @@ import time
 from pathlib import Path
 
 STORING_FAILED = "Storing failed"
-"""Prefix of the damage message that a restart may resolve."""
+"""Prefix of the damage messages that a restart may resolve."""
 DISK_LOOK_SECONDS = 2.0
 DISK_READ_BYTES = 1 << 20
 
 
 def disk_failed(error: BaseException | None) -> bool:
-    """Whether this SQLite error means that the disk failed. Only a new process can then tell which data is stored."""
+    """Whether this SQLite error means that the disk failed. After that, only a new process can find out which data is
+    stored.
+    """
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
 
 
 def storing_failed(path: Path, words: str) -> str:
     """Return the message for a failed disk. `words` is the disk's error."""
     return (
-        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
-        "the database when it starts."
+        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Check the disk, then restart Shoal, which "
+        "checks the database."
     )
 
 
 def disk_words(path: Path) -> str:
-    """Return the disk's error if the files of a database cannot be read, or empty. Blocking.
+    """Return the disk's error if a database's files are unreadable, or an empty string. This call blocks.
 
     SQLite reports damage if the disk fails to read a page, although the database may be intact after a restart. The
-    files stay open: closing them would drop SQLite's locks on them in this process.
+    files stay open, because closing them would drop this process's SQLite locks on them.
     """
     until = time.monotonic() + DISK_LOOK_SECONDS
     for file in (path, path.with_name(f"{path.name}-wal")):
@@ -45,7 +47,7 @@ def disk_words(path: Path) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether this SQLite error means damage. All statements are Shoal's, so a missing table is damage too."""
+    """Whether this SQLite error means damage. All statements are Shoal's own, so a missing table is also damage."""
     if _is_unreadable_text(error):
         return True
     if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):
@@ -74,4 +76,4 @@ _UNREADABLE = frozenset(
         sqlite3.SQLITE_IOERR_DATA,
     }
 )
-"""Disk errors that leave the file in an unknown state. A full disk has other errors."""
+"""Disk errors that leave the file in an unknown state. A full disk causes different errors."""

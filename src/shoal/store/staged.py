@@ -1,12 +1,12 @@
-"""Sets of staged calls. Each is stored until its card is decided, then put into the mailbox as the turn that runs it.
+"""Sets of staged calls. Each is stored until its card is decided. Then it enters the mailbox as the turn that runs it.
 
     state      is in                              left by
     --------   --------------------------------   --------------------------------------------------------------------
     staged     the journal of the open turn       its end -> asked; stopped or failed -> dropped
-    asked      `staged_sets`, pending approvals   the last decision about its card -> accepted; or it is over, where all
-                                                  were refused or have expired
-    accepted   a message in the mailbox           its turn opens, after those that wait before it
-    running    the journal of that turn           each call starts once, as every approved call, and has a result
+    asked      `staged_sets`, pending approvals   the last decision about its card -> accepted; all calls denied or
+                                                  expired -> deleted
+    accepted   a message in the mailbox           the turn that runs it opens
+    running    the journal of that turn           each call starts once and gets a result
 
 Each step is one transaction, so a crash at any point leaves a set in one of these states.
 """
@@ -27,14 +27,14 @@ _prompt = msgspec.json.Decoder(Prompt)
 
 
 def put_staged(prompt: Prompt, at: datetime) -> Script[None]:
-    """Store a turn's staged calls. `prompt` has all calls of the card, by number."""
+    """Store a turn's staged calls. `prompt` contains all calls of the card, by number."""
     assert prompt.accepted is not None, "nothing is staged"
     row = {"card": prompt.accepted.card, "thread": prompt.thread, "prompt": dump(prompt)}
     yield from query("staged_set_insert", **row, now=at)
 
 
 def run_accepted(card: CardId, calls: Sequence[Approval], at: datetime) -> Script[None]:
-    """If every call of a card is decided, enqueue the turn that runs the accepted ones."""
+    """Enqueue the turn that runs a card's accepted calls, if every call of the card is decided."""
     if any(call.state == "pending" for call in calls):
         return
     rows = yield from query("staged_set_take", card=card)

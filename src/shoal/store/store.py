@@ -1,4 +1,4 @@
-"""The store: all operations on one database, in one part per concern."""
+"""The store: all operations on one database, divided into parts by concern."""
 
 from shoal.kernel.clock import Clock
 from shoal.store.agents import AgentStore, SettingStore, TokenStore
@@ -21,7 +21,7 @@ class Store:
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self.driver = driver
-        self.causes: list[Cause] = []  # features add theirs
+        self.causes: list[Cause] = []  # features add their own
         self.inbox = Inbox(driver, clock)
         self.journal = Journal(driver, clock, self.causes)
         self.threads = ThreadStore(driver, clock)

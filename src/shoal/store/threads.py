@@ -1,15 +1,15 @@
-"""Threads as people manage them: titles and pins, branches, copies and deletion.
+"""Management of threads: titles and pins, branches, copies and deletion.
 
-Starting a branch does not change the earlier journal. All rows of a thread are deleted in one transaction.
+A new branch leaves the earlier journal unchanged. All rows of a thread are deleted in one transaction.
 
-rows of a deleted thread                        what becomes of them
+rows of a deleted thread                        result
 ---------------------------------------------   ----------------------------------------------------------------
-events, search index, mailbox, outbox,          deleted, those of its subagents' threads too
+events, search index, mailbox, outbox,          deleted, also for its subagents' threads
 approvals, steps, results, saved conversations,
-what models answered to it in comparisons
-audit                                           stays, and ends with the digest of what was deleted
-spend, ceilings                                 stay: they are sums of money, and say nothing of what was said
-posted                                          stays: where messages stand on platforms, by their ids
+answers in comparisons
+audit                                           kept, with a last entry that has the journal's digest
+spend, ceilings                                 kept: they contain amounts but no content
+posted                                          kept: it contains only ids of messages on platforms
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class Chat(NamedTuple):
 
 
 class ThreadStore(StorePart):
-    """Threads as people manage them."""
+    """Management of threads."""
 
     async def change(
         self,
@@ -95,11 +95,11 @@ class ThreadStore(StorePart):
         return sorted(chats, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
-        """Whether the title is still the first words of the thread."""
+        """Whether the title is still the thread's first words."""
         return bool(await self._read("thread_untitled", thread=thread))
 
     async def name(self, thread: ThreadId, title: str) -> bool:
-        """Set a generated title, unless a person has named the thread meanwhile."""
+        """Set a generated title, unless a person has named the thread."""
         return bool(await self._write("thread_name", thread=thread, title=title))
 
     async def below(self, thread: ThreadId) -> list[ThreadId]:
@@ -107,7 +107,7 @@ class ThreadStore(StorePart):
         return await self._driver.read(with_subagents(thread))
 
     async def snapshots(self, thread: ThreadId) -> list[tuple[str, str]]:
-        """Return the saved conversations of a thread: id and agent."""
+        """Return the id and agent of each saved conversation of a thread."""
         return [(text(row[0]), text(row[1])) for row in await self._read("snapshots_of_thread", thread=thread)]
 
     async def is_kept_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
@@ -121,12 +121,12 @@ class ThreadStore(StorePart):
         return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:7])), usd) for row, usd in priced]
 
     async def check_rest(self, thread: ThreadId) -> None:
-        """Raise NotFound, or Conflict while the thread or one of its subagents is active."""
+        """Raise NotFound for an unknown thread, and Conflict while the thread or one of its subagents is active."""
         await self._driver.write(_at_rest(thread))  # it locks
 
     @writes_at
     def delete(self, at: datetime, thread: ThreadId, by: str, token: str) -> Script[DeletedThread]:
-        """Delete a thread and its subagents' threads. Raises NotFound, and Conflict while one is active."""
+        """Delete a thread and its subagents' threads. Raises NotFound, and Conflict while one of them is active."""
         tree = yield from _at_rest(thread)
         digest, events = hashlib.sha256(), 0
         for member in tree:
@@ -157,7 +157,7 @@ class ThreadStore(StorePart):
 
 
 def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
-    """Return a thread and all threads that its turns have begun, recursively."""
+    """Return a thread and, recursively, the threads that its turns have started."""
     threads = [thread]
     for thread_found in threads:
         for row in (yield from query("threads_below", thread=thread_found, channel=channel_of(thread_found))):
@@ -167,7 +167,7 @@ def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
 
 
 def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
-    """Lock the threads of the tree and return them. Raises NotFound, and Conflict if one is active."""
+    """Lock and return a thread and its subagents' threads. Raises NotFound, and Conflict if one is active."""
     tree = yield from with_subagents(thread)
     for thread_searched in tree:
         rows = yield from query("thread_work", thread=thread_searched)
@@ -187,9 +187,9 @@ COPY_OF = "Copy of "
 BRANCHINGS_MAX = 100_000
 """Maximum number of branches of one conversation."""
 NOTES_MAX = 1_000
-"""Maximum number of subagents' ends that are read."""
+"""Maximum number of subagents' results that are read."""
 FIRST_EVENTS = 5
-"""A subagent's journal names its call within this many events."""
+"""Number of first events of a subagent's journal that contain its call."""
 
 
 class BranchStore(StorePart):
@@ -199,7 +199,7 @@ class BranchStore(StorePart):
     def branch(
         self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
     ) -> Script[tuple[Event, ...]]:
-        """Continue the conversation from right after event `after`, with `prompt` if given.
+        """Continue the conversation right after event `after`, with `prompt` if given.
 
         Subagents that began before that event and ended later are reported in the branch too. Raises NotFound, Conflict
         while the thread is active, InvalidInput for an event within a turn, StoreNewer if a newer Shoal wrote to the
@@ -216,7 +216,7 @@ class BranchStore(StorePart):
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is inside a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
-        while after in begun:  # after the start of a branch, continue before its origin
+        while after in begun:  # the start of a branch counts as its origin
             after = begun[after]
         window = yield from _window_at(thread, after)
         ends = yield from _ends_since(thread, after, last)
@@ -240,8 +240,8 @@ class BranchStore(StorePart):
         """Make `thread` a copy of `source` up to event `after`, with its results but without approvals and queued
         messages.
 
-        A turn that is cut off ends there. `moved` has the events that refer to files, by number, with the copy's paths.
-        This also ends the post `opened_by`, which opened the thread. Raises NotFound, Conflict if `thread` exists,
+        An incomplete turn ends at the cut. `moved` has the events that refer to files, by number, with the copy's
+        paths. This also ends the post `opened_by` that opened the thread. Raises NotFound, Conflict if `thread` exists,
         InvalidInput for an event that does not exist.
         """
         place = {"source": source, "thread": thread, "seq": after}
@@ -285,7 +285,9 @@ def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
 
 
 def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """Return the ends, after an event, of subagents that began before it, except those its branch already has."""
+    """Return the results, after an event, of subagents that began before it, except results that are already on the
+    branch.
+    """
     messages = dict[str, UserSaid]()
     for note in (yield from _notes(thread, after, last)):
         child = ThreadId(note.message_id)
@@ -302,7 +304,7 @@ def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid
 
 
 def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """Return the ends of subagents that were journaled in a thread between two events."""
+    """Return the subagents' results that were journaled in a thread between two events."""
     rows = yield from query("notes_between", thread=thread, after=after, last=last, limit=NOTES_MAX)
     datas = (decode_data(UserSaid.type, text(row[0])) for row in rows)
     return [data for data in datas if isinstance(data, UserSaid) and is_child(ThreadId(data.message_id))]
@@ -319,6 +321,6 @@ def _window_at(thread: ThreadId, seq: int) -> Script[int]:
 
 
 def _turn_at(thread: ThreadId, seq: int) -> Script[TurnId]:
-    """Return the turn that is open after an event, or empty."""
+    """Return the turn that is open after an event, or an empty string."""
     rows = yield from query("turn_until", thread=thread, seq=seq)
     return TurnId(text(rows[0][1])) if rows and rows[0][0] != TurnFinished.type else TurnId("")

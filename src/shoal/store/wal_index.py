@@ -1,7 +1,7 @@
-"""Reads SQLite's index of the -wal in -shm, by its documented format (sqlite.org/walformat.html).
+"""Reader of SQLite's -wal index in -shm, in its documented format (sqlite.org/walformat.html).
 
-It survives a killed process and needs no extra write per commit. It gives the number of frames that the -wal must have,
-and whether SQLite itself may have copied frames into the database.
+The index survives a killed process and needs no extra write per commit. It contains the required number of -wal frames,
+and tells whether SQLite itself may have copied frames into the database.
 """
 
 import struct
@@ -11,7 +11,7 @@ from typing import NamedTuple
 WAL_HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 INDEX = struct.Struct("=14xHI12x8s56xI")
-"""The start of -shm: page size, last frame, salts, frames that are in the database (sqlite.org/walformat.html)."""
+"""The start of -shm: page size, last frame, salts, and the number of frames copied into the database."""
 
 
 class WalIndex(NamedTuple):
@@ -24,7 +24,7 @@ class WalIndex(NamedTuple):
 
     @property
     def frames_needed(self) -> int:
-        """Return the number of frames that the -wal must have, or 0 once all of them are in the database."""
+        """Return the number of frames that the -wal must have, or 0 if all of them are in the database."""
         return self.last_frame if self.frames_copied < self.last_frame else 0
 
     @property
@@ -34,8 +34,9 @@ class WalIndex(NamedTuple):
         return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
 
     def may_have_copied(self, before: "WalIndex") -> bool:
-        """Whether SQLite may have written to the database since. Once the whole -wal is copied, it restarts with the
-        next number."""
+        """Whether SQLite may have written to the database since `before`. After copying the whole -wal, it restarts the
+        -wal with the next number.
+        """
         if self.salts == before.salts:
             return self.frames_copied != before.frames_copied
         rounds = int.from_bytes(self.salts[:4]) - int.from_bytes(before.salts[:4])
@@ -55,7 +56,9 @@ def parse_index(start: bytes) -> WalIndex | None:
 
 
 def salts_of(wal: Path) -> bytes:
-    """Return the salts, which distinguish a -wal from its earlier rounds. Empty if the header is damaged or missing."""
+    """Return the salts that distinguish a -wal from its earlier generations, or b"" if the header is damaged or
+    missing.
+    """
     try:
         with wal.open("rb") as file:
             header = file.read(WAL_HEADER_BYTES)

@@ -70,7 +70,7 @@ def test_the_doctor_tells_what_a_start_would_meet(shoal: Shoal, server: str, mon
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("update shoal.migrations set name = '0017' where name = '9999'")
     found = (
-        "The database is from before Shoal's first release: set database.url to an empty one; Shoal then starts with"
+        "The database is from before Shoal's first release: set database.url to an empty one. Shoal then starts with"
     )
     assert database_of(shoal).startswith(f"fail: {found}")
     for words in ("worker", "threads list", "migrate"):

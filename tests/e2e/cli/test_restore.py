@@ -17,7 +17,7 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     backup_with_schema(shoal, home, file, 17)
     ran = restored(shoal, home, file)
     assert is_one_sentence(ran), ran
-    told = re.search(r"'(tar -xzf .+)' into an empty home directory; Shoal then starts with your agents", ran.err)
+    told = re.search(r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", ran.err)
     assert told is not None, ran.err
     assert not home.exists()
     home.mkdir()

@@ -187,7 +187,7 @@ async def test_a_wal_that_is_cut_off_stops_writing(driver: SqliteDriver, tmp_pat
     with wal.open("r+b") as file:
         file.truncate(wal.stat().st_size - 4000)
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match="was cut off while Shoal was using it"):
+        with pytest.raises(StoreCorrupt, match="was truncated while Shoal was using it"):
             await driver.write(put("late"))
 
 
