@@ -160,7 +160,7 @@ class TokenStore(StorePart):
 
     @writes_at
     def add(self, at: datetime, token: AccessToken, via: str = "") -> Script[None]:
-        """Store and audit a token. `via` is the token that its creator authenticated with.
+        """Store a token and audit its creation. `via` is the token that its creator authenticated with.
 
         Raises Conflict if the name is taken or TOKENS_MAX tokens exist.
         """
@@ -191,7 +191,7 @@ class TokenStore(StorePart):
 
     @writes_at
     def revoke(self, at: datetime, name: str, by: str, via: str = "") -> Script[bool]:
-        """Delete and audit a token. Return False if it does not exist.
+        """Delete a token and audit the deletion. Return False if it does not exist.
 
         `via` is the token that `by` authenticated with.
         """

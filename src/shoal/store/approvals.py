@@ -34,7 +34,7 @@ from shoal.store.staged import run_accepted
 ACTION_CHARS_MAX = 500
 """Maximum length of the text in a decision's audit row. Its digest covers the whole text."""
 GRANTS_MAX = 8
-"""Newest grants of one call in one thread that are checked. Each grant covers different content."""
+"""Maximum number of grants checked for one call in one thread, newest first. Each grant covers different content."""
 
 _DECIDED = {
     "allow": "allowed",
@@ -47,7 +47,7 @@ EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 
 
 class Approvals(StorePart):
-    """Approvals by people."""
+    """Approvals of calls by people."""
 
     async def get(self, approval: ApprovalId) -> Approval | None:
         return await self._one(approval_row, "approval_one", id=approval)
@@ -156,7 +156,7 @@ class Approvals(StorePart):
     def choose(self, at: datetime, card: CardId, ticked: Sequence[int], post: str, page: str) -> Script[None]:
         """Show a tick box for each pending call of the card, checked for those in `ticked`.
 
-        `post` is the id of the card's change. Raises NotFound, and Conflict or Gone if no call is pending.
+        `post` is the id of the post that updates the card. Raises NotFound, and Conflict or Gone if no call is pending.
         """
         calls = yield from calls_of(card)
         if not calls:
@@ -244,7 +244,7 @@ def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdi
 
 
 def refuse_decided(calls: Sequence[Approval]) -> None:
-    """Raise Conflict, or Gone if they have expired, unless one of the card's calls is pending."""
+    """Raise Conflict, or Gone for expired calls, unless one of the card's calls is pending."""
     states = {call.state for call in calls}
     if "pending" in states:
         return

@@ -48,7 +48,7 @@ _audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class AuditLog(StorePart):
-    """The hash-chained audit log. A turn's commits append its entries, chained by thread."""
+    """The hash-chained audit log. Turns append their entries with their commits, to one chain per thread."""
 
     @writes_at
     def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
@@ -139,7 +139,7 @@ class ChainCheck:
 
 
 def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
-    """Return one line for the log: the time, the numbers of chains and entries, and a hash over all sorted heads.
+    """Return one line for the log: the time, the number of chains and of entries, and a hash over all sorted heads.
 
     A head is a row of chain, length and last hash.
     """

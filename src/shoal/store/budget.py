@@ -20,7 +20,7 @@ NEVER_LIFTED = ("comparison:", "check:")
 NEWEST_MAX = 20_000
 """Maximum number of calls summed by thread."""
 BESIDE_TURNS = ("summary:", "title:", "snapshot:")
-"""Id prefixes of model calls outside a turn's steps. A ULID follows."""
+"""Id prefixes of model calls outside a turn's steps. The rest of the id is a ULID."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
@@ -74,7 +74,7 @@ class BudgetStore(StorePart):
 
     @writes
     def release(self, reservation: str) -> Script[None]:
-        """Return an unused reservation. Does nothing if it does not exist."""
+        """Release an unused reservation. Does nothing if it does not exist."""
         return _settle(reservation, 0.0, 0)
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
@@ -147,7 +147,9 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
 
 
 def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
-    """Replace a call's reservation with its actual cost, or add the cost under these limits if it has expired."""
+    """Replace a call's reservation with its actual cost, or add the cost under these limits if the reservation has
+    expired.
+    """
     rows = yield from query("reservation_take", id=reservation)
     for ceiling in () if rows else sorted(ceilings):
         yield from _add((ceiling.scope, ceiling.day), usd, tokens, ceiling)

@@ -49,7 +49,7 @@ STAGED_TRUTHS: dict[CardState, str] = {
 """The texts for staged calls."""
 
 CARD_CHARS_MAX = 1500
-"""Characters of a call's content that a card shows."""
+"""Maximum number of characters of a call's content on a card."""
 CALL_CHARS_MIN = 200
 """Minimum number of characters shown of each call on a card with several calls."""
 CARD_CALLS_MAX = 16
@@ -59,7 +59,7 @@ more: it shows the number of calls per tool and EXAMPLES_MAX examples.
 EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
 LABEL_CHARS_MAX = 70
-"""Maximum length of button labels on all platforms."""
+"""Maximum length of a button label that every platform accepts."""
 _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
 """Empty lines that would push the rest of a command out of view."""
@@ -69,7 +69,7 @@ WHOLE = (
 
 
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
-    """Return a call's content for a card. Of a long content, return the start, the end, and where to read all of it.
+    """Return a call's content for a card. For long content, return the start, the end, and where to read all of it.
 
     The content is a code block, so no platform interprets it as markup. `page` is the page's address without a trailing
     slash, or empty if unknown.
@@ -94,7 +94,7 @@ def _empty_lines(match: re.Match[str]) -> str:
 REPOSITORY = "this repository's hooks and the programs named in its settings"
 """Description of the files that git runs automatically."""
 FILES_SHOWN_MAX = 10
-"""Files of a call that a card names."""
+"""Maximum number of a call's files that a card names."""
 
 
 def coverage_text(covers: Coverage) -> str:

@@ -10,7 +10,7 @@ from shoal.store.driver import Script
 class Cause:
     """Stored objects that start turns, such as triggers.
 
-    Each call runs in the transaction that it reports, and ignores ids of other causes.
+    Each method runs in the transaction of the reported event, and ignores ids of other causes.
     """
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:

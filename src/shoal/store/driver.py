@@ -24,7 +24,7 @@ from shoal.kernel.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]
-"""Lists are PostgreSQL arrays. SQLite queries have none."""
+"""A query parameter. Lists become PostgreSQL arrays. SQLite queries have no lists."""
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -94,8 +94,8 @@ def is_single(script: Script[T]) -> bool:
 class StorePart:
     """Operations of one concern on either database. Writes are durable when a method returns.
 
-    An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. One with a single query
-    awaits `_read` or `_write`, without an explicit transaction.
+    An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. An operation with a single
+    query awaits `_read` or `_write`, without an explicit transaction.
     """
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
@@ -106,7 +106,7 @@ class StorePart:
         return self._driver.read(query(name, **params))
 
     async def _one(self, read: Callable[[Row], T], name: str, /, **params: Param | datetime) -> T | None:
-        """Return the only row of a query, or None."""
+        """Return the decoded row of a query with at most one row, or None."""
         rows = await self._read(name, **params)
         return read(rows[0]) if rows else None
 
@@ -177,7 +177,7 @@ def first_after(within: str) -> str:
 
 
 def reader(record: type[R], columns: str = "", **decoders: Callable[[str], object]) -> Callable[[Row], R]:
-    """Return a function that decodes rows of these columns into records, by the types of the fields.
+    """Return a function that decodes rows of these columns into records, according to the types of their fields.
 
     Without `columns`, rows have all fields in order. JSON columns use their decoders.
     """

@@ -80,7 +80,7 @@ class Health:
         self.damage = ""
         """The problem and its remedy in whole sentences, or empty. It stays until the process ends."""
         self.trouble = ""
-        """The reason for which the disk rejected a write, until the owner is notified, or empty."""
+        """The disk's reason for rejecting a write, or empty. Cleared after the owner is notified."""
 
     def report(self, damage: str) -> StoreCorrupt:
         """Record and log the first damage, and return the error to raise."""
@@ -98,7 +98,7 @@ class Health:
 
 
 class FileHealth(Health):
-    """A watch on the files of one SQLite database, for the process that writes to it.
+    """A monitor of one SQLite database's files, for the process that writes to it.
 
     Call `admit`, open the writer's connection, call `begin`, then `check` for each commit, `end` before the writer
     closes and `release` after it.
@@ -259,7 +259,9 @@ class FileHealth(Health):
         writer.execute(f"pragma application_id = {mark}")
 
     def note(self) -> None:
-        """Note that a commit is about to be stored. It is only in the -wal until the database file has a later time."""
+        """Record that a commit is about to be stored. The commit is only in the -wal until the database file has a
+        later time.
+        """
         if self._used in self._files:
             now = time.time_ns()
             with contextlib.suppress(OSError):  # SQLite will report a failing disk
@@ -296,7 +298,7 @@ class FileHealth(Health):
             self._has_ended = True
 
     def release(self) -> None:
-        """Close the files, after all connections, and record a clean stop if this was one."""
+        """Close the files, and record a clean stop if there was one. Call this after closing all connections."""
         if self._guard is not None:
             self._guard.close()
         while self._files:
@@ -382,8 +384,8 @@ class FileHealth(Health):
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
     """Raise StoreCorrupt if the database was in use and its -wal, with the last commits, is missing.
 
-    Another program that opened and closed the database since may have copied the whole -wal and removed it. Then the
-    database file is newer than the last commit.
+    Another program may have opened and closed the database since then, and so copied and removed the whole -wal. The
+    database file is then newer than the last commit.
     """
     wal = path.with_name(f"{path.name}-wal")
     if mark is None:
@@ -404,7 +406,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 
 def _used(path: Path) -> Path:
     """Return the path of the -used file. Its time is that of the last commit. It is empty while the database is not in
-    use, and exists as soon as the database has existed.
+    use. It exists if the database has ever existed.
     """
     return path.with_name(f"{path.name}-used")
 

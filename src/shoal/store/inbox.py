@@ -101,7 +101,7 @@ class Inbox(StorePart):
     def accept(self, at: datetime, prompt: Prompt, prompts_max: int) -> Script[Receipt]:
         """Store a prompt once per (platform, key) and wake the engine in the same transaction.
 
-        Returns accepted, duplicate, or busy if `prompts_max` turns already wait.
+        Returns accepted, duplicate, or busy if `prompts_max` turns are already waiting.
         """
         return accept_prompt(prompt, prompts_max, at)
 
@@ -123,7 +123,7 @@ class Inbox(StorePart):
 
     @writes_at
     def abort(self, at: datetime, message: Abort) -> Script[Receipt]:
-        """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox.
+        """Mark the open turn as aborted by a person. With `all_queued`, also empty the mailbox.
 
         If no turn is open and nothing else is requested, drop that person's messages that the next turn would answer.
         Returns delivered, or dropped if there is nothing to stop. A delivered receipt names the turn if one had begun.
@@ -253,7 +253,7 @@ class ChildStore(StorePart):
         return Receipt("accepted")
 
     async def get(self, thread: ThreadId) -> Child | None:
-        """Return a child, or None if it has not begun."""
+        """Return a child, or None if it has not started."""
         rows = await self._read("child_one", thread=thread)
         if not rows:
             return None
@@ -266,7 +266,7 @@ class ChildStore(StorePart):
 
 
 def enqueue(prompt: Prompt, at: datetime) -> Script[None]:
-    """Put a prompt into its mailbox, even if that is full. Does nothing if repeated."""
+    """Put a prompt into its mailbox, even if the mailbox is full. Does nothing for a known prompt."""
     yield Batch((_insertion(prompt, "prompt", at),))
     yield from query("wake", thread=prompt.thread)
 

@@ -27,8 +27,8 @@ def is_held(path: Path) -> bool:
 class HomeLock:
     """A lock that is held from `acquire` until `release` or the end of the process, even after a crash.
 
-    The file's text names the holder: the process id and, once it serves, its address. The directory is locked too, so
-    removing the lock file does not let a second process in.
+    The file's text contains the holder's process id, and its address if it is a server. The directory is also locked,
+    so removing the lock file does not let a second process in.
     """
 
     def __init__(self, path: Path) -> None:

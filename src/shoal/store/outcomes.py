@@ -33,7 +33,7 @@ WHY_DROPPED: dict[CallOutcome, str] = {
     "not_run": "You accepted this, but the queue was emptied before it ran",
     "no_access": "This was accepted, but the person who asked for it no longer has access",
 }
-"""Reasons for which accepted calls never run, by outcome."""
+"""Reasons why accepted calls never run, by outcome."""
 
 
 def calls_of(card: str) -> Script[list[Approval]]:

@@ -370,7 +370,9 @@ def _context_end(path: Path, seq: int) -> int:
 
 
 def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
-    """Yield growing tails of a file. Each has a flag for the whole file, and complete lines with their end offsets."""
+    """Yield longer and longer tails of a file: whether the tail is the whole file, and its complete lines with end
+    offsets.
+    """
     with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=regular_only) as file:
         size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
         while True:

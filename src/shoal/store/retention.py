@@ -130,7 +130,7 @@ KEPT_DAYS_MAX = 10_000.0
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
     """Return the days for which finished rows are kept, from `database.bookkeeping_days`.
 
-    They are at least as many as a received message can be delivered again. 0 means permanently.
+    The result covers at least the time in which a platform may deliver a message again. 0 keeps rows permanently.
     """
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS

@@ -36,8 +36,8 @@ DELETED_AT_ONCE = 1000
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
-"""Time after a request's first attempt during which retries may start. With REQUEST_SECONDS it bounds the wait at a
-stop.
+"""Time after a request's first attempt during which retries may start. With REQUEST_SECONDS it bounds the wait when
+Shoal stops.
 """
 
 

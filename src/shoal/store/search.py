@@ -18,7 +18,7 @@ from shoal.store.driver import Script, StorePart, first_after, query, reader, te
 
 WORDS_MAX = 32
 PLACES_MAX = 1024
-"""Threads whose search words are cached."""
+"""Maximum number of threads whose search words are cached."""
 _WORD = lazy_re.compile(r"\w+")
 _UNSPACED = (
     "\u0e00-\u0eff",

@@ -88,8 +88,8 @@ class SqliteDriver:
     ) -> None:
         """Open the file, and create or migrate it if needed.
 
-        With `accept_loss`, missing last commits are not an error. Raises StoreReadOnly, StoreCorrupt, StoreNewer,
-        StoreUnreleased or StoreFull, each with its remedy.
+        With `accept_loss`, the loss of the last commits is not an error. Raises StoreReadOnly, StoreCorrupt,
+        StoreNewer, StoreUnreleased or StoreFull, each with its remedy.
         """
         self._path = path
         self.health: Health = Health()

@@ -62,7 +62,7 @@ class Chat(NamedTuple):
 
 
 class ThreadStore(StorePart):
-    """Management of threads."""
+    """Titles, pins, copies and deletion of threads."""
 
     async def change(
         self,
@@ -189,7 +189,7 @@ BRANCHINGS_MAX = 100_000
 NOTES_MAX = 1_000
 """Maximum number of subagents' results that are read."""
 FIRST_EVENTS = 5
-"""Number of first events of a subagent's journal that contain its call."""
+"""Number of events at the start of a subagent's journal that include its call."""
 
 
 class BranchStore(StorePart):
@@ -201,9 +201,9 @@ class BranchStore(StorePart):
     ) -> Script[tuple[Event, ...]]:
         """Continue the conversation right after event `after`, with `prompt` if given.
 
-        Subagents that began before that event and ended later are reported in the branch too. Raises NotFound, Conflict
-        while the thread is active, InvalidInput for an event within a turn, StoreNewer if a newer Shoal wrote to the
-        thread.
+        The branch also gets the results of subagents that began before that event and ended later. Raises NotFound,
+        Conflict while the thread is active, InvalidInput for an event within a turn, StoreNewer if a newer Shoal wrote
+        to the thread.
         """
         yield from query("thread_lock", thread=thread)
         for row in (yield from query("event_types", thread=thread)):

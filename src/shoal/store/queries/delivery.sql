@@ -37,11 +37,11 @@ returning number, id, thread, payload, part, attempts, created_at, maybe_sent, c
 update outbox set due_at = :claimed_until where id = :id and state = 'sending';
 
 -- name: outbox_release
--- Make the claims of a platform's former sender due at once.
+-- Make the claims of a platform's former sender due immediately.
 update outbox set due_at = :now where platform = :platform and state in ('pending', 'sending') and state = 'sending';
 
 -- name: outbox_give_back
--- Return a claimed post that was not started, unless another sender has claimed or sent it meanwhile.
+-- Return a claimed post that was not started, unless another sender has since claimed or sent it.
 update outbox set state = 'pending', due_at = :now where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_part
@@ -102,12 +102,12 @@ delete from posted where platform = :platform and message_id = '' and thread = :
 select 1 from posted where platform = :platform and message_id = :message_id limit 1;
 
 -- name: outbox_retry
--- Postpone a post, unless another sender has claimed or sent it meanwhile.
+-- Postpone a post, unless another sender has since claimed or sent it.
 update outbox set state = 'pending', attempts = attempts + 1, due_at = :due_at, error = :error, maybe_sent = :maybe_sent
 where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_fail
--- Mark a post as failed, unless another sender has claimed or sent it meanwhile.
+-- Mark a post as failed, unless another sender has since claimed or sent it.
 update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims
 returning id;
 
@@ -135,7 +135,7 @@ select 1 from outbox where thread = :thread and state in ('pending', 'sending') 
 select count(*), min(created_at) from outbox where state in ('pending', 'sending');
 
 -- name: approval_insert
--- Ask a person.
+-- Store an approval request.
 insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, shown_in,
     call_digest, covers, needs_trust, card, item, created_at, expires_at)
 values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :shown_in,
@@ -157,7 +157,7 @@ update approvals set state = 'used' where id = :id and state = 'allow' returning
 update approvals set outcome = :outcome where id = :id;
 
 -- name: approval_withdraw
--- Note that the rule of an approval was taken back; nothing when it made none, or it was taken back before.
+-- Record that the rule of an approval was removed. Does nothing if it created no rule or the rule was already removed.
 update approvals set scope = 'withdrawn' where id = :id and scope = 'always' returning id;
 
 -- name: approvals_cancel

@@ -258,7 +258,7 @@ where thread = :thread and type in ('cleared', 'compacted') and seq >= :first an
 select type, turn from events where thread = :thread and seq <= :seq and turn <> '' order by seq desc limit 1;
 
 -- name: thread_fork
--- Make a thread that is not there yet after another that has at least so many events.
+-- Create a new thread like another one that has at least this many events.
 insert into threads (thread, agent, title, last_seq, created_at, updated_at)
 select :thread, agent, :title, :seq, :now, :now from threads where thread = :source and last_seq >= :seq
 on conflict (thread) do nothing returning thread;
@@ -269,15 +269,15 @@ insert into events (thread, seq, turn, type, at, data)
 select :thread, seq, turn, type, at, data from events where thread = :source and seq <= :seq order by seq limit :seq;
 
 -- name: event_moved
--- Have a copied event name the copies of files.
+-- Replace the file paths in a copied event.
 update events set data = :data where thread = :thread and seq = :seq;
 
 -- name: search_end
--- The last of what can be found.
+-- The highest number in the search index.
 /*sqlite: select id from search_events order by id desc limit 1 */;
 
 -- name: search_fork
--- Make what was said in a copy findable (PostgreSQL does so by itself).
+-- Add a copy's messages to the search index. PostgreSQL does this automatically.
 /*sqlite: insert into search_events (thread, seq) */
 /*sqlite: select :thread, seq from events where thread = :thread */
 /*sqlite: and type in ('user_message', 'steered', 'assistant_message') and substr(data, 1, 10) <> '{"text":""' order by seq; */
@@ -287,7 +287,7 @@ update events set data = :data where thread = :thread and seq = :seq;
 /*sqlite: where said.id > :end order by said.id */;
 
 -- name: artifacts_fork
--- Record that a copy of a thread keeps the results that the thread had at that point.
+-- Record that a copy of a thread keeps the results that the thread had at the copied point.
 insert into artifacts (thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at)
 select :thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at from artifacts
 where thread = :source and created_at <= (select at from events where thread = :source and seq = :seq);

@@ -36,7 +36,7 @@ update inbox set payload = :payload, state = :state where id = :id;
 select thread from inbox where platform = :platform and key = :key and substr(thread, 1, length(:channel)) = :channel;
 
 -- name: posted_thread
--- The thread of one of our messages.
+-- The thread of a message that the bot posted.
 select thread from posted
 where platform = :platform and message_id = :message_id and substr(thread, 1, length(:channel)) = :channel
 order by at desc limit 1;
@@ -111,5 +111,5 @@ on conflict (platform, key) do nothing
 returning key;
 
 -- name: posted_one
--- The post that a platform's message shows, if it is one of ours.
+-- The post that a platform's message shows, if the bot posted it.
 select post from posted where platform = :platform and message_id = :message_id and thread = :thread;

@@ -1,5 +1,5 @@
 -- name: search_insert
--- Add a message to the search index (PostgreSQL does so by itself). `spread` and `places` are functions of
+-- Add a message to the search index (PostgreSQL does this automatically). `spread` and `places` are functions of
 -- store/search.py.
 /*sqlite: insert into search_events (thread, seq) values (:thread, :seq); */
 /*sqlite: insert into search_words (rowid, words, places) */

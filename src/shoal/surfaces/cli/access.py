@@ -223,7 +223,7 @@ def _whose(rule: OwnRuleView) -> str:
 def add(
     context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
 ) -> None:
-    """Add a rule. It applies from the next turn.
+    """Add a rule. It takes effect on the next turn.
 
     WHAT is the kind of TEXT: a command, a path to read or write, the address of a web page, the name of a tool, or a
     pattern for whole actions.
@@ -313,7 +313,7 @@ def list_access(context: CommandContext, as_json: bool) -> None:
 @command(pair, "remove", example="shoal pair remove telegram:4711")
 @click.argument("who", metavar="PLATFORM:USER")
 def remove_access(context: CommandContext, who: str) -> None:
-    """Remove a person's access that was given by code."""
+    """Remove the access that a person got by code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
         raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who has access.")
@@ -343,9 +343,9 @@ def create_token(
 ) -> None:
     """Create a token and print it once. Shoal stores only a digest.
 
-    Scopes: chat allows messages in its person's own threads. read allows reading everything. approve also allows
-    deciding approvals as its person. admin allows everything. Without --as, an admin token acts as the owner and any
-    other token as a new person, web:NAME.
+    Scopes: chat (messages in its person's own threads), read (reading everything), approve (also deciding approvals as
+    its person) and admin (everything). Without --as, an admin token acts as the owner and any other token as a new
+    person, web:NAME.
     """
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
@@ -363,7 +363,7 @@ def create_token(
 
 @command(token, "list", example="shoal token list")
 def list_tokens(context: CommandContext, as_json: bool) -> None:
-    """List the tokens and when each was last used. The tokens themselves are not stored."""
+    """List the tokens with the day of their last use. The tokens themselves are not stored."""
     tokens = get(context, "/api/tokens", list[TokenView])
     rows = [
         (token.name, token.scope, token.person, token.agent or "all", token.used_on or "never", token.expires_at)

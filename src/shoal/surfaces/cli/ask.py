@@ -54,7 +54,7 @@ from shoal.surfaces.cli.output import (
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 INPUT_CHARS_MAX = 1_000_000
-"""Limit of standard input. No model accepts more in one message."""
+"""Maximum number of characters read from standard input. No model accepts more in one message."""
 STATUS_SECONDS = 0.5
 """Interval between updates of the status line."""
 THINKING_CHARS = 500

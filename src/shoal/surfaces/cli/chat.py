@@ -151,7 +151,7 @@ class RunningCall(msgspec.Struct):
 
 
 class ChatScreen:
-    """The output of a chat. This class, for a pipe, prints finished lines only."""
+    """The output of a chat. This base class is for pipes and prints only finished lines."""
 
     def line(self, text: str) -> None:
         print(text, flush=True)
@@ -167,7 +167,7 @@ class ChatScreen:
         """Collapse the model's thinking, with its duration. Not shown over a pipe."""
 
     def finished(self, markdown: str) -> int:
-        """Return how many characters of the unfinished answer can be printed permanently."""
+        """Return the number of characters of the unfinished answer that can be printed permanently."""
         return markdown.rfind("\n") + 1
 
     def asked(self, call: ToolCall) -> None:
@@ -560,7 +560,7 @@ class StreamedThinking:
 
 
 class StreamedAnswer:
-    """The agent's answer: streamed first, then sent whole. Each part is shown once."""
+    """The agent's answer, which is first streamed and then sent whole. Each part is shown once."""
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
@@ -607,7 +607,7 @@ class StreamedAnswer:
         self._streamed, self._shown = "", 0
 
     def fail(self, message: str, detail: str, *, is_fatal: bool) -> None:
-        """Show why the turn failed, or a note."""
+        """Show a failure or a note."""
         self.cut()
         self._failure = message if is_fatal else self._failure
         self._screen.line("\n".join(failure_lines(message, detail)))

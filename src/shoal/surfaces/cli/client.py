@@ -189,7 +189,7 @@ def call_app(context: CommandContext, method: str, path: str, body: object = Non
 
 
 def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
-    """Call `call_api` with GET, with the query parameters that are set."""
+    """Call `call_api` with GET and the query parameters that have a value."""
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     asked = urlencode({name: value for name, value in given.items() if value != ""})
     return call_api(context, "GET", f"{path}?{asked}" if asked else path, into=into)

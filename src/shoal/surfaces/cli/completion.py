@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., object]")
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"
-"""The variable with which a shell's script asks this program for completions."""
+"""Environment variable that a shell's script sets to request completions."""
 _ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
 _WORD = lazy_re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 
@@ -68,7 +68,6 @@ def _folder(variable: str, usual: str) -> Path:
 
 
 def agent_names(home: Path) -> list[str]:
-    """Return the names of the agents in a home directory."""
     folder = home / "agents"
     return sorted((entry.name for entry in folder.iterdir() if entry.is_dir()), key=natural) if folder.is_dir() else []
 

@@ -19,7 +19,7 @@ INDEX = "README"
 def docs(words: tuple[str, ...]) -> None:
     """Print the documentation page for a WORD, such as ollama or brief, or a page by name, such as platforms/slack.
 
-    Several matching pages are listed. Without WORD, print the index.
+    If several pages match, list them. Without WORD, print the index.
     """
     folder = next((folder for folder in FOLDERS if (folder / "README.md").is_file()), None)
     if folder is None:
@@ -73,5 +73,4 @@ def linked(text: str) -> list[str]:
 
 
 def title(text: str) -> str:
-    """Return the title of a page."""
     return text.partition("\n")[0].removeprefix("# ")

@@ -397,7 +397,7 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
 
 
 async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Check for services that failed in the last day and run again, and for events that were set aside."""
+    """Check for services that failed and restarted in the last day, and for events that were set aside."""
     try:
         problems = await asyncio.to_thread(context.read, lambda store: store.settings.page(SERVICE_PROBLEMS))
         aside = await asyncio.to_thread(context.read, lambda store: store.settings.page(SET_ASIDE))

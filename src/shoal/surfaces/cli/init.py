@@ -54,8 +54,8 @@ def make_home(home: Home) -> list[str]:
     """Create the missing parts of a home directory and return them, as paths below it. Raises OSError, and InvalidInput
     if the directory is another product's.
 
-    The home directory is 0700, the configuration and the token 0600. An existing directory becomes private only if it
-    is empty or already Shoal's.
+    The home directory gets mode 0700, the configuration and the token 0600. An existing directory becomes private only
+    if it is empty or already Shoal's.
     """
     root = home.root
     if problem := another_products(root):

@@ -49,7 +49,7 @@ VERBATIM = "    │ "
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
 }  # fmt: skip
-"""The outcome of an approval, in a word."""
+"""One-word outcomes of approvals."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
 
 

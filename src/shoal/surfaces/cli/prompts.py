@@ -17,7 +17,7 @@ CHOICES_SHOWN = 15
 
 
 def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:
-    """Read a line, or the default for an empty one. A key that does not answer the question is rejected.
+    """Read a line, or the default for an empty one. An API key is rejected unless the question asks for one.
 
     Raises click.Abort at the end of the input, KeyboardInterrupt.
     """

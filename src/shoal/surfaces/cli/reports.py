@@ -1,4 +1,4 @@
-"""`shoal audit`, `usage`, `models` and `skills`: the audit log, costs, and what is available."""
+"""`shoal audit`, `usage`, `models` and `skills`: the audit log, costs, models and skills."""
 
 import asyncio
 import io

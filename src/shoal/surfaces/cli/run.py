@@ -1,6 +1,4 @@
-"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, until a signal. Also the log of these
-processes.
-"""
+"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, and write the log of the process."""
 
 import asyncio
 import logging
@@ -202,7 +200,6 @@ class JsonFormatter(logging.Formatter):
     """Formats one JSON object per line: time, level, logger, message, its fields, and `trace` for an error."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),

@@ -601,7 +601,7 @@ class Setup:
             self.say("model" if name == "key" else "chat", f"{problem} Try again.")
 
     def has_extra(self, extra: str) -> bool:
-        """Whether a choice's dependencies are installed. Offers to install them."""
+        """Return whether a choice's dependencies are installed. Offers to install missing ones."""
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)

@@ -55,7 +55,9 @@ class SetupCalls:
 
 @contextmanager
 def open_calls(context: CommandContext) -> Generator[SetupCalls]:
-    """Open the application, unless Shoal runs. Raises the errors of opening the database, ConfigError."""
+    """Open a client of the running Shoal, or of an application in this process. Raises ConfigError, and the errors of
+    opening the database.
+    """
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_opened(context)) as (client, chats):
         yield SetupCalls(portal, client, chats)
 

@@ -114,7 +114,7 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
 
 @command(threads, example='shoal threads rename terminal:local:main "Holiday plans"')
 def rename(context: CommandContext, id: str, title: str) -> None:
-    """Give a thread another title."""
+    """Change a thread's title."""
     changed = call_api(context, "PATCH", _path(id), {"title": title}, into=ThreadSummary)
     print(f"Renamed {changed.thread} to {printable(changed.title)!r}.")
 
@@ -122,7 +122,7 @@ def rename(context: CommandContext, id: str, title: str) -> None:
 @command(threads, example="shoal threads pin terminal:local:main")
 @click.option("--off", is_flag=True, help="Unpin it.")
 def pin(context: CommandContext, id: str, off: bool) -> None:
-    """Pin a thread: the page lists it above all others."""
+    """Pin a thread, so that the page lists it above all others."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
     print(f"{id} is no longer pinned." if off else f"{id} is pinned.")
 
@@ -237,7 +237,7 @@ context = click.Group(
 @command(context, "show", example="shoal context show terminal:local:main")
 @click.argument("id", default=NEW_THREAD)
 def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
-    """Show how many bytes and tokens each part of a thread's next request takes.
+    """Show the size of each part of a thread's next request, in bytes and tokens.
 
     Without ID, show the first request of a new conversation.
     """

@@ -25,7 +25,7 @@ PIECES_MAX = 16
 class Transport(Protocol):
     """A way to call the API. `place` names the Shoal. `address` is empty in this process.
 
-    `seconds` is the longest time for an answer, None for no limit. `is_remote`: Shoal may be restarted while this
+    `seconds` is the maximum time for an answer, or None for no limit. `is_remote`: Shoal may be restarted while this
     process runs.
     """
 

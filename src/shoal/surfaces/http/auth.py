@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
 TICKET_SECONDS = 86_400
-"""A ticket is valid for at least this long and at most twice as long. Tickets of a day are equal, so files stay cached.
+"""Minimum validity of a ticket. The maximum is twice as long. Tickets of the same day are equal, so that files stay
+cached.
 """
 KEY_HEADER = "x-shoal"
 TICKET = "ticket"

@@ -47,13 +47,13 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
 BODY_BYTES_MAX = 1_048_576
-"""Largest JSON body."""
+"""Maximum size of a JSON body."""
 PARSED_HERE_BYTES_MAX = 262_144
 """Size above which a body is parsed in a thread."""
 PATH_PART = lazy_re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
-"""The audit chain of changes made with other tokens than the home's."""
+"""The audit chain of changes made with tokens other than the home's."""
 JSON = "application/json"
 Text64 = Annotated[str, msgspec.Meta(max_length=64)]
 Text200 = Annotated[str, msgspec.Meta(max_length=200)]
@@ -71,7 +71,6 @@ OPEN: tuple[TokenScope, ...] = ()
 
 @cache
 def segments_of(pattern: str) -> tuple[str, ...]:
-    """Return the segments of an endpoint's path, or of a pattern."""
     return tuple(pattern.split("/"))
 
 
@@ -79,9 +78,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the API. `parameters` are the handler's request parameters with their types, except those in `query`.
     `services` are the classes of its services. `answer` is the type of its JSON, or None.
 
-    A token with one of the `scopes` may make the call, with `owner_only` only if it acts as the owner. `narrows`: the
-    path names no thread, and the answer leaves out threads and agents that the caller may not see. `raw_body` is the
-    media type of a body that the handler reads itself. `streams`: the call can also answer with server-sent events.
+    The call needs a token with one of the `scopes`. With `owner_only`, the token must also act as the owner. `narrows`:
+    the path names no thread, and the answer leaves out threads and agents that the caller may not see. `raw_body` is
+    the media type of a body that the handler reads itself. `streams`: the call can also answer with server-sent events.
     """
 
     method: str
@@ -373,7 +372,7 @@ class EndedWithToken:
 
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
-    """Return the record as the API shows it: `fields`, and the other fields of `kind` taken from the record."""
+    """Convert a record to the API's `kind`. `fields` replace or supplement the record's fields."""
     names = [name for name in kind.__struct_fields__ if name not in fields]
     taken = {name: getattr(record, name) for name in names if hasattr(record, name)}
     return msgspec.convert({**taken, **fields}, kind, from_attributes=True)
@@ -437,7 +436,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
 
 
 def checked_text(text: str, field: str = "text") -> str:
-    """Return text that every database and platform accepts. Raises InvalidInput if it is blank or contains a NUL."""
+    """Return the text if all databases and platforms accept it. Raises InvalidInput if it is blank or has a NUL."""
     if "\0" in text:
         raise InvalidInput(f"`{field}` contains a NUL character. Remove it.")
     if not text.strip():

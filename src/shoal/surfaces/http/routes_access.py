@@ -248,8 +248,8 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules for evaluating past actions: those of a profile, or `rules`, which the answer then calls `profile`. With
-    `agent`, only that agent's actions are evaluated.
+    """Rules for evaluating past actions: those of a `profile`, or `rules`. With `rules`, the answer uses `profile` as
+    their name. With `agent`, only that agent's actions are evaluated.
     """
 
     profile: Text200 = ""
@@ -328,7 +328,7 @@ class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WouldRunView(msgspec.Struct, frozen=True):
-    """The strictest decision over all parts, and the decision for each."""
+    """The strictest decision over all parts, and the decision on each part."""
 
     profile: str
     decision: Decision
@@ -524,7 +524,7 @@ async def replay_permissions(
     tools: Registry,
     body: Hindsight,
 ) -> HindsightView:
-    """Evaluate all past actions again by other rules. Nothing changes."""
+    """Evaluate all past actions by other rules. Changes nothing."""
     if body.rules is not None:
         try:
             profile = compile_profile(

@@ -201,7 +201,7 @@ async def info(status: Status) -> RuntimeInfo:
 
 class AgentFileView(msgspec.Struct, frozen=True):
     """A file of an agent. `searched` is true for an indexed document. `problem` explains why a document is not indexed,
-    or only in part.
+    or only partly indexed.
     """
 
     path: str

@@ -54,9 +54,9 @@ from shoal.turn.context import ContextBuilder
 routes = Routes()
 
 ATTACHMENT_BYTES_MAX = 26_214_400
-"""Largest uploaded file."""
+"""Maximum size of an uploaded file."""
 NAME_BYTES_MAX = 120
-"""Longest stored name, without its id prefix."""
+"""Maximum length of a stored name, without its id prefix."""
 FILES_MAX = 1000
 """Maximum number of files in a listing."""
 READABLE = ("attachments", "scratch")

@@ -36,7 +36,7 @@ from shoal.tools.builtin.overview import Agenda, Overview, look
 routes = Routes()
 
 PROBE_SECONDS_MAX = 2.0
-"""Maximum time for an answer of the store."""
+"""Maximum time to wait for the store's answer."""
 PROBE_SECONDS = 1.0
 """Lifetime of a result, so that callers cannot cause endless writes."""
 
@@ -89,7 +89,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class StoreProbe:
-    """Check of whether the database accepts writes. A result is reused for PROBE_SECONDS."""
+    """Probe of whether the database accepts writes. A result is reused for PROBE_SECONDS."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

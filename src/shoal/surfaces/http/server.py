@@ -33,7 +33,7 @@ CLOSE_SECONDS = 5
 BACKLOG = 512
 
 DROPPED_BYTES_MAX = 256 * 1024 * 1024
-"""Maximum size of a body's rest that is read after the answer."""
+"""Maximum size of the rest of a body that is read after the answer."""
 DROPPED_SECONDS_MAX = 30.0
 """Maximum time for which a body is read after the answer."""
 

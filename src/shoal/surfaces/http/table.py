@@ -14,7 +14,7 @@ from shoal.services import Services
 from shoal.surfaces.http.endpoints import BoundEndpoint, Endpoint, Routes, segments_of
 
 PATHS_MAX = 256
-"""Paths whose modules are cached."""
+"""Maximum number of paths whose modules are cached."""
 
 
 class RouteModule(NamedTuple):
