@@ -639,7 +639,7 @@ async def test_a_disk_that_fails_asks_for_a_restart_and_for_no_restore(tmp_path:
         await driver.write(fails())
     await watch_health(driver.health, ManualClock(), tell)
     await driver.close()
-    assert "restart Shoal: it checks the database" in told[0]
+    assert "restart Shoal, which checks the database" in told[0]
     assert str(tmp_path / "shoal.db") in told[0]
     assert "damaged" not in told[0]
     assert "restore" not in told[0]
