@@ -526,7 +526,7 @@ def _meaning(error: Exception) -> ShoalError:
         case psycopg.Error(sqlstate="SH001"):
             return StaleEpoch(_line(error))
         case psycopg.DataError() | UnicodeError() | OverflowError():
-            return InvalidInput(f"This cannot be stored: {_line(error)}. Send valid Unicode without NUL.")
+            return InvalidInput(f"Shoal cannot store this: {_line(error)}. Send valid Unicode without NUL.")
         case errors.DiskFull() | errors.OutOfMemory():
             return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():

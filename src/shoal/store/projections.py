@@ -246,7 +246,7 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case UserSaid() as said:
                 for reference in (
                     said.refers_to if said.message_id else ()
-                ):  # otherwise it is restored and already present
+                ):  # a restored message has no id, and its references are already present
                     if not reference.own:
                         log_line = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=reference.message_id)
                         _name(log_line, reference.author, reference.text)

@@ -282,7 +282,7 @@ class SqliteDriver:
                 for step in executed:
                     self._execute(self._cursor, step)
             translated = _translate(error, self._path)
-            if isinstance(translated, ShoalError):  # its frames hold the whole batch
+            if isinstance(translated, ShoalError):  # the traceback would keep the whole batch in memory
                 translated = translated.with_traceback(None)
             return _Done(error=translated)
 
@@ -360,7 +360,7 @@ def _translate(error: BaseException, path: Path) -> BaseException:
     if is_damage(error):
         return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):
-        return InvalidInput(f"This cannot be stored: {error}. Send valid Unicode and numbers below 2^63.")
+        return InvalidInput(f"Shoal cannot store this: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
         return error
     unknown = StoreError, "The database {path.name} failed: {error}."

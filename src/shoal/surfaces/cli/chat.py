@@ -419,7 +419,7 @@ class TerminalChat:
         self.questions.pop(approval, None)
         self._update_state()
 
-    # ---- what happens ----
+    # ---- events ----
 
     def show_post(self, post: OutboundPost) -> None:
         """Show an agent's post, except answers and questions, which are shown as they happen."""
@@ -502,7 +502,7 @@ class TerminalChat:
                 for call in calls:
                     self.screen.asked(call)
             case ToolStarted():
-                pass  # the running calls show it
+                pass  # shown among the running calls
             case ToolFinished(call_id=call_id, duration_ms=duration_ms) as result:
                 run = self.running.get(call_id)
                 seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)

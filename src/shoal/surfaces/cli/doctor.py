@@ -244,7 +244,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             for model in (chosen, *config.model.fallback):
                 if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
                     message = (
-                        f"the context window of {model} is not known; {WINDOW_TOKENS_DEFAULT:,} tokens are assumed."
+                        f"the context window of {model} is unknown; Shoal assumes {WINDOW_TOKENS_DEFAULT:,} tokens."
                     )
                     yield warn("window", message, "Set model.context_tokens_max to its size.")
     finally:

@@ -200,6 +200,7 @@ class JsonFormatter(logging.Formatter):
     """Formats one JSON object per line: time, level, logger, message, its fields, and `trace` for an error."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return one line of JSON."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),

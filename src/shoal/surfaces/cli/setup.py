@@ -382,7 +382,7 @@ class Setup:
                 continue
             if field.secret:
                 typed = self.secret(option, field.question, "" if field.optional else field.kind)
-                if typed == "-" or not (typed or field.optional):  # back to the platforms
+                if typed == "-" or not (typed or field.optional):  # choose another platform
                     return None
                 values[field.name] = typed
                 continue
@@ -394,7 +394,7 @@ class Setup:
             if value != "-":
                 values[field.name] = value
         if self.is_called(chat, values.get(chat.fetches_with, "")) and not self.config().web.public_url:
-            question = "Address at which the internet reaches this server, https://…"
+            question = "Public address of this server, https://…"
             values["public_url"] = self._extra.pop("web.public_url", "") or self.ask(
                 "set web.public_url=VALUE", question, before.get("public_url", "")
             )

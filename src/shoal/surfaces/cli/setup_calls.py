@@ -42,7 +42,7 @@ class SetupCalls:
         future = self._portal.start_task_soon(work)
         try:
             return future.result()
-        except KeyboardInterrupt:  # in a context manager of the portal, it would end the portal's event loop
+        except KeyboardInterrupt:  # a KeyboardInterrupt inside the portal's context would end its event loop
             raise click.Abort from None
         finally:
             future.cancel()

@@ -45,7 +45,7 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-# ---- the start at login: a unit of the user's systemd, or a launchd agent ----
+# ---- starting at login: a systemd user unit or a launchd agent ----
 
 
 class LoginService(msgspec.Struct, frozen=True):

@@ -92,7 +92,9 @@ class TerminalScreen(ChatScreen):
             return bool(conversation.questions) and not get_app().current_buffer.text
 
         def answer(event: KeyPressEvent) -> None:
-            event.app.exit(result=str(event.key_sequence[0].key))  # as a line: text typed after it waits
+            event.app.exit(
+                result=str(event.key_sequence[0].key)
+            )  # like a typed line; later keys wait for the next prompt
 
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)

@@ -133,7 +133,7 @@ class AsgiTransport:
                 yield piece
             await task
 
-        task = asyncio.create_task(answer())  # no task group: a generator's end would leave it inside the group
+        task = asyncio.create_task(answer())  # not a task group, because a generator may be closed inside one
         try:
             await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
             if not begun.done():
@@ -153,7 +153,7 @@ def content_of(body: object) -> bytes:
     try:
         return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
     except UnicodeEncodeError as error:
-        raise InvalidInput("This cannot be stored: it contains invalid characters.") from error
+        raise InvalidInput("Shoal cannot store this text: it contains invalid characters.") from error
 
 
 def headers_of(host: str, token: str, accept: str, body: object, content: bytes) -> list[tuple[str, str]]:

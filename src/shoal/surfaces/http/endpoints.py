@@ -177,7 +177,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         if endpoint.query is not None:
             pairs = request.query_params.multi_items()
             if len(values := dict(pairs)) != len(pairs):
-                raise InvalidInput("A query parameter is given twice. Give each once.")
+                raise InvalidInput("A query parameter occurs twice. Send each parameter once.")
             try:
                 given |= msgspec.structs.asdict(msgspec.convert(values, endpoint.query, strict=False))
             except msgspec.ValidationError as error:

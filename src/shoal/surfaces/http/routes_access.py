@@ -466,7 +466,7 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
         raise InvalidInput("Give a `subject` or a `pattern` for the rule.")
     if body.profile in BUILT_IN:
         raise Conflict(
-            f"The profile {body.profile} is built in and cannot be changed. Add the rule for agents, or copy the "
+            f"The profile {body.profile} is built in. Add the rule for agents, or copy the "
             "profile: "
             f"`shoal permissions copy {body.profile} NAME`."
         )

@@ -321,7 +321,7 @@ async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
     target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{clock.new_id()}")
     if thread_address(target).platform not in OWN_PLATFORMS:
-        raise InvalidInput("A copy must be on the page or in the terminal: choose a thread id that begins with `web:`.")
+        raise InvalidInput("A copy must be on the page or in the terminal. Choose a thread id that begins with `web:`.")
     if not by.owns(target):
         raise no_such_thread(target)
     await forks.fork(thread, target, by.author.id, body.after)

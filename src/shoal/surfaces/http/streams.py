@@ -291,7 +291,7 @@ async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope)
             if await allowed():
                 continue
         except StoreError as error:
-            logger.warning("live stream ended: its token cannot be checked", extra={"why": str(error)})
+            logger.warning("live stream ended: token check failed", extra={"why": str(error)})
         scope.cancel()
         return
 

@@ -17,7 +17,7 @@ def test_each_line_of_a_pipe_is_answered(shoal: Shoal) -> None:
 def test_a_line_that_cannot_be_sent_is_reported_and_the_next_is_answered(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="\udcff\nhello\n")
     assert ran.code == 0
-    assert ran.out.startswith("! This cannot be stored")
+    assert ran.out.startswith("! Shoal cannot store this text")
     assert "Hello! I am the demo model" in ran.out
 
 
