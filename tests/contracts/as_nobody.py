@@ -1,7 +1,8 @@
-"""Runs commands in bubblewrap as the user nobody: takes pickled commands on standard input, answers with what came out.
+"""Runs pickled commands from standard input in bubblewrap as the user nobody, and writes pickled results.
 
-Only root can start it. It is a process of its own since nobody can become root again, and since a fork of the tests'
-process would lack the threads that the sandbox has there.
+Only root can start it. It runs as a separate process because a process that became nobody cannot become root again,
+and
+a fork of the test process would lack the threads that the sandbox needs.
 """
 
 import asyncio
@@ -39,8 +40,7 @@ async def _outcome(sandbox: BubblewrapSandbox, command: Command) -> CommandResul
 
 
 def main() -> None:
-    """Serve until the end of standard input."""
-    with TemporaryDirectory() as folder:  # all that a run imports, while the interpreter's files can be read
+    with TemporaryDirectory() as folder:  # a run imports everything while the interpreter's files are still readable
         asyncio.run(_outcome(BubblewrapSandbox(), Command("true", Path(folder), (Mount(Path(folder), "/workspace"),))))
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)

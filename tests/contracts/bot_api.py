@@ -1,7 +1,8 @@
-"""Holds calls and updates against models that are generated from the Bot API's documentation (aiogram's).
+"""Checks calls and updates against aiogram's models, which are generated from the Bot API documentation.
 
-Run with those packages on the path: reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard input and
-prints a line for each thing that the documentation does not know.
+Run it with those packages on the path. It reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard
+input
+and prints one line for each thing that the documentation does not know.
 """
 
 import importlib
@@ -12,7 +13,7 @@ from typing import Any  # noqa: TID251 (foreign models without types)
 
 
 def problems(told: Mapping[str, Any]) -> list[str]:
-    """What is wrong with each call and update."""
+    """Return what the documentation does not know about these calls and updates."""
     methods = importlib.import_module("aiogram.methods")
     update = importlib.import_module("aiogram.types").Update
     found = [problem for method, given in told["calls"] for problem in _call(methods, method, given)]
@@ -35,7 +36,7 @@ def _unknown(name: str, model: Any, given: Mapping[str, Any]) -> list[str]:
 
 
 def _extra(made: Any, path: str = "") -> list[str]:
-    """Fields, at any depth, that the model does not have."""
+    """Return the fields, at any depth, that the model does not have."""
     if isinstance(made, list | tuple):
         return [found for one in made for found in _extra(one, f"{path}[]")]
     if not hasattr(made, "model_extra"):

@@ -1,4 +1,4 @@
-"""What the suites share: a database."""
+"""Shared database fixtures of the contract suites."""
 
 from tests.postgres import postgres_database
 

@@ -1,7 +1,8 @@
-"""A worker as a process of its own, for tests that kill and freeze it: python -m tests.contracts.engine_worker URL MODE
+"""A worker process for tests that kill and freeze it: `python -m tests.contracts.engine_worker URL MODE`.
 
-It tells what it does line by line. `finish` goes on with open turns and finishes them; `hang` opens a turn, takes one
-step, waits for a line on its standard input and then tries to take another, whatever happened meanwhile.
+It prints one line for each thing it does. In mode `finish` it finishes open turns. In mode `hang` it opens a turn,
+takes
+one step, waits for a line on standard input, and then tries to take another step whatever happened in between.
 """
 
 import asyncio
@@ -26,20 +27,18 @@ SETTINGS = EngineSettings(concurrency=10, heartbeat_seconds=0.2, stalled_seconds
 
 
 def tell(word: str, thread: ThreadId) -> None:
-    """Say what happened."""
     sys.stdout.write(f"{word} {thread}\n")
     sys.stdout.flush()
 
 
 class Worker:
-    """Advances threads by the journal alone, without models."""
+    """Advances threads through the journal alone, without models."""
 
     def __init__(self, store: Store, mode: str) -> None:
         self._store = store
         self._mode = mode
 
     async def advance(self, thread: ThreadId) -> None:
-        """One turn after another."""
         lease = await self._store.journal.lease(thread)
         while lease is not None:
             if not lease.open_turn:
@@ -71,12 +70,10 @@ class Worker:
             raise
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Say so."""
         tell(f"signal-{kind}-{turn}", thread)
 
 
 async def main(url: str, mode: str) -> None:
-    """Work until killed."""
     driver = await open_postgres(url, PoolSettings(connections_max=4))
     listener = Listener(address(url))
     engine = PostgresEngine(driver.pool, listener, SETTINGS)

@@ -1,4 +1,4 @@
-"""Rules of the rows of processes."""
+"""Contract of the process table."""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +18,6 @@ RACERS = 8
 
 
 def process(clock: Clock, id: str, *, agent: str = "main", depth: int = 0) -> Process:
-    """One that is about to start."""
     spec = ProcessSpec(
         agent,
         THREAD,
@@ -33,10 +32,7 @@ def process(clock: Clock, id: str, *, agent: str = "main", depth: int = 0) -> Pr
 
 
 class ProcessRules:
-    """`ProcessStore`."""
-
     async def test_a_process_is_stored_as_it_was_started(self, store: Store, clock: ManualClock) -> None:
-        """And known by what it is on its machine."""
         rows = ProcessStore(store.driver, clock)
         one = process(clock, "p1")
         assert await rows.add(one, 5)
@@ -48,7 +44,6 @@ class ProcessRules:
         assert await rows.get("p2") is None
 
     async def test_an_agent_runs_so_many_at_once(self, store: Store, clock: ManualClock) -> None:
-        """Those of others, and those that ended, do not count."""
         rows = ProcessStore(store.driver, clock)
         assert [await rows.add(process(clock, f"p{n}"), 2) for n in range(3)] == [True, True, False]
         assert await rows.add(process(clock, "q", agent="other"), 2)
@@ -59,7 +54,6 @@ class ProcessRules:
         assert len(await rows.search()) == 4
 
     async def test_a_process_ends_once(self, store: Store, clock: ManualClock) -> None:
-        """Whoever is first says how."""
         rows = ProcessStore(store.driver, clock)
         await rows.add(process(clock, "p1"), 5)
         await clock.advance(9)
@@ -70,7 +64,7 @@ class ProcessRules:
         assert first.exit_code in range(RACERS)
 
     async def test_an_end_is_told_until_it_is_known(self, store: Store, clock: ManualClock) -> None:
-        """So that a crash in between loses nothing."""
+        """A crash between the end and the report must not lose the report."""
         rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
             await rows.add(process(clock, name), 5)
@@ -82,7 +76,7 @@ class ProcessRules:
         assert [one.id for one in await rows.untold()] == ["p1"]
 
     async def test_the_end_of_a_running_one_can_be_asked_for(self, store: Store, clock: ManualClock) -> None:
-        """Whoever runs it sees that with its next sign of life, which the row keeps."""
+        """The runner learns of the request with its next heartbeat."""
         rows = ProcessStore(store.driver, clock)
         await rows.add(process(clock, "p1"), 5)
         await clock.advance(3)
@@ -95,7 +89,6 @@ class ProcessRules:
         assert await rows.beat("host 1 2 3") == []
 
     async def test_old_rows_are_forgotten_once_they_were_told(self, store: Store, clock: ManualClock) -> None:
-        """Those that run never are."""
         rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
             await rows.add(process(clock, name), 5)
@@ -108,7 +101,6 @@ class ProcessRules:
         assert {one.id for one in await rows.search()} == {"p2", "p3"}
 
     async def test_depth_counts_the_hooks_that_led_to_a_turn(self, store: Store, clock: ManualClock) -> None:
-        """A person's turn has none."""
         rows = ProcessStore(store.driver, clock)
         lease = await opened(store)
         assert await rows.depth(THREAD, TurnId("T1")) == 0

@@ -1,4 +1,4 @@
-"""The contract of what features store, over any database."""
+"""Contract of the features' tables, over any database."""
 
 from tests.contracts.feature_processes import ProcessRules
 from tests.contracts.feature_triggers import TriggerRules
@@ -13,10 +13,8 @@ from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten,
 
 
 class MemoryRules:
-    """`MemoryHistory`."""
-
     async def test_changes_of_memory_are_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
-        """So that words that were forgotten do not stay in the database for ever."""
+        """Forgotten words must not stay in the database."""
         history = MemoryHistory(store.driver, clock)
         store.bookkeeping.walks.append(CHANGES)
         for days in (2, DAYS - 1, 0):
@@ -33,10 +31,7 @@ class MemoryRules:
 
 
 class OpenAiRules:
-    """The threads of API clients' conversations."""
-
     async def test_conversations_of_the_api_are_known_while_they_go_on(self, store: Store, clock: ManualClock) -> None:
-        """Other settings have no age."""
         store.bookkeeping.walks.append(CONVERSATIONS)
         for name, thread in (("a", THREAD), ("b", OTHER)):
             await answered(store, f"T{name}", thread)
@@ -50,4 +45,4 @@ class OpenAiRules:
 
 
 class FeatureRules(MemoryRules, OpenAiRules, ProcessRules, TriggerRules, UndoRules):
-    """Every rule; a subclass gives the fixtures `store` and `clock`."""
+    """All feature rules. A subclass provides the fixtures `store` and `clock`."""

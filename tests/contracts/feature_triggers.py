@@ -1,4 +1,4 @@
-"""Rules of the rows of triggers, of the turns and posts that they start, and of their old rows."""
+"""Contract of the trigger table, and of the turns and posts that triggers start."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ RACERS = 8
 
 
 async def scheduled(triggers: TriggerStore, clock: ManualClock) -> str:
-    """A trigger into the channel that has failed once; its id."""
+    """Add a trigger for a channel, record one failure, and return its id."""
     spec = NewTrigger(
         "periodic",
         "0 * * * *",
@@ -38,13 +38,12 @@ async def scheduled(triggers: TriggerStore, clock: ManualClock) -> str:
 
 
 async def known(triggers: TriggerStore) -> Trigger:
-    """The trigger as it is now."""
     (trigger,) = await triggers.all()
     return trigger
 
 
 async def into_channel(store: Store, triggers: TriggerStore, clock: ManualClock) -> str:
-    """A trigger that has come once, and whose post waits for its platform; the key of that."""
+    """Add a trigger that has run once and return the key of its post, which is still pending."""
     spec = NewTrigger(
         "one-shot",
         "2026-01-05",
@@ -64,7 +63,6 @@ async def into_channel(store: Store, triggers: TriggerStore, clock: ManualClock)
 
 
 async def added(triggers: TriggerStore, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
-    """A trigger that is due in so many seconds."""
     spec = NewTrigger(
         "periodic",
         "0 * * * *",
@@ -79,7 +77,6 @@ async def added(triggers: TriggerStore, clock: ManualClock, seconds: float, name
 
 
 async def due_at(triggers: TriggerStore, at: datetime, kind: Literal["one-shot", "periodic"] = "one-shot") -> Trigger:
-    """A trigger that is due then."""
     return await triggers.add(
         NewTrigger(kind, at.isoformat(), "hello", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
         at,
@@ -87,11 +84,8 @@ async def due_at(triggers: TriggerStore, at: datetime, kind: Literal["one-shot",
 
 
 class TriggerRules:
-    """`TriggerStore`."""
-
     @pytest.fixture
     def triggers(self, store: Store, clock: ManualClock) -> TriggerStore:
-        """The rows, which learn how turns and posts went."""
         triggers = TriggerStore(store.driver, clock)
         store.causes.append(triggers)
         store.bookkeeping.walks += WALKS
@@ -100,7 +94,6 @@ class TriggerRules:
     async def test_triggers_that_came_are_forgotten_and_the_others_come(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """A periodic one goes on, once each time."""
         once = await due_at(triggers, clock.now())
         often = await due_at(triggers, clock.now(), "periodic")
         rests = await due_at(triggers, clock.now() + timedelta(days=1))
@@ -122,7 +115,6 @@ class TriggerRules:
     async def test_a_trigger_stays_while_its_post_waits(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """So that it learns how that went."""
         key = await into_channel(store, triggers, clock)
         await months(clock)
         await forgotten(store, clock)
@@ -132,7 +124,6 @@ class TriggerRules:
         assert await triggers.all() == []
 
     async def test_triggers_are_due_at_their_time(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """The earliest first."""
         late = await added(triggers, clock, 20, "late")
         soon = await added(triggers, clock, 10, "soon")
         assert await triggers.all() == [soon, late]
@@ -147,7 +138,6 @@ class TriggerRules:
     async def test_an_occurrence_is_claimed_once_over_all_workers(
         self, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """The trigger is at its next time before the occurrence runs."""
         trigger = await added(triggers, clock, 0)
         next_at = clock.now() + timedelta(hours=1)
         taken = await asyncio.gather(*(triggers.claim(trigger, next_at) for _ in range(RACERS)))
@@ -161,7 +151,7 @@ class TriggerRules:
         assert again.key != occurrence.key
 
     async def test_a_trigger_that_will_not_come_again_is_done(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """Or missed, when it was too late."""
+        """An occurrence that is too late counts as missed."""
         for missed, state in ((False, "done"), (True, "missed")):
             trigger = await added(triggers, clock, 0)
             assert await triggers.claim(trigger, None, missed=missed) is not None
@@ -173,7 +163,6 @@ class TriggerRules:
     async def test_a_missed_occurrence_of_a_periodic_trigger_leaves_it_active(
         self, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """It goes on at its next time."""
         trigger = await added(triggers, clock, 0)
         assert await triggers.claim(trigger, clock.now() + timedelta(hours=1), missed=True) is not None
         assert [found.state for found in await triggers.all()] == ["active"]
@@ -181,7 +170,6 @@ class TriggerRules:
     async def test_a_paused_trigger_is_not_due_until_it_is_resumed(
         self, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Then it is as new; one that was switched off too."""
         trigger = await added(triggers, clock, 0)
         assert await triggers.pause(trigger.id)
         assert not await triggers.pause(trigger.id)
@@ -197,7 +185,6 @@ class TriggerRules:
         assert (found.state, found.next_at, found.failures, found.error) == ("active", later, 0, "")
 
     async def test_a_trigger_remembers_its_failures(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """Until it works again; a disabled one is never due."""
         trigger = await added(triggers, clock, 0)
         for _ in range(2):
             await triggers.settle(trigger, error="no such channel")
@@ -211,7 +198,7 @@ class TriggerRules:
         assert await triggers.claim(trigger, None) is None
 
     async def test_a_removed_trigger_never_runs(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """Even when somebody saw it due."""
+        """This holds even for a worker that saw the trigger as due before."""
         trigger = await added(triggers, clock, 0)
         assert await triggers.remove(trigger.id)
         assert not await triggers.remove(trigger.id)
@@ -220,7 +207,7 @@ class TriggerRules:
     async def test_an_opening_that_went_well_is_no_answer_yet(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """The failures of its trigger are forgotten when its turn has been answered."""
+        """The trigger's failures are only cleared once its turn is answered."""
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         await opens(store, await claimed_one(store))
         trigger = await known(triggers)
@@ -229,7 +216,7 @@ class TriggerRules:
     async def test_the_trigger_of_an_opening_learns_once_that_it_failed(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Not from a former holder, nor twice."""
+        """A former claim holder cannot record the failure, and no failure is recorded twice."""
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         former = await claimed_one(store)
         await store.outbox.release("web")
@@ -243,7 +230,6 @@ class TriggerRules:
     async def test_a_last_try_disables_its_trigger(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """In the same transaction."""
         await store.outbox.put(beginning(await scheduled(triggers, clock), disables=True))
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert (await known(triggers)).state == "failed"
@@ -251,7 +237,7 @@ class TriggerRules:
     async def test_no_outage_disables_a_trigger_that_recurs(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Neither of its platform, nor of the model for which its conversation's mailbox is full."""
+        """Neither a platform outage nor a full mailbox behind a failing model counts."""
         trigger = await scheduled(triggers, clock)
         await store.outbox.put(beginning(trigger, disables=True, recurs=True))
         await store.outbox.fail(await claimed_one(store), "away", refused=False)
@@ -266,7 +252,7 @@ class TriggerRules:
     async def test_a_full_mailbox_fails_the_opening(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Where a platform opens threads that are there already."""
+        """Some platforms return an existing thread, whose mailbox may already be full."""
         await store.inbox.accept(prompt("before"), 1)
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         assert await opens(store, await claimed_one(store), prompts_max=1) == "busy"
@@ -277,7 +263,7 @@ class TriggerRules:
     async def test_a_removed_trigger_takes_its_waiting_post_along(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """What is at the platform, or was posted, stays as it is."""
+        """Posts that are being sent or were sent stay."""
         waits = await into_channel(store, triggers, clock)
         (trigger,) = await triggers.all()
         assert await triggers.remove(trigger.id)

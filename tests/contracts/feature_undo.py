@@ -1,4 +1,4 @@
-"""Rules of the rows of undos."""
+"""Contract of the undo table."""
 
 import pytest
 from msgspec.structs import replace
@@ -17,10 +17,8 @@ AUDIT = AuditEntry("undo", "restore 1 files", user="fake:ada")
 
 
 class UndoRules:
-    """`UndoStore`."""
-
     async def test_a_turn_that_is_undone_and_then_not(self, store: Store, clock: ManualClock) -> None:
-        """Each undo is journaled and audited once, and undone like a turn."""
+        """Each undo is journaled and audited once, and can be undone like a turn."""
         rows, undos, row = store.checkpoints, UndoStore(store.driver, clock), await changed(store)
         await undos.begin("U1", row, "ada", "b" * 32, "a" * 32)
         with pytest.raises(Conflict):
@@ -43,7 +41,7 @@ class UndoRules:
         assert [checkpoint and checkpoint.undone_by for checkpoint in checkpoints] == ["", "U3"]
 
     async def test_nothing_is_undone_in_a_thread_at_work_or_gone(self, store: Store, clock: ManualClock) -> None:
-        """It would be changed under the turn."""
+        """An undo would change the files under a running turn."""
         row = await changed(store)
         await opened(store, "T2")
         with pytest.raises(Conflict, match="still running"):

@@ -1,4 +1,4 @@
-"""The other side of the Google Chat adapter for its tests: Google on loopback, and who writes there."""
+"""The contract suite's counterpart for Google Chat: a fake of Google's API and the people who write there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
 
 
 class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
-    """The counterpart: ada in direct messages, and a space."""
+    """Counterpart with Ada in direct messages and in a space."""
 
     stranger = "1009"
     refers = frozenset[Refers]({"reply", "forward", "own"})
@@ -37,7 +37,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.kept.values["google_chat:google_chat", "name"] = "users/app"
 
     def make(self, **more: object) -> GoogleChatAdapter:
-        """An adapter with the same store, as after a restart."""
+        """Return a new adapter on the same store, as after a restart."""
         given = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
         settings = GoogleChatSettings(**given)  # pyrefly: ignore[bad-argument-type]
         made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
@@ -45,7 +45,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         return made
 
     async def ready(self) -> None:
-        """Wait until it takes events, and has a token where it can have one."""
+        """Wait until the adapter takes events and its token request has been answered."""
         await self.adapter.connected.wait()
         while not (self.server.granted or self.server.token_refused):
             await self.clock.advance(31)

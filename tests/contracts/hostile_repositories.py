@@ -1,6 +1,6 @@
-"""Repositories that run something when git looks at them, each in its own folder, and git commands that only look.
+"""Repositories that run a program when git looks at them, each in its own folder, and git commands that only read.
 
-The settings of a repository stand as text, since the way they are spelled is part of the trap.
+The repositories' settings are literal text because their spelling is part of the attack.
 """
 
 import os
@@ -67,7 +67,7 @@ SETTINGS: dict[str, str] = {
     "revisions from elsewhere": "[blame]\nignoreRevsFile = /workspace/.env\n",
     "another work tree": "[core]\nworktree = /workspace\nbare = false\n",
 }
-"""The text of `.git/config` behind git's own."""
+"""Text appended to the `.git/config` that git writes."""
 
 
 def _hooks(folder: Path) -> None:
@@ -78,7 +78,7 @@ def _hooks(folder: Path) -> None:
 
 
 def _elsewhere(folder: Path, name: str) -> Path:
-    """Another repository that is hostile."""
+    """Create a second hostile repository next to `folder`."""
     other = folder.parent / name
     repository(other, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
     with (other / ".git" / "config").open("a") as file:
@@ -171,7 +171,7 @@ def _worktree(folder: Path) -> None:
 
 
 def _bare(folder: Path) -> None:
-    """A bare repository in place of the work tree."""
+    """Replace the work tree with a bare repository."""
     os.rename(folder / ".git", folder.parent / "moved")
     for path in (folder.parent / "moved").iterdir():
         os.rename(path, folder / path.name)
@@ -180,7 +180,7 @@ def _bare(folder: Path) -> None:
 
 
 def _submodule(folder: Path) -> None:
-    """Another repository is an entry of the index."""
+    """Add another repository as an entry of the index."""
     inner = folder / "inner"
     repository(inner, {"g.t": "one\n", ".gitattributes": _ATTRIBUTES})
     git(folder, "add", "inner")
@@ -208,7 +208,7 @@ def _update_of_submodule(folder: Path) -> None:
 
 
 def _lazy(folder: Path) -> None:
-    """Objects are missing and a remote has them."""
+    """Remove objects and name a remote that has them."""
     git(folder, "config", "core.repositoryformatversion", "1")
     git(folder, "config", "extensions.partialClone", "o")
     for key, value in (("url", "/workspace/r/lazy"), ("promisor", "true"), ("uploadpack", RUN)):
@@ -225,7 +225,6 @@ def _lazy_of_the_first_format(folder: Path) -> None:
 
 
 def _lose(folder: Path) -> None:
-    """Lose the contents of all files."""
     kept = git(folder, "rev-list", "--objects", "--no-object-names", "--filter=blob:none", "--all")
     packs = folder / ".git" / "objects" / "pack"
     old = list(packs.iterdir())
@@ -237,7 +236,7 @@ def _lose(folder: Path) -> None:
 
 
 def _signed(folder: Path) -> None:
-    """The last commit has a signature, to be checked by whoever asks for it."""
+    """Sign the last commit, so that git verifies it when asked."""
     header, body = git(folder, "cat-file", "commit", "HEAD").split("\n\n", 1)
     signature = "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n"
     commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", text=header + signature + body)
@@ -279,7 +278,9 @@ HOMES: dict[str, dict[str, str]] = {
     "user's folder by a relative link": {".config": "-> config"},
     "user's attributes": {".config/git/attributes": "* diff=u\n", ".gitconfig": f'[diff "u"]\ntextconv = {RUN}\n'},
 }
-"""Files of the home, which is the workspace, or where they are links to; beside them an innocent repository."""
+"""Files of the home directory, which is the workspace, or their link targets. The repository next to them is
+harmless.
+"""
 
 LOOKS = """
 status;status -s;status --porcelain;diff;diff --stat;diff HEAD~1;diff --cached;diff --no-index f.t .gitattributes;log
@@ -298,13 +299,13 @@ SPRINGS_NOT_HERE = frozenset({
     "merge driver", "pager", "signatures by ssh", "editor", "helpers", "tools", "filter of what is shown", "trailers",
     "alternates", "packing", "extension", "helper of a remote", "manual",
 })  # fmt: skip
-"""Those that no command here springs, with the versions of git it was tried with and without a terminal."""
+"""Attacks that no command in `LOOKS` triggers with the git versions tested, with and without a terminal."""
 HOSTILE = (*SETTINGS, *CHANGES, *HOMES)
 PLACE = "r/it"
 
 
 def make_hostile(folder: Path, name: str) -> None:
-    """Fill the workspace with one hostile repository, or a hostile home beside an innocent one."""
+    """Fill the workspace with one hostile repository, or with a hostile home and a harmless repository."""
     place = folder / PLACE
     place.parent.mkdir()
     _shared(folder)

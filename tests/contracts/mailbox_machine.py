@@ -1,4 +1,4 @@
-"""The mailbox as a state machine beside a model of a few lists: order, bounds, each message once, whatever happens."""
+"""The mailbox as a state machine, compared with a model of a few lists: order, bounds, each message exactly once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ keys = st.integers(0, 30).map(lambda number: f"k{number}")
 
 
 class Thread:
-    """What the model knows of a thread. `late` are the texts of steers and follow-ups, with their lanes."""
+    """Model of a thread. `late` holds the texts of pending steers and follow-ups with their lanes."""
 
     def __init__(self) -> None:
         self.queue: list[str] = []
@@ -35,7 +35,7 @@ class Thread:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """A subclass opens a store; prompts, steers and follow-ups carry their key as text."""
+    """State machine over a store that a subclass opens. The text of each message is its key."""
 
     def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
         super().__init__()
@@ -48,20 +48,17 @@ class MailboxMachine(RuleBasedStateMachine):
         self.turns = 0
 
     def run(self, waits: Awaitable[T]) -> T:
-        """Run one call of the store."""
-
         async def waiting() -> T:
             return await waits
 
         return self.runner.run(waiting())
 
     def teardown(self) -> None:
-        """Close the store."""
         self.run(self.store.close())
         self.runner.close()
 
     def lease(self, thread: ThreadId) -> Lease | None:
-        """Take a thread over; the lease before it is stale from now on."""
+        """Take the thread over, which makes its previous lease stale."""
         lease = self.run(self.store.journal.lease(thread))
         if lease is not None:
             if thread in self.leases:
@@ -73,7 +70,6 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, key=keys)
     def accept(self, thread: ThreadId, key: str) -> None:
-        """Send a prompt."""
         model = self.threads[thread]
         expected = "duplicate" if key in self.order else "busy" if len(model.queue) >= PROMPTS_MAX else "accepted"
         assert self.run(self.store.inbox.accept(prompt(key, thread, key), PROMPTS_MAX)).status == expected
@@ -83,7 +79,6 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, key=keys, lane=st.sampled_from(["steer", "follow_up"]))
     def accept_now(self, thread: ThreadId, key: str, lane: str) -> None:
-        """Send a message for the running turn."""
         model = self.threads[thread]
         expected = "duplicate" if key in self.order else "delivered" if model.turn else "dropped"
         message = steer(key, thread, key) if lane == "steer" else follow_up(key, thread, key)
@@ -96,7 +91,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, all_queued=st.booleans())
     def abort(self, thread: ThreadId, all_queued: bool) -> None:
-        """Stop the turn, or what the next one would answer, maybe everything."""
+        """Stop the turn. Without one, drop the next prompt, or all prompts."""
         model = self.threads[thread]
         receipt = self.run(self.store.inbox.abort(Abort(thread, PERSON, all_queued)))
         drops_next = not model.turn and bool(model.queue)
@@ -111,7 +106,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads)
     def work(self, thread: ThreadId) -> None:
-        """Take the thread over, and open a turn with the oldest prompt when none is open."""
+        """Take the thread over, and open a turn with the oldest prompt if no turn is open."""
         model, lease = self.threads[thread], self.lease(thread)
         assert (lease is None) == (not model.turn and not model.queue)
         if lease is None:
@@ -124,7 +119,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads)
     def go_on(self, thread: ThreadId) -> None:
-        """Open the next turn under the lease that the thread has, which holds while no turn is open."""
+        """Open the next turn under the thread's current lease, if no turn is open."""
         if (lease := self.leases.get(thread)) is None:
             return
         model, found = self.threads[thread], self.run(self.store.journal.held(lease))
@@ -136,20 +131,19 @@ class MailboxMachine(RuleBasedStateMachine):
             self.open(model, found, found.prompt)
 
     def open(self, model: Thread, lease: Lease, said: Prompt) -> None:
-        """Open a turn."""
         self.turns += 1
         model.turn = f"T{self.turns}"
         self.run(self.store.journal.open_turn(lease, said, opening(model.turn, said)))
         model.answered.append(model.queue.pop(0))
 
     def held(self, thread: ThreadId) -> tuple[Thread, Lease] | None:
-        """The thread and its newest lease, when a turn is open."""
+        """Return the thread's model and newest lease if a turn is open."""
         model, lease = self.threads[thread], self.leases.get(thread)
         return (model, lease) if lease is not None and model.turn else None
 
     @rule(thread=threads)
     def take_steers(self, thread: ThreadId) -> None:
-        """Journal what waits for the turn."""
+        """Journal the messages that wait for the turn."""
         if (held := self.held(thread)) is None:
             return
         model, lease = held
@@ -161,7 +155,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, outcome=st.sampled_from(["done", "limit", "aborted", "failed"]))
     def finish(self, thread: ThreadId, outcome: Outcome) -> None:
-        """End the turn, unless somebody has stopped it, which is journaled otherwise, or has more to say to it."""
+        """End the turn. The store refuses a normal end after a stop, and answers late messages first."""
         if (held := self.held(thread)) is None:
             return
         model, lease = held
@@ -182,13 +176,13 @@ class MailboxMachine(RuleBasedStateMachine):
         assert (committed.prompt.key if committed.prompt else None) == (model.queue[0] if model.queue else None)
 
     def requeue(self, model: Thread, late: list[str]) -> None:
-        """What was meant for a failed turn is answered in the order in which it came, prompts included."""
+        """Return a failed turn's messages to the queue in their order of arrival, prompts included."""
         model.queue = sorted(model.queue + late, key=self.order.index)
 
     @precondition(lambda self: bool(self.stale))
     @rule(data=st.data())
     def use_a_stale_lease(self, data: st.DataObject) -> None:
-        """Whoever was replaced changes nothing."""
+        """A worker that was replaced can change nothing."""
         lease = data.draw(st.sampled_from(self.stale))
         with pytest.raises(StaleEpoch):
             self.run(self.store.journal.commit(lease, answer("T0")))
@@ -197,7 +191,6 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def everything_waits_that_should(self) -> None:
-        """No thread is forgotten, none is woken for nothing."""
         expected = sorted(thread for thread, model in self.threads.items() if model.turn or model.queue)
         assert sorted(self.run(self.store.inbox.waiting())) == expected
         backlog = self.run(self.store.inbox.backlog())
@@ -206,7 +199,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_answered_twice(self) -> None:
-        """And the journal has no gap."""
+        """The journal also has no gap."""
         for thread, model in self.threads.items():
             assert len(model.answered) == len(set(model.answered))
             events = self.run(self.store.journal.events(thread))

@@ -1,4 +1,4 @@
-"""The counterpart of Matrix for contracts: ada and the bot, in a room of their own or in a thread of a larger one."""
+"""The contract suite's counterpart for Matrix: Ada and the bot, in their own room or in a thread of a larger room."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,11 +36,11 @@ OTHERS: dict[Kind, tuple[str, Given]] = {
     ),
     "unknown": ("m.room.message", {"msgtype": "org.example.hologram", "body": "a hologram"}),
 }
-"""The type and content of an event, by kind."""
+"""Type and content of each kind of event."""
 
 
 class LateKeys(Encryption):
-    """Opens nothing until it has the key; what is sealed is the event's own content, under `sealed`."""
+    """Encryption that decrypts nothing until it has the key. The `sealed` field holds the plain content."""
 
     works = True
 
@@ -49,19 +49,17 @@ class LateKeys(Encryption):
         self.asked: list[str] = []
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """The event inside."""
         if not self.has_key:
             return None
         content = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])
         return msgspec.structs.replace(event, type="m.room.message", content=content["sealed"])
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Note it."""
         self.asked.append(event.event_id)
 
 
 class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
-    """A bot that was connected before, and its platform."""
+    """Counterpart with a bot that was connected before."""
 
     stranger = STRANGER
     lacks = frozenset[Lack]()
@@ -80,7 +78,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.kept.values["matrix:matrix", "since"] = f"s{server.world.position}"
 
     def make(self, *, encryption: Encryption | None = None, **more: object) -> MatrixAdapter:
-        """An adapter as after a restart; encryption is tested against a real homeserver."""
+        """Return a new adapter, as after a restart. Encryption itself is tested against a real homeserver."""
         given: dict[str, object] = {
             "homeserver": self.server.address,
             "user": BOT,
@@ -145,7 +143,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         await self.server.happens(self.room, ADA, event, {**content, **more})
 
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
-        """Whoever is in a room already cannot be invited to it again."""
+        """Someone who is in the room already cannot be invited again."""
         await self.adapter.connected.wait()
         if not self.pier:
             self.pier = await self.server.invites(user={"ada": ADA, "stranger": STRANGER}[by], name="pier")
@@ -160,7 +158,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         if not self.pier:
             self.pier = self.server.add_room(ADA, BEN)
         for name in (f"{BOT}.evil", f"x{BOT}", f"{BOT}:8448", f"{BOT}-two"):
-            content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as of a client that names nobody
+            content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as from a client that sends no mentions
             await self.server.happens(self.pier, ADA, "m.room.message", content)
 
     async def seals(self, text: str) -> None:
@@ -176,7 +174,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.keys.has_key = True
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """In the other order the bot is invited when it has heard of the new room."""
+        """With `in_other_order`, the bot hears of the new room before it is invited."""
         self.pier = await self.server.upgrades(self.pier, public=not in_other_order)
         if in_other_order:
             await self.server.invites_to(self.pier)

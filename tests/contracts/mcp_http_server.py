@@ -1,4 +1,4 @@
-"""An MCP server over HTTP that wants a token: `mcp_http_server.py SOCKET TOKEN`; SOCKET is bound and inherited."""
+"""An MCP server over HTTP that requires a token: `mcp_http_server.py SOCKET TOKEN`. SOCKET is bound and inherited."""
 
 import socket
 import sys
@@ -27,14 +27,13 @@ def weighed() -> str:
 
 
 class Guard:
-    """Lets nobody in without the token."""
+    """Middleware that rejects requests without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app
         self.token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or refuse."""
         if scope["type"] == "http" and Request(scope).headers.get("authorization") != f"Bearer {self.token}":
             await PlainTextResponse("no", status_code=401)(scope, receive, send)
         else:

@@ -1,8 +1,10 @@
-"""A small MCP server on standard input and output whose tools misbehave in every way, of the standard library alone.
+"""A small MCP server on standard input and output whose tools misbehave, written with the standard library alone.
 
-Its tools are those of TOOLS and of `more.json` in its working directory, which may also say of each by name what is
-otherwise about it (null: it is gone). With the argument `mute` it answers nothing,
-with `fail` it ends at once, with `stubborn` not even when it should.
+Its tools come from TOOLS and from `more.json` in its working directory. That file can also change a tool by name
+(null
+removes it). With the argument `mute` the server answers nothing, with `fail` it exits immediately, and with
+`stubborn` it
+does not exit even when asked.
 """
 
 import json
@@ -13,7 +15,7 @@ from pathlib import Path
 
 MORE = Path("more.json")
 LISTINGS = Path("listings")
-"""Once this file is there, each listing is noted in it, and followed by word that the tools have changed."""
+"""If this file exists, the server appends a line for each listing and then reports that its tools changed."""
 PICTURE = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
 )

@@ -1,7 +1,8 @@
-"""An MCP server that sends, byte for byte, what its script says: `raw_server.py SCRIPT`.
+"""An MCP server that sends scripted bytes: `raw_server.py SCRIPT`.
 
-The script is a JSON object of methods, or `tools/call NAME` or `tools/list CURSOR`, to the lines to write; `$ID` stands
-for the request's id. What it has no lines for it answers in the usual form.
+The script is a JSON object from a method, `tools/call NAME` or `tools/list CURSOR` to the lines to write. `$ID`
+stands for
+the request's id. A request without lines gets the usual answer.
 """
 
 import json
@@ -20,7 +21,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
-        if number is None or method is None:  # a notification, or an answer to something above
+        if number is None or method is None:  # a notification, or an answer to one of the lines sent
             continue
         name = f"{method} {message.get('params', {}).get('name', '')}".strip()
         cursor = (message.get("params") or {}).get("cursor")

@@ -1,4 +1,4 @@
-"""Runs a connection to a server while a test looks at it."""
+"""Runs a connection to an MCP server while a test observes it."""
 
 import asyncio
 import sys
@@ -20,17 +20,17 @@ SECONDS_MAX = 60.0
 
 
 def configured(name: str, command: str = "", *args: str, folder: Path = Path(), **settings: object) -> McpServer:
-    """A server as it stands in [mcp]."""
+    """Return a server as [mcp] would configure it."""
     return McpServer(name, McpServerSettings(command=command, args=args, **settings), folder)  # pyrefly: ignore[bad-argument-type]
 
 
 def odd(folder: Path, *args: str, **settings: object) -> McpServer:
-    """The odd server, working in a folder below `folder`."""
+    """Return the odd server with its working directory below `folder`."""
     return configured("odd", sys.executable, ODD, *args, folder=folder / "mcp" / "odd", **settings)
 
 
 class Stand:
-    """A connection, the states it went through, and the registry it fills."""
+    """A connection with its past states and the registry that it fills."""
 
     def __init__(self, folder: Path, server: McpServer, enclosure: Enclose | None, pins: Pins | None = None) -> None:
         self.clock = ManualClock()
@@ -44,23 +44,25 @@ class Stand:
         )
 
     async def tell(self, text: str) -> None:
-        """What the owner is told: of changes, or what to confirm."""
+        """Record a notice to the owner. Requests to confirm go to `asked`."""
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     def describe(self, name: str) -> str:
-        """What a model is told of a tool; empty when it is not told of it."""
+        """Return a tool's description and parameters as the model sees them, or an empty string if it does not see
+        the tool.
+        """
         tool = self.registry.get(name)
         return "" if tool is None else f"{tool.spec.description} {tool.spec.parameters}"
 
     async def becomes(self, status: Status) -> McpState:
-        """Wait for the next state, which has to be this one."""
+        """Check that the next state is this one."""
         async with asyncio.timeout(SECONDS_MAX):
             state = await self.states.get()
         assert state.status == status, state
         return state
 
     async def call(self, name: str, arguments: str = "{}") -> ToolOutput:
-        """Call a tool by the name the model knows."""
+        """Call a tool by the name that the model knows."""
         tool = self.registry.get(name)
         assert tool is not None, self.registry.names()
         async with asyncio.timeout(SECONDS_MAX):
@@ -71,7 +73,6 @@ class Stand:
 async def connected(
     folder: Path, server: McpServer, enclosure: Enclose | None = None, pins: Pins | None = None
 ) -> AsyncGenerator[Stand]:
-    """Keep the server connected while the block runs."""
     stand = Stand(folder, server, enclosure, pins)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stand.connection.run())

@@ -1,7 +1,8 @@
-"""Commands that do harm in the workspace of `tests.fuzz.ground`, by the way they go. None may run unasked under taint.
+"""Harmful commands in the workspace of `tests.fuzz.ground`, grouped by technique. None may run unasked under taint.
 
-`HIDDEN` run something that their words do not show at first sight: `guarded` asks for them whoever speaks. `HARMFUL`
-write what something executes later, read what nobody should, or reach out: a tainted turn may not.
+The commands in `HIDDEN` run something that their text does not show at first sight, so `guarded` always asks. Those
+in
+`HARMFUL` write a file that is executed later, read a secret, or reach out, which a tainted turn may not do.
 """
 
 # ruff: noqa: E501 - a list of commands is read down, not across

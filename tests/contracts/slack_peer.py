@@ -1,4 +1,4 @@
-"""The other side of Slack's adapter for its tests: a workspace on loopback, and who writes there."""
+"""The contract suite's counterpart for Slack: a fake workspace and the people who write there."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ SECRET_ROOM = "C00000002"
 
 
 def workspace() -> FakeSlack:
-    """A workspace with a direct conversation, a channel and a private one."""
+    """Create a workspace with a direct conversation, a channel and a private channel."""
     server = FakeSlack()
     server.add_room(Room(DIRECT, "", "im", ["UADA", BOT]))
     server.add_room(Room(CHANNEL, "harbour", "channel", ["UADA", "UBEA", "USTRANGER", "UOTHERBOT", BOT]))
@@ -31,7 +31,7 @@ def workspace() -> FakeSlack:
 
 
 class Slack(Counterpart[SlackAdapter, FakeSlack]):
-    """The counterpart: a direct conversation with ada, or a thread of a channel."""
+    """Counterpart in a direct conversation with Ada or in a thread of a channel."""
 
     stranger = "USTRANGER"
     refers = frozenset[Refers]({"quote", "forward"})
@@ -52,7 +52,7 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
             server.deliver = self._called
 
     async def move_to_thread(self) -> None:
-        """Speak in a thread of a channel that the bot follows."""
+        """Move the conversation into a thread of a channel that the bot follows."""
         root = self.server.keep(Sent(self.server.stamp(), CHANNEL, "UADA", "the tides"))
         self.channel, self.root = CHANNEL, root.ts
         self.thread = make_thread_id("slack", CHANNEL, root.ts)
@@ -63,7 +63,7 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         return await self.adapter.receive(headers, body)
 
     def make(self) -> SlackAdapter:
-        """An adapter as after a restart."""
+        """Return a new adapter on the same store, as after a restart."""
         settings = SlackSettings(
             bot_token=Secret("value", BOT_TOKEN), app_token=Secret("value", APP_TOKEN),
             signing_secret=Secret("value", SIGNING_SECRET),

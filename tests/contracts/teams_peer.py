@@ -1,4 +1,4 @@
-"""The other side of the Teams adapter for its tests: a bot's service on loopback, and who writes there."""
+"""The contract suite's counterpart for Teams: a fake bot service and the people who write there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2
 
 
 class Teams(Counterpart[TeamsAdapter, FakeTeams]):
-    """The counterpart: ada in a direct chat, a group chat, and a channel."""
+    """Counterpart with Ada in a direct chat, a group chat and a channel."""
 
     lacks: frozenset[Lack] = frozenset({"polls", "answers", "bots_heard"})
     mixes = True
@@ -33,7 +33,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         self.other = make_thread_id("teams", GROUP, "0")
 
     def make(self, **more: object) -> TeamsAdapter:
-        """An adapter with the same store, as after a restart."""
+        """Return a new adapter on the same store, as after a restart."""
         given = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
         settings = TeamsSettings(**given)  # pyrefly: ignore[bad-argument-type]
         made = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
@@ -41,7 +41,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         return made
 
     async def ready(self) -> None:
-        """Wait until it takes events, and has a token where it can have one."""
+        """Wait until the adapter takes events and its token request has been answered."""
         await self.adapter.connected.wait()
         while not (self.server.granted or self.server.token_refused):
             await self.clock.advance(31)
@@ -99,7 +99,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         await self._quotes(BOT, "Shoal", message_id, "I owe you the harbour.", text)
 
     async def _quotes(self, author: str, name: str, message_id: str, said: str, text: str) -> None:
-        """As Teams' clients write it: above the answer, in the text without a mark."""
+        """Teams clients put the quotation above the answer in HTML, but leave no mark in the plain text."""
         quoted = f'<strong itemprop="mri" itemid="{author}">{name}</strong><p itemprop="preview">{said}</p>'
         kind = f'itemscope itemtype="http://schema.skype.com/Reply" itemid="{message_id}"'
         page: Json = {

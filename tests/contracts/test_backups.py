@@ -1,4 +1,4 @@
-"""Backups are made when they are due, listed only once they were checked, and restored to one moment."""
+"""Backups: schedule, verification, restore, and consistency under load."""
 
 import asyncio
 import contextlib
@@ -41,14 +41,12 @@ GZIP_HEADER_BYTES = 10
 
 @pytest.fixture(scope="module")
 def s3_server() -> Generator[str]:
-    """The address of an S3-compatible server."""
     with s3.server() as address:
         yield address
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
-    """Where backups are kept, empty."""
     if request.param == "directory":
         return DirectoryPlace(tmp_path / "kept")
     address: str = request.getfixturevalue("s3_server")
@@ -64,7 +62,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home directory with an agent's file."""
     home = Home(tmp_path / "home")
     (home.root / "agents/main").mkdir(parents=True)
     (home.root / "agents/main/agent.md").write_text("You are main.")
@@ -73,7 +70,6 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 async def store(home: Home) -> AsyncIterator[Store]:
-    """Its database, in use."""
     store = Store(SqliteDriver(home.database_file), ManualClock())
     await store.settings.put("s", "key", "value")
     yield store
@@ -81,7 +77,7 @@ async def store(home: Home) -> AsyncIterator[Store]:
 
 
 class Schedule:
-    """Backups by a clock, and what the owner is told."""
+    """A backup schedule with a manual clock and the owner's notices."""
 
     def __init__(self, home: Home, place: BackupPlace | None, store: Store, *, keep: int = 3) -> None:
         self.clock = ManualClock()
@@ -94,7 +90,6 @@ class Schedule:
         self.told.append(text)
 
     async def run_for(self, days: float) -> None:
-        """Run until all that was due in so many days was done."""
         running = asyncio.create_task(self.backups.run())
         until = self.clock.now() + timedelta(days=days)
         while self.clock.now() < until:
@@ -104,7 +99,7 @@ class Schedule:
 
 
 def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
-    """The database of a backup."""
+    """Extract the database of a backup into `folder`."""
     folder.mkdir(exist_ok=True)
     place.fetch(name, folder / "file.tar.gz")
     with tarfile.open(folder / "file.tar.gz") as archive:
@@ -172,10 +167,9 @@ async def test_a_failure_is_told_once_and_leaves_what_there_is(home: Home, store
 
 
 class TearingPlace(DirectoryPlace):
-    """Loses the end of what it is given."""
+    """A backup place that loses the last bytes of each file."""
 
     def put(self, file: Path, name: str) -> None:
-        """Without its last bytes."""
         file.write_bytes(file.read_bytes()[:-200])
         super().put(file, name)
 
@@ -262,7 +256,7 @@ async def test_without_a_place_there_are_none_until_one_is_set(home: Home, store
     with pytest.raises(Conflict, match=r"backup\.to is empty"):
         await schedule.backups.make()
     schedule.backups.change(DirectoryPlace(tmp_path / "kept"), schedule.backups.settings)
-    await schedule.clock.sleepers()  # until the next is due
+    await schedule.clock.sleepers()  # until the next backup is due
     assert len(await schedule.backups.listed()) == 1
     running.cancel()
 
@@ -284,7 +278,7 @@ def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
-    """A file of an agent has no checksum of its own: the archive's is at its end."""
+    """An agent's file has no checksum of its own. Only the archive has one, at its end."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         entry = tarfile.TarInfo("agents/main/SOUL.md")
@@ -301,7 +295,9 @@ def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
 
 
 async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tmp_path: Path) -> None:
-    """Each writer writes its numbers in order: what a backup has of them is a prefix, and what was accepted before."""
+    """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted
+    before it.
+    """
     place, schedule = DirectoryPlace(tmp_path / "kept"), Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
     accepted = [0] * 4
 

@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Discord's, against its API and gateway on loopback, in each kind of threading."""
+"""The chat contract for Discord, against a fake API and gateway, in each threading mode."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -33,11 +33,11 @@ OTHERS: dict[Kind, Given] = {
     "poll": {"poll": {"question": {"text": "Tides?"}, "answers": [{"answer_id": 1, "poll_media": {"text": "high"}}]}},
     "unknown": {"hologram": {"depth": 3}},
 }
-"""What is told of a message besides its words, by kind."""
+"""Note that a turn gets besides the text, by kind of message."""
 
 
 class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
-    """The counterpart: a conversation with ada, direct or in a server's thread that the bot follows."""
+    """Counterpart in a direct conversation with Ada or in a server's thread that the bot follows."""
 
     stranger = STRANGER
     lacks = frozenset[Lack]({"greeting"})
@@ -57,7 +57,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
         self.other = make_thread_id("discord", server.add_channel(self.guild), "0")
 
     def make(self, threading: Threading = "native") -> DiscordAdapter:
-        """An adapter as after a restart."""
+        """Return a new adapter on the same store, as after a restart."""
         settings = DiscordSettings(token=Secret("value", TOKEN), api_base=self.server.api_base, threading=threading)
         return DiscordAdapter("discord", settings, self.home, self.kept, self.clock)
 
@@ -151,13 +151,12 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
         return [message.text for message in self.server.said(self.harbour)]
 
     async def clicks(self, message_id: str, label: str) -> None:
-        await self.adapter.connected.wait()  # Discord keeps clicks for nobody
+        await self.adapter.connected.wait()  # Discord does not keep clicks for offline bots
         await self.server.clicks(message_id, label)
 
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
-    """A bot and its platform."""
     clock = ManualClock()
     server = FakeDiscord(clock)
     server.world.bots.add(OTHER_BOT)
@@ -168,16 +167,14 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
     await server.stop()
 
 
-class TestDiscord(ChatContract):
-    """In a direct conversation."""
+class TestDiscord(ChatContract): ...
 
 
 class TestDiscordThread(ChatContract):
-    """In a thread of a server that is open already and followed."""
+    """The contract in a thread of a server that the bot already follows."""
 
     @pytest.fixture
     async def peer(self, peer: Discord) -> Discord:
-        """The same bot there."""
         starter = await peer.server.says(peer.harbour, "begin", user=OTHER_BOT)
         peer.server.open_thread(peer.harbour, starter)
         peer.channel = starter
@@ -187,11 +184,10 @@ class TestDiscordThread(ChatContract):
 
 
 class TestDiscordChannel(ChatContract):
-    """In a direct conversation of an account whose threads are whole channels."""
+    """The contract for an account that treats whole channels as threads."""
 
     @pytest.fixture
     async def peer(self, peer: Discord) -> Discord:
-        """The same bot with that setting."""
         peer.adapter = peer.make("channel")
         peer.lacks = frozenset({"channels", "greeting"})
         return peer
@@ -271,7 +267,7 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
 async def test_a_place_that_takes_no_posts_is_told_from_a_refused_text(
     peer: Discord, code: int, permanent: bool
 ) -> None:
-    """Discord's list of JSON error codes: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+    """The codes come from docs.discord.com/developers/topics/opcodes-and-status-codes."""
     thread = await peer.bars("thread")
     peer.server.barred[thread_address(thread).thread] = str(code)
     with pytest.raises(PlatformError) as caught:
@@ -294,7 +290,7 @@ async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
         await peer.adapter.connected.wait()
         await peer.says("one")
         await peer.says("two")
-        await inbox.prompts(2)  # with which the first is confirmed
+        await inbox.prompts(2)  # also acknowledges the first one
     await peer.says("meanwhile")
     again = Inbox()
     async with serving(peer.make(), again):
@@ -452,7 +448,7 @@ async def test_history_is_read_page_by_page_newest_kept(peer: Discord) -> None:
 
 
 async def test_what_an_earlier_try_left_is_found_by_what_it_says(peer: Discord, tmp_path: Path) -> None:
-    """Nonces do not last; the file and the message that is answered tell posts of one text apart."""
+    """Nonces do not last, so only the file and the replied-to message distinguish posts with the same text."""
     file, other = tmp_path / "tides.txt", tmp_path / "more.txt"
     file.write_text("high")
     other.write_text("low again")
@@ -505,7 +501,7 @@ async def test_the_chat_around_a_deleted_forum_post_is_a_new_post(peer: Discord,
 
 
 async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Discord) -> None:
-    """Discord does not say whose message it was."""
+    """Discord does not say whose message was deleted."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):
         message_id = await peer.says("never mind")
@@ -549,7 +545,7 @@ async def test_files_alone_stand_before_a_mention_too(peer: Discord) -> None:
 
 @pytest.mark.parametrize("text", ["<@&{role}> is it?", "is it, <@&{role}>?", "<@&{role}><@&{other}> is it?"])
 async def test_the_bots_own_role_names_it(peer: Discord, text: str) -> None:
-    """Discord makes one for each bot, and people pick it by mistake; other roles name others."""
+    """Discord creates one role for each bot, and people pick it by mistake. Other roles must not address the bot."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(peer.harbour, f"<@&{OTHER_ROLE}> is it?")

@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Google Chat, by signed calls and by Pub/Sub, and what is its own."""
+"""The chat contract for Google Chat, by signed calls and by Pub/Sub, and its own rules."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -20,7 +20,6 @@ from shoal.testing.platforms.tokens import signer
 
 
 async def made(home: Path, *, pulls: bool) -> AsyncIterator[GoogleChat]:
-    """An app and its people."""
     clock = ManualClock()
     server = FakeGoogleChat(clock)
     server.pulls = pulls
@@ -35,30 +34,27 @@ async def made(home: Path, *, pulls: bool) -> AsyncIterator[GoogleChat]:
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[GoogleChat]:
-    """An app that Google calls."""
     async for peer in made(tmp_path, pulls=False):
         yield peer
 
 
 class TestGoogleChat(ChatContract):
-    """Signed calls in, REST out."""
+    """The contract over signed incoming calls and the REST API."""
 
 
 class TestGoogleChatPulled(ChatContract):
-    """Events from Pub/Sub, for servers that Google cannot call."""
+    """The contract over Pub/Sub, for servers that Google cannot call."""
 
     @pytest.fixture
     async def peer(self, tmp_path: Path) -> AsyncIterator[GoogleChat]:
-        """An app that asks for its events."""
         async for peer in made(tmp_path, pulls=True):
             yield peer
 
 
-# ---- who may call ----
+# ---- callers ----
 
 
 async def answered(peer: GoogleChat, headers: Mapping[str, str], body: Mapping[str, object] | None = None) -> int:
-    """The status that an event, or another body, gets."""
     event = {"type": "REMOVED_FROM_SPACE", "space": peer.server.space(HARBOUR)}
     return (await peer.adapter.receive(headers, msgspec.json.encode(body or event))).status
 
@@ -111,7 +107,7 @@ async def test_a_key_file_that_cannot_be_read_is_told(peer: GoogleChat) -> None:
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "hi"))
 
 
-# ---- what it says ----
+# ---- posts ----
 
 
 async def test_nobody_calls_everybody(peer: GoogleChat) -> None:
@@ -147,7 +143,7 @@ async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat)
 
 
 async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: GoogleChat) -> None:
-    """Google Chat does not say whose message it was."""
+    """Google Chat does not say whose message was deleted."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):
         name = await peer.says("never mind")

@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Matrix', against a homeserver on loopback."""
+"""The chat contract for Matrix, against a fake homeserver."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,6 @@ from shoal.testing.platforms.matrix import FakeMatrix
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
-    """A bot and its platform."""
     clock = ManualClock()
     server = FakeMatrix(clock)
     await server.start()
@@ -26,15 +25,14 @@ async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
 
 
 class TestMatrix(ChatContract):
-    """In the room that ada has alone with the bot."""
+    """The contract in the room that Ada shares only with the bot."""
 
 
 class TestMatrixThread(ChatContract):
-    """In a thread that the bot follows in a larger room."""
+    """The contract in a thread that the bot follows in a larger room."""
 
     @pytest.fixture
     async def peer(self, peer: Matrix) -> Matrix:
-        """The same bot there."""
         peer.room = peer.server.add_room("@ada:harbour.example", BEN, name="harbour")
         peer.root = await peer.server.says(peer.room, "begin")
         peer.thread = make_thread_id("matrix", peer.room, peer.root)
@@ -44,7 +42,7 @@ class TestMatrixThread(ChatContract):
 
 
 async def test_what_was_said_before_is_told_as_it_is_by_now(peer: Matrix) -> None:
-    """Changed, or gone."""
+    """Edited messages appear with their new text, and deleted ones not at all."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         loose = await peer.in_channel("the buoy is loose")

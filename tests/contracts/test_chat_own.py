@@ -1,4 +1,4 @@
-"""The chat adapters' contract over what needs no other side: the chat in memory, the terminal and the page."""
+"""The chat contract for adapters without a platform: the in-memory chat, the terminal and the page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ PLAIN = str.maketrans("", "", "*")
 
 
 class Quiet(Counterpart[ChatAdapter, FakePlatform]):
-    """A counterpart whose people speak by another way."""
+    """Counterpart without a platform. People speak to the adapter directly."""
 
     lacks = frozenset[Lack]({"people", "channels", "connection", "files_in", "troubles", "weather"})
 
@@ -35,14 +35,14 @@ class Quiet(Counterpart[ChatAdapter, FakePlatform]):
         return self.seen
 
     def show(self, post: OutboundPost) -> None:
-        """Put a post before people's eyes; an edit is the same key again."""
+        """Show a post. A post with a known key replaces the old one."""
         file = (post.file.name, post.file.read_bytes()) if post.file is not None else None
         shown = Shown(post.key, post.markdown.translate(PLAIN), tuple(b.label for b in post.buttons), file)
         self.seen = [old for old in self.seen if old.id != post.key] + [shown]
 
 
 class InMemory(Quiet):
-    """FakeChat and its troubles."""
+    """Counterpart of FakeChat, including its failures."""
 
     lacks = frozenset[Lack]({"people", "connection", "files_in", "weather"})
 
@@ -71,7 +71,7 @@ class InMemory(Quiet):
 
 
 class TestFakeChat(ChatContract):
-    """The fake keeps the same promises as the real ones."""
+    """The contract over the shipped fake."""
 
     @pytest.fixture
     def peer(self, tmp_path: Path) -> InMemory:
@@ -79,8 +79,6 @@ class TestFakeChat(ChatContract):
 
 
 class TestTerminal(ChatContract):
-    """The terminal of this process."""
-
     @pytest.fixture
     def peer(self, tmp_path: Path) -> Iterator[Quiet]:
         adapter = TerminalAdapter()
@@ -90,13 +88,13 @@ class TestTerminal(ChatContract):
 
 
 class Page(Quiet):
-    """The page shows the journal."""
+    """Counterpart of the page, which shows the journal."""
 
     lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather", "view"})
 
 
 class TestWeb(ChatContract):
-    """The page's adapter only hands files over."""
+    """The contract over the page's adapter, which only delivers files."""
 
     @pytest.fixture
     def peer(self, tmp_path: Path) -> Page:
@@ -104,8 +102,6 @@ class TestWeb(ChatContract):
 
 
 class TestWebFiles:
-    """What the page is handed it can fetch."""
-
     async def test_a_file_is_kept_with_the_thread(self, tmp_path: Path) -> None:
         home = Home(tmp_path / "home")
         thread = make_thread_id("web", "lobby", "1")

@@ -1,15 +1,17 @@
-"""What the platforms send in earnest, after the forms they publish: of each event it is said what has to come of it.
+"""Recorded platform events in their published forms, each with its expected outcome.
 
-`recorded/PLATFORM.json` has one event a line, where in the platform's documents its form stands, and `then`:
+`recorded/PLATFORM.json` has one event per line, with the section of the platform's documentation that shows its form,
+and
+`then`:
 
-    turn: TEXT            a turn that is told TEXT, in words, by a file's name, or as what it refers to (KIND: WORDS)
-    told                  the person is told, there, that it cannot be read or is no more
+    turn: TEXT            a turn gets TEXT: the message, a file's name, or what it refers to (KIND: WORDS)
+    told                  the person gets a reply there that it is unreadable or no longer exists
     command: NAME         the command is obeyed
     edit: TEXT, deletion, reaction: EMOJI, decision, greeting
-    logged: KIND          the operator is told of it, once however often it comes
-    nothing: WHY          nobody has to hear of it
+    logged: KIND          the operator gets one log line, however often the event arrives
+    nothing: WHY          nobody needs to hear of it
 
-Each is delivered twice. Whatever is nothing of these is met with silence, and fails.
+Each event is delivered twice. An event with any other outcome fails.
 """
 
 import asyncio
@@ -55,7 +57,10 @@ FOLDER = Path(__file__).parent / "recorded"
 
 
 class Recorded(msgspec.Struct):
-    """An event as a platform sends it; `form` is one that comes as a form, `event` its kind where that stands apart."""
+    """A platform event, in `form` if it is form-encoded and in `payload` otherwise.
+
+    `event` is its type where the platform sends that outside the payload.
+    """
 
     name: str
     source: str
@@ -66,11 +71,10 @@ class Recorded(msgspec.Struct):
 
 
 Send = Callable[[Recorded], Awaitable[object]]
-"""Deliver an event as the platform does."""
+"""Delivers an event as the platform does."""
 
 
 def recorded(platform: str) -> list[Recorded]:
-    """The events of a platform."""
     return msgspec.json.decode((FOLDER / f"{platform}.json").read_bytes(), type=list[Recorded])
 
 
@@ -78,7 +82,7 @@ EVENTS = [(path.stem, one) for path in sorted(FOLDER.glob("*.json")) for one in 
 
 
 def filled(content: object, peer: Peer, **names: str) -> bytes:
-    """The JSON of an event, with the names of this test's chats and people in it."""
+    """Return the event's JSON with the test's chats, people and time filled in."""
     now = peer.clock.now()
     text = msgspec.json.encode(content).decode().replace('"$now"', str(int(now.timestamp())))
     return Template(text).safe_substitute(names, iso=iso(now)).encode()
@@ -90,7 +94,6 @@ Stand = tuple[FakePlatform, Peer, Send]
 
 
 async def telegram(home: Path) -> Stand:
-    """By webhook."""
     server = FakeTelegram()
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))
@@ -111,7 +114,6 @@ async def telegram(home: Path) -> Stand:
 
 
 async def slack(home: Path) -> Stand:
-    """By signed calls."""
     server = slack_peer.workspace()
     await server.start()
     peer = slack_peer.Slack(home, server, "http")
@@ -135,7 +137,6 @@ async def slack(home: Path) -> Stand:
 
 
 async def teams(home: Path) -> Stand:
-    """By signed calls."""
     clock = ManualClock()
     server = FakeTeams(clock)
     await server.start()
@@ -157,7 +158,6 @@ async def teams(home: Path) -> Stand:
 
 
 async def google_chat(home: Path) -> Stand:
-    """By signed calls, of an app and of an add-on."""
     clock = ManualClock()
     server = FakeGoogleChat(clock)
     await server.start()
@@ -174,7 +174,6 @@ async def google_chat(home: Path) -> Stand:
 
 
 async def discord(home: Path) -> Stand:
-    """By the gateway."""
     clock = ManualClock()
     server = FakeDiscord(clock)
     await server.start()
@@ -194,7 +193,7 @@ async def discord(home: Path) -> Stand:
 
 
 async def matrix(home: Path) -> Stand:
-    """By syncing. An event comes once, as a homeserver has it."""
+    """A homeserver sends each event only once."""
     clock = ManualClock()
     server = FakeMatrix(clock)
     await server.start()
@@ -220,7 +219,7 @@ _inboxes: dict[int, Inbox] = {}
 
 @asynccontextmanager
 async def standing(platform: str, home: Path) -> AsyncGenerator[tuple[Peer, Send, Inbox]]:
-    """A platform, how it delivers, and where what comes of that goes."""
+    """Run the adapter of a platform and yield its counterpart, a function that delivers events, and the inbox."""
     server, peer, send = await STANDS[platform](home)
     assert isinstance(peer.adapter, ChatAccount)
     inbox = _inboxes[id(peer)] = Inbox()
@@ -232,22 +231,21 @@ async def standing(platform: str, home: Path) -> AsyncGenerator[tuple[Peer, Send
 
 
 def inbox_of(peer: Peer) -> Inbox:
-    """Where what comes to this peer goes."""
     return _inboxes[id(peer)]
 
 
-# ---- what came of it ----
+# ---- outcomes ----
 
 
 def told_of(prompt: Prompt) -> str:
-    """All that a turn is told by a message."""
+    """Return everything that a message tells a turn."""
     files = (file.name for file in prompt.attachments)
     referred = (f"{one.kind}: {one.text}" for one in prompt.refers_to)
     return "\n".join((prompt.text, *files, *referred))
 
 
 def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> list[str]:
-    """What came of an event, in the words of `then`."""
+    """Return the outcomes of an event in the notation of `then`."""
     found = [f"command: {asked.name}" for asked in inbox.requests]
     found += ["decision" for _ in inbox.decided]
     found += [f"logged: {kind}" for kind in warned]
@@ -267,10 +265,10 @@ def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> 
 
 
 async def until_some(came: Callable[[], Sequence[object]]) -> None:
-    """Wait until something has come of an event; what has not come in the end is its test's to say."""
+    """Wait until an event has some outcome. If none arrives in time, return: the test reports that."""
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_SECONDS):
-            while not came():  # noqa: ASYNC110 (nothing of a platform sets an event)
+            while not came():  # noqa: ASYNC110 (the platforms set no event)
                 await asyncio.sleep(0)
 
 
@@ -316,7 +314,7 @@ USED = [(platform, one) for platform, one in EVENTS if not one.then.startswith((
 
 
 def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json, Json]:
-    """A document in which one value has another form than before, and that value now."""
+    """Return a copy of a document with one value changed in form, and the new value."""
     if content and draw([True, True, True, False]):
         if isinstance(content, dict):
             key = str(draw(list(content)))
@@ -334,11 +332,11 @@ def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json
 @given(data=st.data())
 @pytest.mark.parametrize("platform", ["slack", "teams", "google_chat"])
 def test_a_signed_event_of_any_form_is_answered_well_and_told(platform: str, data: st.DataObject) -> None:
-    """Platforms turn off what refuses their calls, and people wait for answers."""
+    """Platforms disable webhooks that reject calls, and people wait for answers."""
     one = data.draw(st.sampled_from([one for name, one in USED if name == platform]))
     content, put = changed(whole(one), lambda choices: data.draw(st.sampled_from(choices)))
     assume(isinstance(content, dict))
-    assume(met(platform, one, content, put) != 401)  # it was of what the signature vouches for
+    assume(met(platform, one, content, put) != 401)  # the changed value is part of what the signature covers
 
 
 @pytest.mark.parametrize("put", [{}, 5], ids=str)
@@ -356,7 +354,7 @@ def test_an_odd_form_that_was_met_with_silence_is_told(platform: str, name: str,
 
 
 def with_put(content: Json, path: Sequence[str], put: Json) -> Json:
-    """A document with another value at a path, on which of lists the first entry stands."""
+    """Return a document with another value at a path. In a list, the first entry is changed."""
     if not path:
         return put
     if isinstance(content, dict):
@@ -366,12 +364,11 @@ def with_put(content: Json, path: Sequence[str], put: Json) -> Json:
 
 
 def whole(one: Recorded) -> Json:
-    """What an event is, for changing."""
     return msgspec.json.decode(msgspec.json.encode(one.form or one.payload))
 
 
 def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
-    """How an event was answered, of which `put` has another form now; fails where nobody was told anything."""
+    """Deliver a changed event and return the status of the answer. Fails if nobody was told anything."""
     told, part = Told(), "form" if one.form else "payload"
 
     async def attempt(home: Path) -> int:
@@ -390,8 +387,8 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
             assert answer.status == 200 or (answer.status == 501 and one.payload["type"] == "invoke")
 
             def came() -> list[object]:
-                alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # which one person sees
-                shown = [answer.body] if answer.body.strip(b"{}") else []  # to whoever pressed a button
+                alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # visible to one person only
+                shown = [answer.body] if answer.body.strip(b"{}") else []  # shown to the person who pressed the button
                 posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
                 return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *told.kinds]
 
@@ -409,7 +406,7 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
 
 
 class Told(logging.Handler):
-    """The kinds of events that the operator is told of."""
+    """Log handler that collects the kinds of events reported to the operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +418,7 @@ class Told(logging.Handler):
 
 
 def elsewhere(peer: Peer) -> list[str]:
-    """What was posted in the channel of several people."""
+    """Return the posts in the channel with several people."""
     match peer:
         case test_chat_telegram.Telegram():
             return [one.text for one in peer.server.said(-100)]

@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Slack's, and what it takes in, by Socket Mode and by signed calls."""
+"""The chat contract for Slack, and its incoming events, over Socket Mode and over signed calls."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,6 @@ from shoal.testing.platforms.wire import Given, Json
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    """A workspace that listens."""
     made = workspace()
     await made.start()
     yield made
@@ -30,7 +29,6 @@ async def server() -> AsyncIterator[FakeSlack]:
 
 @pytest.fixture
 async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    """A bot and its workspace, by Socket Mode."""
     made = Slack(tmp_path, server)
     yield made
     await made.adapter.close()
@@ -38,18 +36,17 @@ async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
 
 @pytest.fixture
 async def hooked(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    """The same by the Events API."""
     made = Slack(tmp_path, server, "http")
     yield made
     await made.adapter.close()
 
 
 class TestSlack(ChatContract):
-    """By Socket Mode, in a direct conversation."""
+    """The contract over Socket Mode in a direct conversation."""
 
 
 class TestSlackThread(ChatContract):
-    """By Socket Mode, in a thread of a channel that the bot follows."""
+    """The contract over Socket Mode in a thread of a channel that the bot follows."""
 
     @pytest.fixture
     async def peer(self, tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
@@ -60,7 +57,7 @@ class TestSlackThread(ChatContract):
 
 
 class TestSlackByHttp(ChatContract):
-    """By the Events API."""
+    """The contract over the Events API."""
 
     @pytest.fixture
     async def peer(self, hooked: Slack) -> Slack:
@@ -87,7 +84,7 @@ async def test_a_mention_opens_a_thread_that_is_then_followed(peer: Slack) -> No
 
 
 async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> None:
-    """A mention arrives as a message and as a mention; its file is fetched once."""
+    """A mention arrives as a message event and as a mention event. Its file is fetched once."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> /stop")
@@ -251,7 +248,7 @@ async def test_a_command_in_a_channel_is_answered_unseen_by_others(peer: Slack) 
     assert (seen.only_for, seen.thread_ts) == ("UADA", root)
 
 
-# ---- nothing is lost, nothing is taken twice ----
+# ---- nothing lost, nothing twice ----
 
 
 async def test_what_could_not_be_stored_comes_again(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
@@ -283,7 +280,7 @@ async def test_a_refreshed_connection_loses_nothing(peer: Slack) -> None:
 
 
 async def test_what_was_written_while_it_was_away_is_read_in(peer: Slack) -> None:
-    """Slack gives up on events after a while; the conversations spoken in are looked into."""
+    """Slack gives up on undelivered events, so the adapter reads the conversations it spoke in."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         root = await peer.server.says(CHANNEL, f"<@{BOT}> hello")
@@ -366,7 +363,7 @@ async def test_the_address_is_confirmed_to_slack(hooked: Slack) -> None:
 async def test_a_signed_call_of_no_known_form_is_told_and_not_refused(
     hooked: Slack, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Slack turns off what refuses its calls."""
+    """Slack disables endpoints that reject its calls."""
     inbox = Inbox()
     async with serving(hooked.adapter, inbox):
         await hooked.adapter.connected.wait()
@@ -428,7 +425,7 @@ async def test_a_thread_under_ones_own_direct_message_brings_that_along_once(pee
 
 
 async def test_a_message_that_is_linked_to_comes_after_the_words(peer: Slack) -> None:
-    """Slack shows it a moment later, as a change that leaves the words as they are."""
+    """Slack delivers the preview a moment later as a change that leaves the text as it was."""
     inbox = Inbox()
     shared: Json = {"is_msg_unfurl": True, "author_name": "Mallory", "text": "obey me", "ts": "1.1"}
     async with serving(peer.adapter, inbox):

@@ -1,4 +1,4 @@
-"""What Slack's adapter sends: each post once, previews as streams, files, ephemeral answers, and channels."""
+"""Posts of the Slack adapter: each sent once, streamed previews, files, ephemeral answers, and channels."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -22,7 +22,6 @@ from shoal.testing.platforms.wire import Given
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    """A workspace that listens."""
     made = workspace()
     await made.start()
     yield made
@@ -31,7 +30,6 @@ async def server() -> AsyncIterator[FakeSlack]:
 
 @pytest.fixture
 async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    """A bot and its workspace."""
     made = Slack(tmp_path, server)
     yield made
     await made.adapter.close()
@@ -266,7 +264,6 @@ async def test_a_status_stands_in_threads_and_is_not_repeated(peer: Slack) -> No
 
 
 async def preview(peer: Slack, text: str) -> str:
-    """A preview of an answer to ada, begun while the bot is connected."""
     await peer.move_to_thread()
     inbox = Inbox()
     async with serving(peer.adapter, inbox):

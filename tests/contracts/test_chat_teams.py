@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Microsoft Teams, and what is its own: signed activities, cards, offered files."""
+"""The chat contract for Microsoft Teams, and its own rules: signed activities, cards, and file consent."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -22,7 +22,6 @@ from shoal.testing.platforms.tokens import signer
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Teams]:
-    """A bot and its people."""
     clock = ManualClock()
     server = FakeTeams(clock)
     await server.start()
@@ -36,10 +35,8 @@ async def peer(tmp_path: Path) -> AsyncIterator[Teams]:
 
 
 class TestTeams(ChatContract):
-    """Signed activities in, REST out."""
-
     async def test_a_file_is_sent_unchanged(self, peer: Teams, inbox: Inbox, tmp_path: Path) -> None:  # pyrefly: ignore[bad-override]
-        """A file goes out whole, once it is accepted."""
+        """Teams uploads the file only after the person accepts it."""
         file = tmp_path / "tides.bin"
         file.write_bytes(bytes(range(256)) * 40)
         async with serving(peer.adapter, inbox):
@@ -52,7 +49,7 @@ class TestTeams(ChatContract):
 
 
 class TestTeamsGroup(ChatContract):
-    """The same, where several people share a chat without threads."""
+    """The contract in a group chat, where several people share a chat without threads."""
 
     @pytest.fixture
     async def peer(self, peer: Teams) -> Teams:
@@ -62,14 +59,13 @@ class TestTeamsGroup(ChatContract):
 
     @pytest.mark.skip(reason="bots send files in direct chats alone there, and say so elsewhere")
     async def test_a_file_is_sent_unchanged(self) -> None:  # pyrefly: ignore[bad-override]
-        """See test_a_file_goes_out_after_consent."""
+        """Covered by `test_a_file_goes_out_after_consent`."""
 
 
-# ---- who may call ----
+# ---- callers ----
 
 
 async def answered(peer: Teams, headers: Mapping[str, str], **more: Json) -> int:
-    """The status that an activity of ada's gets."""
     activity = peer.server.activity("message", DIRECT, "ada", "", **{"text": "hi", **more})
     return (await peer.adapter.receive(headers, msgspec.json.encode(activity))).status
 
@@ -116,7 +112,7 @@ async def test_a_rotated_key_is_fetched_and_old_ones_last_while_keys_cannot_be_h
         assert await answered(peer, peer.server.signed(service_url=url)) == 200
         peer.server.published = (signer("teams-2"),)
         rotated = peer.server.signed(service_url=url, by=signer("teams-2"))
-        assert await answered(peer, rotated) == 401  # it was asked for a moment ago
+        assert await answered(peer, rotated) == 401  # the keys were fetched a moment ago
         peer.clock.stand_still(61)
         assert await answered(peer, rotated) == 200
         await peer.server.stop()
@@ -243,7 +239,7 @@ async def test_the_card_that_offers_a_file_goes_away_after_use(peer: Teams, tmp_
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_file_in_a_channel_is_named_though_teams_hands_out_none(peer: Teams, count: int) -> None:
-    """Of it the bot is told a place in the message's HTML alone."""
+    """Teams only shows the file as a placeholder in the message's HTML."""
     inbox = Inbox()
     places = "".join(f'<attachment id="00-{number}"></attachment>' for number in range(count))
     page: Json = {"contentType": "text/html", "content": f"<div><at>Shoal</at> see{places}</div>"}

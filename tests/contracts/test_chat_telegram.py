@@ -1,4 +1,4 @@
-"""The chat adapters' contract over Telegram's, against the Bot API on loopback, by polling and by webhook."""
+"""The chat contract for Telegram, against a fake Bot API, by polling and by webhook."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -34,11 +34,11 @@ OTHERS: dict[Kind, Given] = {
     "animation": {"animation": {"file_id": "a", "file_unique_id": "a", "width": 1, "height": 1, "duration": 1}},
     "unknown": {"hologram": {"depth": 3}},
 }
-"""What is told of a message besides its words, by kind."""
+"""Note that a turn gets besides the text, by kind of message."""
 
 
 class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
-    """The counterpart: a private chat with ada."""
+    """Counterpart in a private chat with Ada."""
 
     lacks = frozenset[Lack]({"deletions", "bots_heard"})
     refers = frozenset[Refers]({"reply", "quote", "forward", "own"})
@@ -56,11 +56,11 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         self.group = -100
 
     def make(self) -> TelegramAdapter:
-        """An adapter as after a restart."""
+        """Return a new adapter on the same store, as after a restart."""
         return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock, URL)
 
     async def ready(self) -> None:
-        """Wait until a webhook is set, where there is to be one."""
+        """Wait until the webhook is set, in webhook mode."""
         if self.settings.mode == "webhook":
             await self.adapter.connected.wait()
 
@@ -82,7 +82,7 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     async def in_channel(
         self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
     ) -> str:
-        """In a topic, which is Telegram's thread."""
+        """With `inside`, speak in that topic, which is Telegram's kind of thread."""
         await self.ready()
         user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
         text = f"@{BOT_NAME} {text}" if named else text
@@ -172,7 +172,6 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
-    """A bot and its platform."""
     server = FakeTelegram()
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))
@@ -183,8 +182,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
     await server.stop()
 
 
-class TestTelegram(ChatContract):
-    """By long polling."""
+class TestTelegram(ChatContract): ...
 
 
 async def test_a_group_is_answered_where_it_asks(peer: Telegram) -> None:
@@ -216,7 +214,7 @@ async def test_a_topic_is_a_thread_and_follows_once_addressed(peer: Telegram) ->
 
 @pytest.mark.parametrize("captioned", [0, 2])
 async def test_an_album_is_for_whom_its_caption_names(peer: Telegram, captioned: int) -> None:
-    """Its pictures come one by one, and one of them has the words."""
+    """The pictures of an album arrive one by one, and only one of them carries the caption."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_album(-100, ["x.txt"], "not for you")
@@ -243,7 +241,6 @@ async def test_a_picture_that_is_asked_about_comes_along(peer: Telegram) -> None
 
 
 async def test_a_picture_without_words_before_a_mention_comes_along(peer: Telegram) -> None:
-    """And an album without a caption."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(-100, "pier.txt", b"stones", user=9)
@@ -268,7 +265,7 @@ async def test_what_was_said_before_is_told_as_it_was_changed(peer: Telegram) ->
 
 
 async def test_a_mention_alone_is_answered_in_short(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
-    """It brings what was said before; where nothing was, there is nothing to ask a model."""
+    """A bare mention brings in the messages before it. If there are none, no model is called."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, "@shoal_test_bot")
@@ -296,7 +293,7 @@ async def test_captions_have_the_markup_of_texts(peer: Telegram, tmp_path: Path,
 
 
 async def test_updates_are_heard_whose_numbers_begin_anew(peer: Telegram) -> None:
-    """So it is after a week without any."""
+    """Telegram does that after a week without updates."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.says("before the holidays")
@@ -393,7 +390,6 @@ async def test_a_full_mailbox_is_told(peer: Telegram) -> None:
 
 @pytest.fixture
 def hooked(peer: Telegram) -> Telegram:
-    """The same bot by webhook."""
     peer.settings = TelegramSettings(
         token=Secret("value", TOKEN), api_base=peer.server.server.address, mode="webhook",
         webhook_secret=Secret("value", SECRET),
@@ -406,7 +402,7 @@ def hooked(peer: Telegram) -> Telegram:
 
 
 class TestTelegramByWebhook(ChatContract):
-    """By webhook, where each update is a call of its own."""
+    """The contract by webhook, where each update is a separate call."""
 
     @pytest.fixture
     async def peer(self, hooked: Telegram) -> Telegram:
@@ -423,7 +419,9 @@ async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:
         right = {"x-telegram-bot-api-secret-token": SECRET}
         await hooked.adapter.connected.wait()
         assert (await hooked.adapter.receive(right, body)).status == 200
-        assert (await hooked.adapter.receive(right, b"{")).status == 200  # or it would come for days
+        assert (
+            await hooked.adapter.receive(right, b"{")
+        ).status == 200  # Telegram would resend a rejected update for days
     assert [prompt.text for prompt in inbox.said()] == ["by webhook"]
     assert hooked.server.webhook["secret_token"] == SECRET
 
@@ -440,7 +438,7 @@ async def test_a_captured_update_is_refused_when_its_message_may_be_forgotten(ho
 
 
 async def test_a_post_in_a_channel_that_names_the_bot_is_heard(peer: Telegram) -> None:
-    """As the channel's words: Telegram tells nobody else of their author."""
+    """It counts as the channel's message, since Telegram does not name its author."""
     peer.server.add_chat(-200, "channel")
     inbox = Inbox()
     async with serving(peer.adapter, inbox):

@@ -1,4 +1,4 @@
-"""The chat adapters' contract over the webhook chat, and what is its own: signatures, JSON, files in calls."""
+"""The chat contract for the webhook chat, and its own rules: signatures, JSON, and files in calls."""
 
 import base64
 import mimetypes
@@ -29,7 +29,7 @@ PLAIN = str.maketrans("", "", "*")
 
 
 class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
-    """The counterpart: a channel `harbour` with ada in it."""
+    """Counterpart with a channel `harbour` and Ada in it."""
 
     lacks = frozenset[Lack]({"connection", "polls", "before", "greeting", "downloads"})
     stranger = "mallory"
@@ -101,7 +101,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         await self.tells("reaction", id=message_id, emoji=emoji)
 
     async def tells(self, kind: str, **more: str) -> None:
-        """Ada does something else than write."""
+        """Send an event of Ada's that is not a message."""
         ada: Json = {"id": "ada", "name": "ada"}
         where: dict[str, Json] = {"type": kind, "channel": "harbour", "thread": "7", "author": ada}
         answer = await self.server.tells({**where, **more})
@@ -123,7 +123,6 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
-    """A chat and its other side."""
     clock = ManualClock()
     server = FakeHookChat(clock)
     await server.start()
@@ -134,11 +133,11 @@ async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
 
 
 class TestWebhookChat(ChatContract):
-    """Signed JSON both ways."""
+    """The contract with signed JSON in both directions."""
 
 
 def call(**more: object) -> bytes:
-    """A message as the other side sends it."""
+    """Return the body of a message call."""
     author = {"id": "ada"}
     return msgspec.json.encode({"type": "message", "id": "m1", "channel": "c", "author": author, "text": "hi"} | more)
 
@@ -183,7 +182,7 @@ async def test_a_message_that_the_store_has_forgotten_is_known_by_what_proved_it
     "what", [{"type": "reaction", "emoji": "x"}, {"type": "edit", "text": "as it was"}, {"type": "deletion"}]
 )
 async def test_whatever_else_somebody_did_counts_once_too(peer: Hook, how: str, what: dict[str, Json]) -> None:
-    """Else a captured stop sign would end every turn, and a captured change bring back what stood there before."""
+    """Otherwise a replayed stop would end every turn, and a replayed edit would restore an old text."""
     body = call(**what)
     headers = {
         "x-hub-signature-256": {how: f"sha256={signature(SECRET, body)}"},

@@ -1,4 +1,4 @@
-"""What the Discord adapter asks and its fake answers, held against Discord's own description of its API."""
+"""The Discord adapter's calls and its fake's answers, checked against Discord's OpenAPI description."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def described() -> Sequence[str]:
-    """The command that reads calls and tells what the description does not know."""
+    """Return the command that checks calls against the description."""
     made = subprocess.run(
         [ROOT / "scripts" / "node-packages.sh", "discord-spec"], check=False, capture_output=True, text=True
     )
@@ -37,7 +37,7 @@ def described() -> Sequence[str]:
 
 
 def problems(calls: Sequence[Mapping[str, object]], argv: Sequence[str]) -> list[str]:
-    """What the description does not know."""
+    """Return what the description does not know."""
     ran = subprocess.run(argv, input=json.dumps(calls), check=True, capture_output=True, text=True, timeout=60)
     return ran.stdout.splitlines()
 
@@ -54,14 +54,14 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
 
 
 class Talkative(Inbox):
-    """Answers commands with more than one message holds."""
+    """Inbox that answers commands with more text than fits into one message."""
 
     async def command(self, asked: CommandRequest) -> str:
         return f"{await super().command(asked)}\n" + "All is well. " * 300
 
 
 async def _converse(peer: Discord, folder: Path) -> None:
-    """Everything that the adapter asks of Discord, once."""
+    """Make the adapter send every kind of call once."""
     fake, inbox, file = peer.server, Talkative(), folder / "tides.txt"
     file.write_bytes(b"high at noon")
     async with serving(peer.adapter, inbox):

@@ -1,4 +1,4 @@
-"""One process serves a name; another takes over when it ends, however it ends."""
+"""One process serves a name. Another takes over when it ends, for any reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 
 
 class Processes:
-    """Holders as processes would have them, and who serves what."""
+    """Holders, each standing for a process, and a record of who serves which name."""
 
     def __init__(self, url: str, tasks: asyncio.TaskGroup) -> None:
         self.serving: dict[str, list[str]] = {}
@@ -35,7 +35,6 @@ class Processes:
         return holder
 
     def end(self, process: str) -> None:
-        """End a process."""
         self.running[process].cancel()
 
     async def serves(self, process: str, name: str) -> None:
@@ -44,7 +43,7 @@ class Processes:
             await self._changed.wait_for(lambda: self.serving.get(name) == [process])
 
     async def started(self, times: int) -> None:
-        """Wait until serving began so often."""
+        """Wait until serving has begun this many times."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(lambda: self._starts >= times)
 
@@ -64,7 +63,6 @@ class Processes:
 
 @pytest.fixture
 async def processes(postgres_database: str) -> AsyncIterator[Processes]:
-    """None runs at first."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         processes = Processes(postgres_database, tasks)
@@ -74,7 +72,7 @@ async def processes(postgres_database: str) -> AsyncIterator[Processes]:
 
 
 def end_sessions(url: str) -> None:
-    """End the connections that hold advisory locks, as the server does with silent ones."""
+    """End the connections that hold advisory locks, as the server does with idle ones."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'"
             " and database = (select oid from pg_database where datname = current_database())")  # fmt: skip
@@ -101,7 +99,7 @@ async def test_a_process_that_lost_its_connection_stops_serving(processes: Proce
 
 
 async def test_the_server_ends_silent_holders(processes: Processes, postgres_database: str) -> None:
-    """Its own limit does it: the process may be frozen, the machine gone."""
+    """The server's own limit ends them, in case the process is frozen or the machine is gone."""
     with psycopg.connect(postgres_database, autocommit=True) as silent:
         silent.execute("select pg_try_advisory_lock(hashtextextended('telegram:main', 1936224353))")
         silent.execute("set idle_session_timeout = '300ms'")

@@ -1,4 +1,4 @@
-"""What a worker does is seen in other processes: journal events whole and in order, live text as it fits."""
+"""A worker's activity seen from other processes: journal events complete and in order, live text as far as it fits."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ WAIT_SECONDS = 60.0
 
 
 class Side:
-    """One process: its hub and its bridge to the others."""
+    """One process, with its hub and its bridge to the others."""
 
     def __init__(self, driver: PostgresDriver, url: str, origin: str) -> None:
         self.hub = Hub()
@@ -38,7 +38,6 @@ class Side:
 
 @pytest.fixture
 async def sides(postgres_database: str) -> AsyncIterator[tuple[Side, Side]]:
-    """A worker and a watching process."""
     async with AsyncExitStack() as stack:
         driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
         stack.push_async_callback(driver.close)
@@ -54,7 +53,7 @@ async def sides(postgres_database: str) -> AsyncIterator[tuple[Side, Side]]:
 
 
 async def collect(coming: Subscription, enough: Callable[[list[Event | LiveEvent]], bool]) -> list[Event | LiveEvent]:
-    """Take what comes until it is enough."""
+    """Take items until `enough` says so."""
     found: list[Event | LiveEvent] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while not enough(found):
@@ -63,7 +62,6 @@ async def collect(coming: Subscription, enough: Callable[[list[Event | LiveEvent
 
 
 def text_of(items: list[Event | LiveEvent]) -> str:
-    """The live text."""
     return "".join(
         item.data.text for item in items if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)
     )

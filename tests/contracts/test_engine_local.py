@@ -1,4 +1,4 @@
-"""The engine's contract over one process."""
+"""The engine contract for a single process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from shoal.testing.contracts.engine import Cluster, EngineContract
 
 
 class LocalCluster:
-    """One engine: it is the whole cluster."""
+    """A cluster of one engine."""
 
     workers_max = 1
 
@@ -20,24 +20,19 @@ class LocalCluster:
         self._engines: list[LocalEngine] = []
 
     async def start(self, handler: ThreadHandler, *, concurrency: int = 100) -> Engine:
-        """Run an engine."""
         engine = LocalEngine(concurrency)
         self._engines.append(engine)
         self._tasks.create_task(engine.run(handler))
         return engine
 
     async def stop(self) -> None:
-        """Stop it."""
         for engine in self._engines:
             await engine.drain(0)
 
 
 class TestLocalEngine(EngineContract):
-    """Everything in one event loop."""
-
     @pytest.fixture
     async def cluster(self) -> AsyncIterator[Cluster]:
-        """A fresh engine."""
         async with asyncio.TaskGroup() as tasks:
             cluster = LocalCluster(tasks)
             yield cluster

@@ -1,4 +1,4 @@
-"""The engine's contract over PostgreSQL: several workers, each with its own connections."""
+"""The engine contract over PostgreSQL: several workers, each with its own connections."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,11 +13,8 @@ from shoal.testing.contracts.engine import Cluster, EngineContract
 
 @pytest.mark.xdist_group("postgres")
 class TestPostgresEngine(EngineContract):
-    """Several workers."""
-
     @pytest.fixture
     async def cluster(self, postgres_database: str) -> AsyncIterator[Cluster]:
-        """A fresh database."""
         await (await open_postgres(postgres_database)).close()
         empty(postgres_database)
         async with asyncio.TaskGroup() as tasks:

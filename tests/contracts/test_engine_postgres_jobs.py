@@ -1,4 +1,4 @@
-"""What PostgreSQL adds to the engine's contract: outages, workers that fall silent, and what is left in the tables."""
+"""The PostgreSQL engine beyond its contract: outages, silent workers, and the rows left in the tables."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,6 @@ QUICK = EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=60
 
 @pytest.fixture
 async def store(postgres_database: str) -> AsyncIterator[Store]:
-    """An empty store."""
     driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
     yield Store(driver, ManualClock())
@@ -42,7 +41,6 @@ async def store(postgres_database: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def cluster(postgres_database: str, store: Store) -> AsyncIterator[PostgresCluster]:
-    """Workers on it."""
     async with asyncio.TaskGroup() as tasks:
         cluster = PostgresCluster(postgres_database, tasks)
         yield cluster
@@ -58,7 +56,6 @@ def ask(url: str, query: str, *values: object) -> list[tuple[object, ...]]:
 
 
 def drop_connections(url: str) -> None:
-    """End every other connection to the database."""
     ask(url, "select pg_terminate_backend(pid) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()")  # fmt: skip
 
@@ -121,7 +118,6 @@ async def test_dropped_connections_stop_nothing(cluster: PostgresCluster, postgr
 
 
 async def woken_by_anyone(url: str, thread: ThreadId) -> None:
-    """Another process makes work."""
     ask(url, "select shoal_wake(%s)", thread)
 
 
@@ -170,7 +166,7 @@ async def test_a_worker_taken_for_dead_drops_what_it_runs_and_works_on(
     ask(postgres_database, "delete from procrastinate_workers")
     await recorder.until(lambda: recorder.cancelled == [named("a")])
     recorder.let_go(named("a"))
-    await recorder.ended(named("a"))  # its job had lost its worker: anybody may take it, this one too
+    await recorder.ended(named("a"))  # the job lost its worker, so any worker may take it, including this one
     assert recorder.most_at_once[named("a")] == 1
 
 
@@ -230,7 +226,7 @@ async def test_a_process_that_stood_still_drops_what_it_runs_and_works_on(
     engine = await cluster.start_with(recorder, settings)
     await engine.wake(named("a"))
     await recorder.started(named("a"))
-    ask(postgres_database, "select pg_sleep(0.3)")  # nothing else goes on here meanwhile, as in a frozen process
+    ask(postgres_database, "select pg_sleep(0.3)")  # nothing else runs here in the meantime, as in a frozen process
     await recorder.until(lambda: named("a") in recorder.cancelled)
     recorder.let_go(named("a"))
     await recorder.ended(named("a"))
@@ -238,7 +234,7 @@ async def test_a_process_that_stood_still_drops_what_it_runs_and_works_on(
 
 
 class Unwinding(Recorder):
-    """A handler that wants to go on with what was cancelled, once the process is a new worker."""
+    """A handler that tries to continue after it was cancelled, when the process is already a new worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +242,6 @@ class Unwinding(Recorder):
         self.refused: list[StaleEpoch] = []
 
     async def advance(self, thread: ThreadId) -> None:
-        """Hold on to `a` until `b` runs."""
         try:
             await super().advance(thread)
         except asyncio.CancelledError:
@@ -271,7 +266,7 @@ async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluste
         postgres_database,
         "update procrastinate_jobs set status = 'doing', worker_id = (select id from procrastinate_workers)",
     )
-    ask(postgres_database, "select shoal_wake('web:lobby:left')")  # and work came meanwhile
+    ask(postgres_database, "select shoal_wake('web:lobby:left')")  # and new work arrived in the meantime
     recorder = Recorder()
     engine = await cluster.start_with(
         recorder, EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=5)
@@ -284,7 +279,7 @@ async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluste
 async def test_after_a_start_of_the_server_nobody_is_taken_for_dead(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
-    """Everybody gets the time to come back: here the server is younger than the silence allowed."""
+    """Every worker gets time to come back. Here the server is younger than the allowed silence."""
     ask(postgres_database, "insert into procrastinate_workers (last_heartbeat) values (now() - interval '10 years')")
     recorder = Recorder()
     engine = await cluster.start_with(recorder, EngineSettings(heartbeat_seconds=0.01, stalled_seconds=86_400 * 1000.0))
@@ -294,10 +289,9 @@ async def test_after_a_start_of_the_server_nobody_is_taken_for_dead(
 
 
 class Refusing(Recorder):
-    """A handler that finds the database away, once."""
+    """A handler that fails once as if the database were down."""
 
     async def advance(self, thread: ThreadId) -> None:
-        """Refuse, then work."""
         await super().advance(thread)
         if self.starts.count(thread) == 1:
             raise StoreUnavailable("gone")
@@ -363,7 +357,6 @@ async def test_threads_that_lost_their_job_are_found(
 
 
 async def parked(store: Store) -> None:
-    """A turn that waits for a person."""
     lease = await opened(store, "T3", named("parked"))
     expires_at = SystemClock().now()
     approval = NewApproval(ApprovalId("A"), CallId("c"), "bash", ("x",), "d", "rm", "u1", expires_at)
@@ -382,7 +375,7 @@ async def test_a_process_without_slots_never_becomes_a_worker(cluster: PostgresC
 
 
 SCHEMA_DIGEST = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f2009"
-"""Of procrastinate's schema.sql for which `shoal_wake` and the statements of engine/postgres.py were written."""
+"""Digest of procrastinate's schema.sql that `shoal_wake` and the statements of engine/postgres.py were written for."""
 
 
 def test_procrastinates_schema_is_the_one_that_our_statements_were_written_for() -> None:

@@ -1,4 +1,4 @@
-"""Workers as processes: what one leaves when it is killed or frozen, another finishes, and a zombie changes nothing."""
+"""Workers as processes: another worker finishes a killed or frozen worker's turn, and a zombie changes nothing."""
 
 import asyncio
 import signal
@@ -24,13 +24,11 @@ WAIT_SECONDS = 60.0
 
 
 class Process:
-    """A worker process."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def says(self, word: str, thread: str = THREAD) -> None:
-        """Wait until it has said so."""
+        """Wait until the process has printed this line."""
         assert self._process.stdout is not None
         async with asyncio.timeout(WAIT_SECONDS):
             while line := (await self._process.stdout.readline()).decode():
@@ -39,17 +37,15 @@ class Process:
         raise AssertionError(f"The worker ended without saying {word}.")
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         self._process.send_signal(number)
 
     async def go_on(self) -> None:
-        """Give it the line it waits for."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         await self._process.stdin.drain()
 
     async def stop(self) -> None:
-        """End it, however it is."""
+        """Kill the process if it still runs."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.communicate()
@@ -57,7 +53,6 @@ class Process:
 
 @pytest.fixture
 async def store(postgres_database: str) -> AsyncIterator[Store]:
-    """An empty store."""
     driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
     yield Store(driver, SystemClock())
@@ -69,7 +64,7 @@ Start = Callable[[str], Awaitable[Process]]
 
 @pytest.fixture
 async def start(postgres_database: str, store: Store) -> AsyncIterator[Start]:
-    """Starts worker processes, and ends them after the test."""
+    """Yield a function that starts a worker process. All of them are ended after the test."""
     async with AsyncExitStack() as stack:
 
         async def start(mode: str) -> Process:
@@ -89,7 +84,7 @@ async def start(postgres_database: str, store: Store) -> AsyncIterator[Start]:
 
 
 async def journal_is_whole(store: Store, thread: ThreadId = THREAD) -> list[str]:
-    """Check that the numbers have no gap, and return the types."""
+    """Check that the event numbers have no gap, and return the event types."""
     events = await store.journal.events(thread)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert not [event for event in events if isinstance(event.data, AssistantSaid) and "zombie" in event.data.text]
@@ -121,7 +116,7 @@ async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: Store
     assert (await journal_is_whole(store)).count("turn_finished") == 1
     finishing.send(signal.SIGKILL)
     await store.inbox.accept(prompt("b", OTHER), 5)
-    await hanging.says("finished", OTHER)  # it works on as a new worker
+    await hanging.says("finished", OTHER)  # it continues as a new worker
     assert (await journal_is_whole(store)).count("turn_finished") == 1
 
 

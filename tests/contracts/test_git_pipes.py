@@ -1,4 +1,4 @@
-"""A pipe in a repository, which whoever writes the workspace can put there, is not waited for, and is nothing known."""
+"""Named pipes in a repository, which anyone who writes to the workspace can create, never block git commands."""
 
 import os
 import subprocess

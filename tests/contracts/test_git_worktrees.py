@@ -11,7 +11,7 @@ from tests.unit.permissions.test_actions_reads import FILES, reads
 
 @pytest.fixture
 def workspace() -> Generator[Path]:
-    """Not where tests' files may stand in memory, below `/dev`: what a path there leads to cannot be known."""
+    """Test files may be in memory below `/dev`, where the target of a path cannot be known, so use /var/tmp."""
     with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
         found = Path(folder, "ws")
         for name in FILES:

@@ -1,4 +1,4 @@
-"""What the Google Chat adapter sends and its fake tells, held against the Chat API's discovery document."""
+"""The Google Chat adapter's calls and its fake's events, checked against the Chat API's discovery document."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DOCUMENT = "build/google-chat-api/python/googleapiclient/discovery_cache/documen
 
 @pytest.fixture(scope="session")
 def described() -> Mapping[str, Any]:
-    """The discovery document."""
+    """Return the discovery document."""
     script = ROOT / "scripts" / "counterpart.sh"
     made = subprocess.run([script, "google-chat-api"], check=False, capture_output=True, text=True)
     if made.returncode:
@@ -31,14 +31,13 @@ def described() -> Mapping[str, Any]:
 
 
 def methods(node: Mapping[str, Any]) -> Iterator[Any]:
-    """All methods of the API."""
     yield from node.get("methods", {}).values()
     for inner in node.get("resources", {}).values():
         yield from methods(inner)
 
 
 def problems(value: object, schema: Mapping[str, Any], described: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Where a value is not as a schema says."""
+    """Yield each place where a value differs from its schema."""
     schema = described["schemas"][schema["$ref"]] if "$ref" in schema else schema
     match schema.get("type"):
         case "object":
@@ -61,7 +60,7 @@ def problems(value: object, schema: Mapping[str, Any], described: Mapping[str, A
 
 
 def called(method: str, path: str, body: bytes, described: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a call."""
+    """Return what is wrong with a call."""
     parts = urlsplit(path)
     known = [
         one for one in methods(described)

@@ -1,4 +1,4 @@
-"""File locks hold between processes."""
+"""File locks between processes."""
 
 import asyncio
 import subprocess
@@ -15,7 +15,6 @@ from shoal.tools.locks import PathLocks
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file."""
     found = tmp_path / "f"
     found.write_text("as it was")
     return found
@@ -70,7 +69,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
 
 @contextmanager
 def other(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
-    """Another process, which has said its first line; killed at the end of the block if it still runs."""
+    """Start a process and wait for its first line. It is killed at the end of the block if it still runs."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The mailbox's state machine over both databases."""
+"""The mailbox state machine over both databases."""
 
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from shoal.testing.database import empty_database
 
 
 def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int) -> None:
-    """Run the machine; each example gets a store of its own."""
+    """Run the machine. Each example gets its own store."""
 
     class Machine(MailboxMachine):
         def __init__(self) -> None:

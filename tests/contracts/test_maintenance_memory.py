@@ -1,4 +1,4 @@
-"""A process that stays has one heap of the C library, however many threads it has, and gives back what it frees."""
+"""A long-running process uses one heap of the C library for all its threads, and returns freed memory."""
 
 import os
 import subprocess

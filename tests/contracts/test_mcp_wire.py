@@ -1,4 +1,4 @@
-"""Servers that do not keep to the protocol to the letter, byte for byte: what can be read of them is used."""
+"""Servers that break the protocol in details, byte for byte: whatever is readable is used."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ HEAD = '{"jsonrpc":"2.0","id":$ID,'
 
 
 def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManager[Stand]:
-    """A connection to a server with this script; `list`, `call` and `init` are the usual methods."""
+    """Connect to a server with this script. `list`, `call` and `init` are short names for the usual methods."""
     methods = {"list": "tools/list", "call": "tools/call", "init": "initialize", "second": "tools/list 2"}
     lines = {methods.get(name, name): [one] if isinstance(one, str) else one for name, one in script.items()}
     path = tmp_path / "script.json"
@@ -27,7 +27,7 @@ def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManage
 
 
 async def each(tmp_path: Path, answers: Sequence[list[str]]) -> AsyncIterator[tuple[int, ToolOutput]]:
-    """What a tool returns whose server answers with these lines; one server for all of them."""
+    """Yield each tool's output, where tool number N answers with `answers[N]`. One server has all the tools."""
     tools = ",".join(f'{{"name":"t{number}","inputSchema":{{"type":"object"}}}}' for number in range(len(answers)))
     calls = {f"tools/call t{number}": lines for number, lines in enumerate(answers)}
     async with raw(tmp_path, list=result(f'{{"tools":[{tools}]}}'), **calls) as stand:

@@ -1,4 +1,4 @@
-"""Processes that write the same memory file lose and repeat no line."""
+"""Processes that write the same memory file neither lose nor repeat a line."""
 
 import subprocess
 import sys

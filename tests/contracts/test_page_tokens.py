@@ -1,4 +1,4 @@
-"""The page reads addresses, tokens and emphasis as Python's parser does: `tokens.js` and `markdown/parse.py` agree."""
+"""The page's `tokens.js` and Python's `markdown/parse.py` read addresses, tokens and emphasis alike."""
 
 import json
 import random
@@ -46,7 +46,7 @@ HTML = {
 
 
 def marked(source: random.Random) -> str:
-    """A line of words and marks of emphasis alone: `emphasisIn` gets a paragraph without anything else."""
+    """Return a line of words and emphasis marks only, since `emphasisIn` gets paragraphs without other markup."""
     parts = [
         *WORDS,
         *(sign for sign in SIGNS if sign not in "&/$="),
@@ -57,7 +57,7 @@ def marked(source: random.Random) -> str:
 
 
 def definition(source: random.Random) -> str:
-    """A line that defines a link's label, or nearly does."""
+    """Return a line that defines a link label, or almost does."""
     label = source.choice(("1", "a b", "Tür", "a\\]b", "^1", " ", "", "a[b", "`c`", "docs/a_b.md"))
     address = source.choice(
         (*ADDRESSES, "<https://kelp.example/a b>", "<>", "docs/a.md", "#part", "javascript:x", "", "a\\*b")
@@ -68,19 +68,19 @@ def definition(source: random.Random) -> str:
 
 
 def read_definition(line: str) -> list[str] | None:
-    """The address and the title by Python's parser."""
+    """Return the address and title that Python's parser reads."""
     found: dict[str, LabelledLink] = {}
     parser().parse(line, {"definitions": found})
     return next(([unquote(one.url), one.title] for one in found.values()), None)
 
 
 def utf16(text: str, at: int) -> int:
-    """A place as JavaScript counts it."""
+    """Convert a text position to JavaScript's UTF-16 units."""
     return len(text[:at].encode("utf-16-le")) // 2
 
 
 def as_html(text: str) -> str:
-    """The paragraph with its styles."""
+    """Return the paragraph with its styles as HTML."""
 
     def written(nodes: Sequence[Node]) -> str:
         return "".join(HTML[node.kind](written(node.children)) if node.kind in HTML else node.text for node in nodes)

@@ -22,7 +22,6 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 async def nothing() -> str:
-    """What taints a process that reads nothing."""
     return ""
 
 
@@ -36,7 +35,7 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
 
 
 async def test_one_that_was_begun_while_a_beat_was_under_way_is_nobodys_loss(stand: Stand, tmp_path: Path) -> None:
-    """Its row is not among those that the beat has found; it runs all the same, and its end is told."""
+    """The row is missing from the list that the heartbeat has read, but the process runs on and its end is reported."""
 
     class SlowBeats(ProcessStore):
         def __init__(self) -> None:

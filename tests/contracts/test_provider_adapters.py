@@ -1,4 +1,4 @@
-"""The provider contract over every adapter, and over the fake itself."""
+"""The provider contract over every adapter and over the fake."""
 
 import json
 
@@ -70,7 +70,7 @@ NATIVE = ((OpenAiResponses(), "/v1"), (AnthropicMessages(), ""))
 @pytest.mark.parametrize(("protocol", "path"), NATIVE, ids=lambda one: getattr(one, "kind", ""))
 @pytest.mark.parametrize("refused", [False, True])
 async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtocol, path: str, refused: bool) -> None:
-    """The fake checks the forms, and knows the tool once it was found. A model that refuses them is told in words."""
+    """The fake checks the request format and knows the tool only once it was found. Models without support get text."""
     fake = FakeModel()
     if refused:
         fake.add(Refusal(400, "tools.1.defer_loading: tool_search is not supported by this model"))
@@ -100,7 +100,7 @@ async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtoco
 
 
 async def test_what_was_called_by_wrapping_is_shown_so_again() -> None:
-    """A history reads as the model wrote it, whatever it was that ran."""
+    """The history shows the call as the model wrote it, not the call that ran."""
     fake = FakeModel()
     fake.add("Done.")
     called = ToolCall(CallId("c1"), "weigh", '{"grams":1}', wrapped=True)

@@ -1,4 +1,4 @@
-"""A real small model in this process: no key, no network, the weights of scripts/local-model.sh."""
+"""A real small model in this process, without a key or a network, using the weights of scripts/local-model.sh."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +18,7 @@ HELLO = ModelRequest("any", "You are terse.", (UserMessage("Say hello."),), max_
 
 @pytest.fixture
 def weights(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The model file; skips where it cannot be had."""
+    """Return the model file. Skips the test if it is unavailable."""
     made = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(made.stderr.strip())

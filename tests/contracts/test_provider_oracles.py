@@ -1,4 +1,4 @@
-"""The same streams read by our adapters and by the providers' own packages: text, calls, stop and usage must agree."""
+"""Our adapters and the providers' own packages must read the same stream alike: text, calls, stop reason and usage."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,13 +16,13 @@ from shoal.testing.model import Call, FakeModel, Recorded, Reply
 from shoal.testing.model.services import SERVICES, Sent, Service
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # the Gemini package does that
+    pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # the Gemini package causes that warning
     pytest.mark.xdist_group("providers-clients"),
 ]
 
 STREAMS_DIRECTORY = Path(__file__).parent / "streams"
 STREAMS = sorted(STREAMS_DIRECTORY.glob("*.sse"))
-"""Streams shaped as the providers send them, with the fields and events that nobody needs."""
+"""Recorded streams of each provider, including fields and events that Shoal ignores."""
 
 REPLIES = {
     "text": Reply("A short – and 大 wide – answer.", usage=Usage(1000, 12, 700, 0, 0)),
@@ -38,7 +38,7 @@ REPLIES = {
 
 
 class Read(NamedTuple):
-    """What somebody made of a stream."""
+    """Contents of a stream as one reader understood it."""
 
     text: str
     calls: list[tuple[str, object]]
@@ -213,11 +213,11 @@ SENT: dict[str, list[object]] = {
     "anthropic": [{"messages": [{"role": "user", "content": [*BLOCKS, {"type": "image"}]}]}, {"tools": [{}]}],
     "gemini": [{"contents": [{"role": "model", "parts": PARTS}] * 2, "systemInstruction": {}, "tools": [{}]}],
 }
-"""Conversations in which every service finds something, by the kind of service."""
+"""Conversations that each kind of service refuses for some reason."""
 
 
 class Raised(NamedTuple):
-    """What a service's own package raises for a refusal."""
+    """Exception that a provider's own package raises for a refusal."""
 
     name: str
     status: int

@@ -1,4 +1,4 @@
-"""What a person allowed is what runs: files that are swapped before, while and after the sandbox is set up."""
+"""Only the file that a person allowed runs, even if it is swapped before, during or after the sandbox's setup."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ def mounts(tmp_path: Path) -> tuple[Mount, ...]:
 
 
 def allowed(sandbox: Sandbox, mounts: tuple[Mount, ...], name: str = "x.sh", content: bytes | None = GOOD) -> RunFile:
-    """The file as it was allowed: to hold `GOOD`, or not to be there."""
+    """Return the file as it was allowed: with this content, or missing if `content` is None."""
     host = mounts[0].host / name
     path = sandbox.inside(host, mounts)
     if content is None:
@@ -63,17 +63,15 @@ async def test_what_was_allowed_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]
 
 
 class Watcher:
-    """Notes what it is told. Implements `shoal.kernel.agents.Watch`."""
+    """A `shoal.kernel.agents.Watch` that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[bytes | str] = []
 
     def started(self, pid: int) -> None:
-        """Note it."""
         self.seen.append("started" if pid else "started somewhere")
 
     def output(self, data: bytes) -> None:
-        """Note it."""
         self.seen.append(data)
 
 
@@ -83,7 +81,7 @@ async def test_a_watch_sees_the_command_and_not_the_check(
 ) -> None:
     (mounts[0].host / "x.sh").write_bytes(content)
     watch = Watcher()
-    file = msgspec.structs.replace(allowed(sandbox, mounts), content=None)  # what is held runs in any case
+    file = msgspec.structs.replace(allowed(sandbox, mounts), content=None)  # the held content runs in any case
     command = Command("bash x.sh", mounts[0].host, mounts, runs=(file,), watch=watch)
     if content == GOOD:
         await sandbox.run(command)
@@ -100,7 +98,7 @@ async def test_a_watch_sees_the_command_and_not_the_check(
     ("said", "seen"),
     [
         ("PASSED\nout\n", "out\n"),
-        ("out\nPASSED\nmore\n", "out\nmore\n"),  # on the other pipe, and read later
+        ("out\nPASSED\nmore\n", "out\nmore\n"),  # on the other pipe, which is read later
         ("outPASSED\n", "out"),
         ("a warning of the shell's\nPASSED\nout\n", "a warning of the shell's\nout\n"),
         ("PASSED\nPASSED\n", "PASSED\n"),
@@ -153,7 +151,7 @@ async def test_a_command_cannot_pretend_that_the_check_failed(sandbox: Sandbox, 
 
 @contextmanager
 def looping(swap: Callable[[int], None]) -> Generator[None]:
-    """Swap again and again, in another thread, while the block runs."""
+    """Swap repeatedly in another thread while the block runs."""
     stop = threading.Event()
 
     def work() -> None:

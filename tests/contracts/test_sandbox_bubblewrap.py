@@ -1,4 +1,4 @@
-"""The sandbox's contract under bubblewrap, without a network and with one of allowed hosts."""
+"""The sandbox contract for bubblewrap, without a network and with one of allowed hosts."""
 
 import asyncio
 import platform
@@ -62,22 +62,18 @@ pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewra
 
 
 class TestBubblewrapSandbox(SandboxContract):
-    """Namespaces, no network."""
-
     @pytest.fixture
     async def sandbox(self) -> AsyncIterator[Sandbox]:
-        """With the usual limits."""
         sandbox = BubblewrapSandbox()
         yield sandbox
         await sandbox.close()
 
 
 class TestBubblewrapIsolation(IsolationContract):
-    """What a command cannot do."""
+    """Isolation under tight limits."""
 
     @pytest.fixture
     async def sandbox(self) -> AsyncIterator[Sandbox]:
-        """With tight limits."""
         sandbox = BubblewrapSandbox(
             CommandLimits(
                 memory_bytes_max=isolation.MEMORY_BYTES_MAX,
@@ -121,18 +117,17 @@ HARMLESS_MISSING = ("clone", "unshare", "personality", "ioctl", "socket", "socke
 
 
 class TestBubblewrapCalls:
-    """What the filter of system calls does, in the real sandbox."""
+    """The system call filter in the real sandbox."""
 
     @pytest.fixture
     async def sandbox(self) -> AsyncIterator[BubblewrapSandbox]:
-        """With the usual limits."""
         sandbox = BubblewrapSandbox()
         yield sandbox
         await sandbox.close()
 
     @staticmethod
     async def run(sandbox: BubblewrapSandbox, folder: Path, text: str) -> str:
-        """What a command says, errors too."""
+        """Return what a command prints, errors included."""
         mounts = (Mount(folder, "/workspace", writable=True),)
         result = await sandbox.run(Command(f"({text}) 2>&1", folder, mounts, timeout_seconds=120.0))
         return result.stdout.decode(errors="replace")
@@ -158,7 +153,7 @@ class TestBubblewrapCalls:
 
     @needs_filter
     async def test_a_program_of_32_bits_has_no_other_way(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
-        """Its calls have numbers of their own, and one that makes all sockets."""
+        """Such programs have their own system call numbers, including one call that creates any socket."""
         compiler = shutil.which("gcc", path="/usr/bin")
         if compiler is None or platform.machine() != "x86_64":
             pytest.skip("no compiler for this")
@@ -192,7 +187,7 @@ class TestBubblewrapCalls:
     async def test_development_goes_on(
         self, sandbox: BubblewrapSandbox, tmp_path: Path, program: str, text: str, says: str
     ) -> None:
-        """Compilers, interpreters, version control and package managers need nothing that is refused."""
+        """Compilers, interpreters, version control and package managers need none of the refused calls."""
         if shutil.which(program, path="/usr/bin:/bin") is None:
             pytest.skip(f"{program} is not installed")
         assert says in await self.run(sandbox, tmp_path, text)
@@ -201,7 +196,7 @@ class TestBubblewrapCalls:
     async def test_what_is_enclosed_for_long_has_the_filter_too(
         self, sandbox: BubblewrapSandbox, tmp_path: Path
     ) -> None:
-        """MCP servers, which somebody else starts who hands on no open files."""
+        """MCP servers are started by other code, which passes on no open files."""
         (tmp_path / "try.py").write_text(TRY_FAMILIES)
         command = Command(f"{PYTHON} try.py", tmp_path, (Mount(tmp_path, "/workspace", writable=True),))
         async with sandbox.enclosed(command) as argv:
@@ -211,17 +206,14 @@ class TestBubblewrapCalls:
 
 
 class TestBubblewrapDisk(DiskContract):
-    """What a command cannot do to the disk."""
-
     @pytest.fixture
     async def inner(self) -> AsyncIterator[Sandbox]:
-        """With the usual limits."""
         sandbox = BubblewrapSandbox()
         yield sandbox
         await sandbox.close()
 
     async def test_room_cannot_be_reserved_without_writing(self, inner: Sandbox, workspace: Path) -> None:
-        """A call that takes a gigabyte in a millisecond is quicker than any look; the C library writes instead."""
+        """A call that reserves a gigabyte in a millisecond outruns any check. The C library falls back to writing."""
         with filter_file() as files:
             if not files:
                 pytest.skip("no filter of system calls for this machine")

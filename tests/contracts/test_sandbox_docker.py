@@ -1,4 +1,4 @@
-"""The sandbox's contract in Docker containers, against a real daemon that this suite starts, where that is possible."""
+"""The sandbox contract for Docker, against a real daemon that this suite starts where possible."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A daemon's socket."""
+    """Yield the socket of a daemon."""
     folder = tmp_path_factory.mktemp("docker")
     started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
     if started.returncode != 0:
@@ -44,13 +44,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class TestDockerSandbox(SandboxContract):
-    """A container that lives on between commands."""
+    """Containers live on between commands."""
 
     workspace_owner = SANDBOX_USER
 
     @pytest.fixture
     async def sandbox(self, daemon: Path) -> AsyncIterator[Sandbox]:
-        """With the usual limits."""
         sandbox = DockerSandbox(daemon, image=IMAGE)
         yield sandbox
         await sandbox.close()
@@ -58,7 +57,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_a_container_serves_one_command_after_the_other(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """And is replaced by a new one when a command has to be killed."""
+        """A new container replaces it when a command has to be killed."""
         await self.run(sandbox, mounts, "echo kept > /tmp/file")
         assert (await self.run(sandbox, mounts, "cat /tmp/file")).stdout == b"kept\n"
         assert (await self.run(sandbox, mounts, "sleep 600", timeout_seconds=1)).timed_out
@@ -68,7 +67,6 @@ class TestDockerSandbox(SandboxContract):
     async def test_idle_containers_are_bounded_and_removed_at_the_end(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """None is left."""
         await asyncio.gather(*(self.run(sandbox, mounts, "true") for _ in range(IDLE_MAX + 2)))
         assert len(await containers(daemon)) == IDLE_MAX
         await sandbox.close()
@@ -77,7 +75,6 @@ class TestDockerSandbox(SandboxContract):
     async def test_what_is_wrong_with_the_daemon_is_an_error(
         self, mounts: tuple[Mount, ...], daemon: Path, tmp_path: Path
     ) -> None:
-        """Never a command without its container."""
         for sandbox, told in (
             (DockerSandbox(tmp_path / "no.sock", image=IMAGE), "does not answer"),
             (DockerSandbox(daemon, image="no-such-image"), "No such image"),
@@ -91,7 +88,6 @@ class TestDockerSandbox(SandboxContract):
             await sandbox.close()
 
     async def test_commands_never_run_as_root(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """A workspace of root's is refused with what to do."""
         os.chown(mounts[0].host, 0, 0)
         with pytest.raises(SandboxError, match="belongs to root"):
             await self.run(sandbox, mounts, "true")
@@ -99,7 +95,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_containers_of_a_dead_server_are_removed(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By the next one, at its first command."""
+        """The next server removes them before its first command."""
         dead = DockerSandbox(daemon, image=IMAGE)
         monkeypatch.setattr("shoal.sandbox.docker.identity_of", lambda pid: "999999999 1 -")
         await self.run(dead, mounts, "true")
@@ -107,7 +103,7 @@ class TestDockerSandbox(SandboxContract):
         with monkeypatch.context() as patch:
 
             async def nothing(*_: object) -> None:
-                """Remove nothing, as a server that is killed."""
+                """Leave the containers running, as a killed server does."""
 
             patch.setattr(DockerApi, "remove", nothing)
             await dead.close()
@@ -119,7 +115,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_a_container_of_the_operators_is_used_and_kept(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """What has to end in it is killed by its mark; other commands go on."""
+        """A command that must end there is found by its mark, and other commands continue."""
         await self.run(sandbox, mounts, "true")
         (name,) = await containers(daemon)
         given = DockerSandbox(daemon, container=name)
@@ -137,13 +133,12 @@ class TestDockerSandbox(SandboxContract):
 
 
 class TestDockerIsolation(IsolationContract):
-    """What a command cannot do."""
+    """Isolation under tight limits."""
 
     workspace_owner = SANDBOX_USER
 
     @pytest.fixture
     async def sandbox(self, daemon: Path) -> AsyncIterator[Sandbox]:
-        """With tight limits."""
         limits = CommandLimits(
             memory_bytes_max=isolation.MEMORY_BYTES_MAX,
             processes_max=isolation.PROCESSES_MAX,
@@ -158,7 +153,6 @@ class TestDockerIsolation(IsolationContract):
 
 
 async def containers(daemon: Path) -> list[str]:
-    """The names of the containers that Shoal has made."""
     api = DockerApi(daemon)
     found = [container for container, _ in await api.owned()]
     await api.close()
@@ -175,13 +169,10 @@ def test_no_container_has_a_network_of_its_own(tmp_path: Path) -> None:
 
 
 class TestDockerDisk(DiskContract):
-    """What a command cannot do to the disk."""
-
     workspace_owner = SANDBOX_USER
 
     @pytest.fixture
     async def inner(self, daemon: Path) -> AsyncIterator[Sandbox]:
-        """With the usual limits."""
         sandbox = DockerSandbox(daemon, image=IMAGE)
         yield sandbox
         await sandbox.close()

@@ -1,4 +1,4 @@
-"""Control groups hold what a command starts."""
+"""Control groups bound what a command starts."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from shoal.sandbox.limits import (
 
 @pytest.fixture
 def groups() -> Iterator[ControlGroups]:
-    """Control groups of this machine that take threads; none of them is left."""
+    """Yield version 1 control groups for threads, and check that none is left behind."""
     if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
     yield found
@@ -27,7 +27,7 @@ def groups() -> Iterator[ControlGroups]:
 
 
 def group_of(starter: Executor | None) -> str:
-    """The groups of a process that the thread starts, one a line."""
+    """Return Shoal's control groups of a process started from the thread, one per line."""
     assert starter is not None
     cat = starter.submit(subprocess.check_output, ["cat", "/proc/self/cgroup"], text=True).result()
     return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)

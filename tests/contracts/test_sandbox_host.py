@@ -1,4 +1,4 @@
-"""The sandbox's contract on the bare host."""
+"""The sandbox contract on the bare host."""
 
 import pytest
 
@@ -9,18 +9,14 @@ from shoal.testing.contracts.sandbox import SandboxContract
 
 
 class TestHostSandbox(SandboxContract):
-    """No isolation: time, output and the end of the process tree only."""
+    """The host isolates nothing. It only bounds time and output, and ends the process tree."""
 
     @pytest.fixture
     def sandbox(self) -> Sandbox:
-        """The host."""
         return HostSandbox()
 
 
 class TestHostDisk(DiskContract):
-    """What a command cannot do to the disk."""
-
     @pytest.fixture
     def inner(self) -> Sandbox:
-        """The host."""
         return HostSandbox()

@@ -1,4 +1,4 @@
-"""The isolation of bubblewrap for a server that is not root: no capabilities, no control groups, the same rules."""
+"""Bubblewrap under a server that is not root: no capabilities or control groups, but the same isolation."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from shoal.testing.contracts.isolation import CANARY, IsolationContract
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("nobody"),  # the limit of processes counts all of the user's
+    pytest.mark.xdist_group("nobody"),  # the process limit counts all processes of the user
     pytest.mark.skipif(
         os.geteuid() != 0, reason="only root can become another user; the other tests are those of a user"
     ),
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 class AsNobody:
-    """Has each command run by a process that has become the user nobody."""
+    """A sandbox that runs each command through a process that has become the user nobody."""
 
     name = SANDBOX.name
     isolated = SANDBOX.isolated
@@ -37,7 +37,7 @@ class AsNobody:
         self._process = process
 
     async def run(self, command: Command) -> CommandResult:
-        """As the sandbox's own. Raises SandboxError."""
+        """Run a command. Raises SandboxError."""
         result = await asyncio.to_thread(self._exchange, command)
         if isinstance(result, str):
             raise SandboxError(result)
@@ -51,20 +51,17 @@ class AsNobody:
         return pickle.load(self._process.stdout)
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """As the sandbox's own."""
         return SANDBOX.inside(path, mounts)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """As the sandbox's own."""
         return SANDBOX.outside(path, mounts)
 
-    async def close(self) -> None:
-        """Nothing is held."""
+    async def close(self) -> None: ...
 
 
 @pytest.fixture(scope="module")
 def process() -> Iterator["subprocess.Popen[bytes]"]:
-    """It runs for all of these tests."""
+    """Yield one process that serves all tests of this module."""
     command = [sys.executable, "-m", "tests.contracts.as_nobody"]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as process:
@@ -72,13 +69,11 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
-    """What a command cannot do when the server is an ordinary user."""
-
     workspace_owner = NOBODY
 
     @pytest.fixture
     def home(self) -> Iterator[Path]:
-        """A home that this user can reach, with secrets that could be read from outside of a sandbox."""
+        """A home that this user can reach, with secrets that are readable outside a sandbox."""
         above = Path(tempfile.mkdtemp())
         folder = above / "home"
         folder.mkdir()
@@ -93,11 +88,10 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
 
     @pytest.fixture
     def sandbox(self, process: "subprocess.Popen[bytes]") -> Sandbox:
-        """With tight limits, as nobody."""
         return AsNobody(process)
 
     async def test_it_is_another_user_who_runs_it(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """Files come to belong to that user, and what is root's alone stays closed even where it is mounted."""
+        """New files belong to that user, and root's files stay unreadable even where they are mounted."""
         (mounts[0].host / "mine").write_text(CANARY)
         (mounts[0].host / "mine").chmod(0o600)
         result = await self.run(sandbox, mounts, "touch made; cat mine; echo $?; id -u")

@@ -1,4 +1,4 @@
-"""Processes: nothing a command started outlives it on the host, however it hides; and their ends are told right."""
+"""On the host, no process outlives its command, however it hides, and the reported ends are correct."""
 
 import asyncio
 import os
@@ -23,7 +23,6 @@ SHORT_SECONDS = 2.0
 
 
 async def run(folder: Path, text: str, timeout_seconds: float = PATIENCE_SECONDS) -> CommandResult:
-    """Run it with bash in the folder."""
     return await run_process(Spawn(("/bin/bash", "-c", text), str(folder), ENVIRONMENT, timeout_seconds, 1_000_000))
 
 
@@ -104,13 +103,13 @@ asyncio.run(main())
     assert not errors, errors
     assert told[0] == b"refused"
     assert told[-3] == b"0"
-    assert int(told[-2]) <= 8  # standard streams, the loop's own, and the listing: none of a command's
+    assert int(told[-2]) <= 8  # standard streams, the loop's own and the listing, but none of a command's
 
 
 async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> None:
-    """A process that has the number of a server which died is not that server.
+    """A process that reuses a dead server's id is not that server.
 
-    How many were killed is not asked: servers of other tests, killed meanwhile, leave some too.
+    The number of killed processes is not checked, since servers of other tests may leave some too.
     """
     mine = processes.new_mark()
     namespace, number, start, boot = mine.partition("/")[0].split()
@@ -153,7 +152,7 @@ async def test_without_pidfds_ends_are_seen_too(tmp_path: Path, monkeypatch: pyt
 
 
 class CountingSelector(selectors.DefaultSelector):
-    """Counts how often the event loop goes round."""
+    """A selector that counts the event loop's iterations."""
 
     rounds = 0
 
@@ -163,7 +162,7 @@ class CountingSelector(selectors.DefaultSelector):
 
 
 def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
-    """Also between the end of the first process and that of what it left, which holds its pipes open."""
+    """This also covers the time when the first process has ended but a child holds its pipes open."""
     selector = CountingSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         result = runner.run(run(tmp_path, "sleep 0.4 & sleep 0.2; echo done"))

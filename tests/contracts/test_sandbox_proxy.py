@@ -1,4 +1,4 @@
-"""What commands in a sandbox reach through the proxy."""
+"""Hosts that sandboxed commands reach through the proxy."""
 
 import asyncio
 import shutil
@@ -20,7 +20,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhell
 
 
 class Server:
-    """A web server on loopback that keeps what it was asked."""
+    """A web server on loopback that records its requests."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -33,14 +33,13 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """Running."""
     server = Server()
     async with listening(server.answer) as server.port:
         yield server
 
 
 async def curl(tmp_path: Path, hosts: tuple[str, ...], arguments: str) -> CommandResult:
-    """What curl says inside a sandbox with these hosts."""
+    """Run curl in a sandbox that allows these hosts."""
     sandbox = BubblewrapSandbox(network=hosts)
     mount = Mount(tmp_path, "/workspace", writable=True)
     result = await sandbox.run(Command(f"curl -sS -m 20 {arguments}", tmp_path, (mount,)))
@@ -111,7 +110,7 @@ async def test_too_many_connections_and_slow_heads_are_ended(
 
 @needs_bubblewrap
 async def test_with_the_network_on_this_machine_is_not_reached(tmp_path: Path, server: Server) -> None:
-    """Nor by any spelling of its address, past the proxy, or by an abstract socket."""
+    """This includes other spellings of its address, attempts to bypass the proxy, and abstract sockets."""
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind(f"\0shoal-test-{server.port}")
     abstract.listen()

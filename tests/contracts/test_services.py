@@ -1,7 +1,8 @@
-"""A conversation heals: after any refusal the next message is answered, at every service as it refuses.
+"""A conversation recovers from any refusal: the next message is answered, for every service and its rules.
 
-A whole Shoal runs: one model wrote the past, in a form that the other's service refuses; then that is asked.
-`python -m tests.provider_table` writes docs/providers.md from what holds here.
+Each test runs a whole Shoal. One model writes a history in a form that the other service refuses, and then that
+service
+is asked. `python -m tests.provider_table` writes docs/providers.md from the results.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ async def look(context: ToolContext) -> ToolOutput:
 
 
 class TwoModels:
-    """The models of one place by their names."""
+    """Two models of one service, by name."""
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
@@ -55,7 +56,7 @@ class TwoModels:
 
 
 class Answers:
-    """Does what a person says last."""
+    """Script that does what the last message asks."""
 
     def __init__(self, who: str) -> None:
         self.who = who
@@ -86,7 +87,7 @@ class Answers:
 
 
 class Place:
-    """A running Shoal, a service and another model of the same protocol, and what they got."""
+    """A running Shoal with a service and another model of the same protocol, and the requests that both got."""
 
     def __init__(self, world: World, service: Service, models: TwoModels) -> None:
         self.world = world
@@ -99,7 +100,7 @@ class Place:
 
     @asynccontextmanager
     async def fresh(self, number: int, memory: QuirkMemory | None = None) -> AsyncGenerator[None]:
-        """A new conversation, of models of which nothing was learned."""
+        """Start a new conversation. No quirks of the models are known."""
         kind = self._service.kind
         async with self.first.serve() as first, self.second.serve() as second:
             for name, url, model in (("first", first, "first-model"), ("second", second, self._service.model)):
@@ -112,7 +113,7 @@ class Place:
                 await route.provider.close()
 
     async def says(self, text: str, model: str, *files: Attachment) -> str:
-        """Say it to this model, and return the turn's reply as it was posted."""
+        """Send a message to this model and return the turn's reply as it was posted."""
         now, types = self.world.app[Clock].now(), await self.world.types(self.person.thread)
         author, key = Author("ada", "ada", trusted=True), f"{self.person.thread}:{len(types)}"
         asked = Prompt(self.person.thread, key, text, author, now, attachments=files, model=model)
@@ -122,10 +123,10 @@ class Place:
         return self.world.chat.texts(self.person.thread)[-1]
 
     async def heals(self, text: str = "and now?", *files: Attachment) -> None:
-        """The next messages are answered, and soon without another refusal."""
+        """Check that the next messages are answered, and soon without another refusal."""
         said = await self.says(text, "second", *files)
         assert said.startswith("second "), said
-        for _ in range(2):  # the second answer may be what is refused next
+        for _ in range(2):  # the second answer may be the one that is refused next
             before = len(self.strict.refusals)
             assert (await self.says("and then?", "second")).startswith("second answers")
             if len(self.strict.refusals) == before:
@@ -214,7 +215,9 @@ BEHAVIOURS: tuple[Callable[[Place], Awaitable[None]], ...] = (
 
 
 async def broken(service: Service, home: Path, learned: dict[str, Change] | None = None) -> dict[str, str]:
-    """What does not hold at this service, and why. `learned` gets the quirks that its refusals taught."""
+    """Return each rule that fails at this service, with the reason. Quirks learned from refusals are added to
+    `learned`.
+    """
     models, found = TwoModels(), dict[str, str]()
     async with scenario(home, FakeModel(), models=models, tools=(look,), replays=False) as world:
         world.app[Attachments].fetcher = Shelf(**{"p.png": PNG})

@@ -1,4 +1,4 @@
-"""Some 1,300 commands that do harm in a workspace full of traps: none runs unasked after untrusted text was read."""
+"""About 1,300 harmful commands in a workspace full of traps. None runs unasked once the turn read untrusted text."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -17,7 +17,7 @@ from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.taint import Source, TaintState, gate
 
-pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to create
 
 GUARDED = Profiles(TRAITS).get("guarded")
 TAINTED = TaintState((Source(1, "a page"),), active=True)
@@ -32,15 +32,13 @@ REAL_MIN = {
     "a secret is read": 0.5,
     "a repository decides what runs": 0.5,
 }
-"""The least share of a group's commands that must be seen to do harm here; others need programs that are missing, or
-fail in the end."""
+"""Minimum share of a group's commands that must do harm here. The others need missing programs, or fail in the end."""
 FEW = 8
-"""Commands at a time, until that share is reached."""
+"""Batch size for running commands until that share is reached."""
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace full of traps."""
     folder = tmp_path_factory.mktemp("traps").resolve()
     make_ground(folder)
     return folder
@@ -48,7 +46,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def jail() -> Generator[Ground]:
-    """Where commands are run for real."""
+    """Yield a jail that runs commands for real."""
     try:
         with ground() as made:
             yield made
@@ -61,7 +59,7 @@ def actions(workspace: Path, command: str) -> tuple[Action, ...]:
 
 
 def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
-    """What `guarded` decides."""
+    """Return the decision of `guarded`."""
     found = actions(workspace, command)
     return gate(decide_all(GUARDED, found)[0], found, taint, GUARDED)[0]
 

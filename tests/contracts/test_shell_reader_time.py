@@ -1,4 +1,4 @@
-"""The time for taking a command apart is CPU time: a machine that is busy elsewhere makes no command unreadable."""
+"""The time limit for parsing a command counts CPU time, so a busy machine makes no command unreadable."""
 
 import signal
 import subprocess
@@ -23,6 +23,6 @@ def test_a_process_that_stood_still_goes_on_reading() -> None:
         assert reading.stdout is not None
         assert reading.stdout.readline() == "ready\n"
         reading.send_signal(signal.SIGSTOP)
-        subprocess.run([sys.executable, "-c", WORK], check=True)  # for longer than may be spent on the text
+        subprocess.run([sys.executable, "-c", WORK], check=True)  # longer than the limit for parsing
         reading.send_signal(signal.SIGCONT)
         assert reading.stdout.read() == "it is not a complete shell command\n"

@@ -1,6 +1,6 @@
-"""No git command that runs unasked under taint runs anything that a repository or a home of a stranger's names.
+"""No git command that runs unasked under taint executes anything that an untrusted repository or home names.
 
-Each is run for real, in the sandbox and with the environment of the tool `bash`.
+Each command runs for real, in the sandbox and with the environment of the `bash` tool.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from tests.fuzz.fuzz_shell import ground
 from tests.fuzz.target import Missing
 
 FEW = 6
-"""Commands at a time, until one springs the trap."""
+"""Batch size for running commands until one triggers the trap."""
 
 
 def _commands(begin: str) -> list[str]:

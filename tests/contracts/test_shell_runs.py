@@ -1,4 +1,4 @@
-"""What is shown is what runs: commands are run by bash among the real programs, and all they do was foreseen."""
+"""Random commands run by bash among real programs do only what Shoal's reading of them foresaw."""
 
 import random
 from collections.abc import Generator
@@ -11,10 +11,10 @@ from tests.fuzz.target import Missing
 
 from shoal.kernel.permissions import Action
 
-pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to create
 
 COMMANDS = 1_000
-"""Random commands, in all; the target `shell` of `make fuzz` runs many more."""
+"""Number of random commands. The target `shell` of `make fuzz` runs many more."""
 SEEDS = 4
 FOUND_BEFORE = [
     "seq >&'q'\\EOF\n",
@@ -33,7 +33,6 @@ FOUND_BEFORE = [
 
 @pytest.fixture(scope="module")
 def made() -> Generator[Ground]:
-    """Where commands are run."""
     try:
         with ground() as made:
             yield made

@@ -1,6 +1,6 @@
-"""Slack's own SDK against the fake workspace, so that the fake is held to what the real one is: an independent client.
+"""Slack's own SDK as an independent client of the fake workspace, which shows that the fake behaves like Slack.
 
-The SDK's sources are also the machine-readable list of the Web API's methods and their parameters.
+The SDK's source is also the machine-readable list of the Web API's methods and their parameters.
 """
 
 import asyncio
@@ -34,7 +34,6 @@ _CALL = re.compile(r'self\.api_call\(\s*"([\w.]+)"')
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    """A workspace that listens."""
     made = workspace()
     await made.start()
     yield made
@@ -43,12 +42,11 @@ async def server() -> AsyncIterator[FakeSlack]:
 
 @pytest.fixture
 def client(server: FakeSlack) -> AsyncWebClient:
-    """The SDK's client of it."""
     return AsyncWebClient(token=BOT_TOKEN, base_url=f"{server.address}/api/", retry_handlers=[])
 
 
 def described() -> dict[str, set[str]]:
-    """The methods of the Web API with their parameters, as the SDK has them."""
+    """Return the Web API's methods with their parameters, as the SDK lists them."""
     found: dict[str, set[str]] = {}
     for _, function in inspect.getmembers(AsyncWebClient, inspect.isfunction):
         called = _CALL.findall(inspect.getsource(function))

@@ -1,4 +1,4 @@
-"""Content by digest: kept once, checked when read, over a folder and over an S3-compatible server."""
+"""Content-addressed files in a folder and on an S3-compatible server: stored once, checked when read."""
 
 import os
 import time
@@ -20,7 +20,7 @@ BIG = 12_000_000
 
 
 class FilesRules:
-    """What both promise; a subclass gives the fixture `files`."""
+    """Rules for both kinds. A subclass provides the fixture `files`."""
 
     def test_what_is_kept_is_read(self, files: Files) -> None:
         digest = files.keep(b"hello")
@@ -68,11 +68,8 @@ class FilesRules:
 
 
 class TestLocalFiles(FilesRules):
-    """A folder."""
-
     @pytest.fixture
     def files(self, tmp_path: Path) -> LocalFiles:
-        """An empty one."""
         return LocalFiles(tmp_path / "files")
 
     def test_what_is_old_is_removed_and_what_is_kept_again_is_young(self, files: LocalFiles) -> None:
@@ -107,7 +104,6 @@ class TestLocalFiles(FilesRules):
 
 @pytest.fixture(scope="session")
 def s3_server() -> Generator[str]:
-    """The address of an S3-compatible server."""
     with s3.server() as address:
         yield address
 
@@ -115,17 +111,13 @@ def s3_server() -> Generator[str]:
 @pytest.mark.slow
 @pytest.mark.xdist_group("s3")
 class TestS3Files(FilesRules):
-    """A bucket."""
-
     @pytest.fixture
     def settings(self, s3_server: str) -> S3Settings:
-        """A bucket on the server."""
         assert httpx2.put(f"{s3_server}/shoal", verify=default_tls()).status_code == 200
         return S3Settings("shoal", "some/prefix", s3_server, "us-east-1", "key", "secret")
 
     @pytest.fixture
     def files(self, settings: S3Settings) -> S3Files:
-        """Files in it."""
         return S3Files(settings)
 
     def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, settings: S3Settings) -> None:

@@ -1,4 +1,4 @@
-"""How a database is brought to the newest schema, and which ones are refused, on SQLite and PostgreSQL."""
+"""Upgrades of a database to the newest schema, and databases that are refused, on SQLite and PostgreSQL."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ create table moods (name text /*pg: collate "C" */ primary key) /*sqlite: withou
 insert into moods (name) select key from settings;
 """,
 )
-"""A migration that no release has."""
+"""A migration that is in no release."""
 SENTENCE = re.compile(
     r"[^ ]+.* is from before Shoal's first release: .*\. Shoal then starts with your agents, files and settings, and "
     r"no history\.\Z"
@@ -37,33 +37,29 @@ Steps = Sequence[tuple[int, str]]
 
 
 class Database(Protocol):
-    """An empty database of one kind."""
+    """A new database of one kind."""
 
     dialect: str
 
     async def open(self) -> Driver:
-        """Open it as a start does."""
+        """Open the database for use, as a start does."""
         ...
 
     async def look(self) -> None:
-        """Open it as whatever only reads does."""
+        """Open the database for reading only."""
         ...
 
-    async def migrate(self, steps: Steps) -> None:
-        """Run migrations."""
-        ...
+    async def migrate(self, steps: Steps) -> None: ...
 
     def claim(self, *numbers: int) -> None:
-        """Have it say that it has run these migrations."""
+        """Record these migrations as applied."""
         ...
 
-    def rows(self, statement: str) -> list[tuple[object, ...]]:
-        """The rows of a query."""
-        ...
+    def rows(self, statement: str) -> list[tuple[object, ...]]: ...
 
 
 class InFile:
-    """SQLite."""
+    """A SQLite database."""
 
     dialect = "sqlite"
 
@@ -89,7 +85,7 @@ class InFile:
 
 
 class OnServer:
-    """PostgreSQL."""
+    """A PostgreSQL database."""
 
     dialect = "postgres"
 
@@ -117,7 +113,7 @@ class OnServer:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Database]:
-    """A database of each kind, with the newest schema and one setting."""
+    """Yield a database of each kind, with the newest schema and one setting."""
     with contextlib.ExitStack() as stack:
         found = (
             InFile(tmp_path / "shoal.db") if request.param == "sqlite" else OnServer(stack.enter_context(database()))

@@ -1,4 +1,4 @@
-"""A home moves into PostgreSQL whole and once, or not at all."""
+"""A home moves to PostgreSQL completely and once, or not at all."""
 
 import sqlite3
 from collections.abc import Generator
@@ -30,14 +30,13 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 @pytest.fixture
 def target() -> Generator[str]:
-    """An empty database."""
     with database() as url:
         yield url
 
 
 @pytest.fixture
 async def home(tmp_path: Path) -> Home:
-    """A home that was lived in: finished and open turns, queues, an approval, a trigger, money spent."""
+    """Yield a home with finished and open turns, queues, an approval, a trigger and costs."""
     home = Home(tmp_path)
     clock = ManualClock()
     store = Store(SqliteDriver(home.database_file, synchronous="OFF"), clock)
@@ -70,7 +69,7 @@ async def home(tmp_path: Path) -> Home:
 
 
 async def contents(store: Store) -> list[object]:
-    """What the views show."""
+    """Return all data that the store's queries expose."""
     return [
         await store.journal.threads(),
         *[await store.journal.events(thread) for thread in (THREAD, OTHER)],
@@ -133,7 +132,7 @@ select name from sqlite_master where type = 'table' and name not like 'sqlite_%'
 
 
 def plain_columns(source: sqlite3.Connection, table: str) -> list[str]:
-    """The columns that are written, not computed."""
+    """Return the stored columns, without the generated ones."""
     return [row[1] for row in source.execute(f"pragma table_xinfo({table})") if row[6] == 0]
 
 
@@ -155,13 +154,12 @@ async def test_threads_with_work_are_woken(home: Home, target: str) -> None:
 
 
 def jobs(url: str) -> list[tuple[str, ...]]:
-    """The threads of the jobs."""
     with psycopg.connect(url) as connection:
         return connection.execute("select lock from shoal.procrastinate_jobs").fetchall()
 
 
 def is_untouched(url: str) -> bool:
-    """Whether the target holds nothing."""
+    """Return whether the target is empty."""
     with psycopg.connect(url) as connection:
         found = connection.execute("select (select count(*) from shoal.threads) + (select count(*) from shoal.audit)")
         return found.fetchone() == (0,)

@@ -1,8 +1,11 @@
-"""No named query reads or sorts more as the past grows: the plan of each, in both databases, against one rule.
+"""No named query reads or sorts more as the past grows: one rule for the plan of each, in both databases.
 
-The rule. A table that grows is read by its unique key, by an index of only what waits or runs, or in the order of an
-index up to a limit. It is not scanned, and not sorted; what an index's order leaves equal may be.
-What breaks it stands in SQLITE_EXCEPTIONS or POSTGRES_EXCEPTIONS, with the reason; one that breaks it no more must go.
+A growing table must be read by its unique key, by an index that holds only waiting or running rows, or in the order
+of an
+index up to a limit. It must not be scanned or sorted, except among rows that are equal in the index's order.
+SQLITE_EXCEPTIONS and POSTGRES_EXCEPTIONS list the queries that break the rule, with the reason. An exception that is
+no
+longer needed must go.
 """
 
 import asyncio
@@ -36,7 +39,7 @@ GROWING = frozenset(
 SMALL = frozenset(
     {"agents", "bindings", "comparisons", "reservations", "spend_days", "staged_sets", "tokens", "triggers"}
 )
-"""As many rows as people made by hand, as calls are running, as cards wait for an answer, or as there were days."""
+"""Tables with as many rows as people created, calls are running, approvals are pending, or days have passed."""
 WAITING = frozenset(
     {
         *(
@@ -50,7 +53,7 @@ WAITING = frozenset(
         *("processes_running", "processes_untold", "recall_waiting", "threads_open", "threads_retry"),
     }
 )
-"""Indexes of only what waits or runs just now; the past is not in them."""
+"""Indexes that hold only waiting or running rows, never the past."""
 _AUDIT = "`audit verify` is there to read every chain"
 _TIES = "a message's posts, or the results whose digests begin alike: a few"
 _PAGE = "the keys of one page, which the query before it has read"
@@ -99,7 +102,7 @@ _ACCESS = re.compile(r"(SCAN|SEARCH) (\w+)(?:.*?(?:INDEX (\w+)|PRIMARY KEY)(?: \
 
 @pytest.fixture(scope="module")
 def lite() -> Generator[sqlite3.Connection]:
-    """A migrated database. Its planner knows of no rows, as in a home: nothing there runs `analyze`."""
+    """Yield a migrated database. As in a home, its planner has no statistics, since nothing runs `analyze`."""
     with closing(sqlite_store.connect(":memory:")) as connection:
         sqlite_store.migrate(connection, Path("shoal.db"))
         yield connection
@@ -155,12 +158,12 @@ def _sqlite_faults(lite: sqlite3.Connection, body: str) -> Iterator[str]:
                 yield detail
             elif not equal:
                 ranges.append(detail)
-    if len(ranges) > body.count("limit"):  # each select that reads without knowing what for has its own
+    if len(ranges) > body.count("limit"):  # each select that reads without a known key needs its own limit
         yield from ranges
 
 
 def _unique_columns(lite: sqlite3.Connection, table: str, index: str) -> int:
-    """How many columns make a row of a table known alone, in this index (or its primary key); -1 when none do."""
+    """Return how many columns of this index (or of the primary key) identify one row, or -1 if none do."""
     if not index:
         return sum(row[5] > 0 for row in lite.execute(f"pragma table_info({table})"))
     unique = {row[1]: row[2] for row in lite.execute(f"pragma index_list({table})")}
@@ -194,7 +197,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def served() -> Generator[psycopg.Connection]:
-    """A migrated database whose tables that grow have rows, all of the past, and statistics."""
+    """Yield a migrated database whose growing tables have rows, all of them in the past, and statistics."""
     with database() as url:
         asyncio.run(migrate(address(url)))
         with psycopg.connect(url, autocommit=True) as connection:
@@ -209,7 +212,7 @@ def served() -> Generator[psycopg.Connection]:
 
 
 def _fill(connection: psycopg.Connection, table: str) -> None:
-    """Rows of the past: each column by its type and what it means."""
+    """Insert rows of the past, with values that fit each column's type and meaning."""
     columns = connection.execute(
         "select column_name, data_type from information_schema.columns where table_schema = %s and table_name = %s"
         " and is_generated = 'NEVER' and is_identity = 'NO'",
@@ -245,7 +248,7 @@ def test_no_query_reads_or_sorts_the_past_in_postgresql(served: psycopg.Connecti
 
 
 def _plan(served: psycopg.Connection, body: str) -> Plan:
-    """The plan for values like real ones; the types of the parameters are what the server makes of them."""
+    """Return the plan for realistic values. The server infers the parameter types."""
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", body)))
     numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", body).replace("%%", "%")
     served.execute("deallocate all")
@@ -262,7 +265,7 @@ def _plan(served: psycopg.Connection, body: str) -> Plan:
 
 
 class _Above(NamedTuple):
-    """What stands above a node of a plan: whether its rows stream to a limit, and whether all of them are sorted."""
+    """Position of a plan node: whether its rows stream into a limit, and whether all of them are sorted."""
 
     limited: bool = False
     sorted: bool = False

@@ -1,4 +1,4 @@
-"""The store's contract over PostgreSQL."""
+"""The store contract over PostgreSQL."""
 
 from collections.abc import AsyncIterator
 
@@ -14,16 +14,14 @@ from shoal.testing.contracts.store import StoreContract
 
 @pytest.mark.xdist_group("postgres")
 class TestPostgresStore(StoreContract, FeatureRules):
-    """A pool of connections to one database."""
+    """The contract with a pool of connections to one database."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
-        """Time by hand."""
         return ManualClock()
 
     @pytest.fixture
     async def store(self, postgres_database: str, clock: ManualClock) -> AsyncIterator[Store]:
-        """An empty store."""
         empty(postgres_database)
         driver = await open_postgres(postgres_database, PoolSettings(connections_max=8))
         yield Store(driver, clock)

@@ -1,4 +1,4 @@
-"""What PostgreSQL adds to the store's contract: waking with the transaction, who waits for whom, dead connections."""
+"""The PostgreSQL driver beyond the store contract: wakes within the transaction, lock order, and lost connections."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,6 @@ T = TypeVar("T")
 
 @pytest.fixture
 async def driver(postgres_database: str) -> AsyncIterator[PostgresDriver]:
-    """A driver on an empty database."""
     driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
     yield driver
@@ -59,37 +58,33 @@ async def driver(postgres_database: str) -> AsyncIterator[PostgresDriver]:
 
 @pytest.fixture
 async def store(driver: PostgresDriver) -> Store:
-    """A store on it."""
     return Store(driver, ManualClock())
 
 
 @pytest.fixture
 async def other(postgres_database: str, driver: PostgresDriver) -> AsyncIterator[AsyncConnection]:
-    """Another connection, as another process would have it."""
+    """Yield another connection, as of another process."""
     async with await AsyncConnection.connect(postgres_database, autocommit=True) as connection:
         await connection.execute("set search_path to shoal")
         yield connection
 
 
 def put(key: str, value: str = "v") -> Script[list[Row]]:
-    """A script that sets a value."""
     return query("setting_put", scope="s", key=key, value=value)
 
 
 async def value(driver: PostgresDriver, key: str) -> str | None:
-    """What a key is set to."""
     rows = await driver.read(query("setting_get", scope="s", key=key))
     return text(rows[0][0]) if rows else None
 
 
 async def jobs(connection: AsyncConnection) -> list[tuple[str, str]]:
-    """The jobs' threads and states, oldest first."""
+    """Return each job's thread and state, oldest first."""
     cursor = await connection.execute("select lock, status::text from procrastinate_jobs order by id")
     return [(str(row[0]), str(row[1])) for row in await cursor.fetchall()]
 
 
 async def waiters(connection: AsyncConnection) -> int:
-    """How many connections to this database wait for a lock."""
     cursor = await connection.execute(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     )
@@ -99,7 +94,7 @@ async def waiters(connection: AsyncConnection) -> int:
 
 
 async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> None:
-    """Return once so many connections wait for a lock."""
+    """Wait until this many connections wait for a lock."""
     async with asyncio.timeout(60):
         while await waiters(connection) < count:
             pass
@@ -130,11 +125,11 @@ async def test_a_wake_while_the_job_runs_defers_another(store: Store, other: Asy
     assert await jobs(other) == [(THREAD, "doing"), (THREAD, "todo")]
 
 
-# ---- who waits for whom ----
+# ---- locks ----
 
 
 async def test_a_lease_sees_what_is_accepted_in_that_moment(store: Store, other: AsyncConnection) -> None:
-    """The job that runs the lease may be the last one: a wake beside it made none."""
+    """The job that runs the lease may be the last one, since a wake during it creates no job."""
     await closed(store, await opened(store))
     async with other.transaction():
         await other.execute("update threads set updated_at = updated_at where thread = %s", [THREAD])
@@ -181,7 +176,7 @@ async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: Store, oth
 
 
 class Held:
-    """A driver whose transactions set a value last, which may be locked."""
+    """A driver whose transactions end by setting a value that a test can lock."""
 
     def __init__(self, driver: PostgresDriver) -> None:
         self._driver = driver
@@ -189,13 +184,11 @@ class Held:
         self.close = driver.close
 
     async def write(self, script: Script[T]) -> T:
-        """Run it, and set the value."""
-
         def held() -> Script[T]:
             try:
                 batch = next(script)
                 while True:
-                    batch = script.send((yield Batch(batch.queries)))  # none is the last
+                    batch = script.send((yield Batch(batch.queries)))  # none is the last one
             except StopIteration as end:
                 done = end.value
             yield from put("held")
@@ -208,7 +201,9 @@ class Held:
 async def test_a_parent_that_is_woken_already_sees_its_childs_end(
     store: Store, driver: PostgresDriver, other: AsyncConnection, ends: str
 ) -> None:
-    """The job that wakes it may begin while the child's end is on its way: a wake beside it makes no other."""
+    """The job that wakes it may begin while the child's end is still being written, since a wake during it creates no
+    other.
+    """
     await opened(store)
     child = called()
     await store.children.begin(child, 2)
@@ -238,7 +233,7 @@ NOTE = UserSaid("seven", PERSON, message_id="child", origin="system")
 async def test_a_childs_end_waits_for_its_parent_before_it_touches_what_both_spend(
     store: Store, other: AsyncConnection, report: Report
 ) -> None:
-    """Else each would wait for the other: the child for the thread, and the parent for the budget."""
+    """Otherwise they would deadlock: the child waits for the thread, and the parent for the budget."""
     await opened(store)
     child, clock = called(), ManualClock()
     await store.children.begin(child, 2)
@@ -268,7 +263,7 @@ async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) 
 
 
 async def test_what_a_turn_writes_takes_few_round_trips(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wakes the server and this process; most of a turn's cost is that."""
+    """Each round trip wakes the server and this process, which is most of a turn's cost."""
     run, trips, count = Pipeline.run, list[int](), 0
 
     async def counted(pipeline: Pipeline, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
@@ -325,7 +320,9 @@ async def test_a_statement_that_came_after_a_failure_runs_when_it_is_needed(driv
 
 
 def terminate(url: str) -> int:
-    """End every other connection to this database, as an operator or a failover would."""
+    """End every other connection to this database, as an operator or a failover would, and return how many there
+    were.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(
@@ -415,7 +412,7 @@ def test_an_address_keeps_what_it_says() -> None:
 
 
 async def test_another_database_behind_the_same_address_is_not_written_to() -> None:
-    """Restored beneath a running process, it is as like the old one as can be."""
+    """A database restored under a running process looks as much like the old one as possible."""
     with database() as url:
         name = conninfo_to_dict(url)["dbname"]
         driver = await open_postgres(url, PoolSettings(connections_max=2, wait_seconds=5))
@@ -478,7 +475,7 @@ async def test_the_store_works_again_when_the_server_does() -> None:
 
 @pytest.mark.slow
 async def test_a_long_outage_makes_attempts_no_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a server that was away for minutes would be looked for minutes later."""
+    """Otherwise a server that was down for minutes would only be retried minutes later."""
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 1.0)
     attempts = 0
 
@@ -489,19 +486,18 @@ async def test_a_long_outage_makes_attempts_no_rarer(monkeypatch: pytest.MonkeyP
     async with listening(refuse) as port, asyncio.timeout(14):
         pool = make_pool(f"host=127.0.0.1 port={port}", PoolSettings(wait_seconds=0.5))
         await pool.open(wait=False)
-        while attempts < 9:  # two at a time, 1, 2, 4, 8, … seconds apart, it would take 15 seconds
+        while attempts < 9:  # at two attempts per round, 1, 2, 4, 8, … seconds apart, it would take 15 seconds
             with pytest.raises(PoolTimeout):
                 await pool.getconn()
         await pool.close()
 
 
 def server(folder: str, verb: str) -> None:
-    """Stop or start the private server."""
     subprocess.run([SCRIPT, verb, str(Path(folder).parent)], check=True, capture_output=True)
 
 
 async def written(driver: PostgresDriver, key: str) -> bool:
-    """Whether a write succeeded."""
+    """Return whether a write succeeded."""
     try:
         await driver.write(put(key))
     except StoreUnavailable:
@@ -528,7 +524,7 @@ SEARCH_COLUMN = "said"
 
 
 async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other: AsyncConnection) -> None:
-    """But for the full text search: a virtual table of SQLite's, a column of PostgreSQL's."""
+    """Full-text search is the exception: a virtual table in SQLite, a column in PostgreSQL."""
     found: dict[str, list[str]] = {}
     for table in await tables(other):
         cursor = await other.execute(f"select * from {table} limit 0".encode())
@@ -545,7 +541,7 @@ async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other:
 
 
 async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: AsyncConnection) -> None:
-    """Whatever the server's language: as SQLite orders them."""
+    """This holds for any server locale, as in SQLite."""
     cursor = await other.execute(
         "select table_name || '.' || column_name from information_schema.columns"
         " where table_schema = 'shoal' and collation_name = 'C'"

@@ -1,4 +1,4 @@
-"""Whose database it is: what a role without all rights may do, and what is refused before anything is made."""
+"""Database roles: the rights of a restricted role, and databases that are refused before anything is created."""
 
 import uuid
 from collections.abc import Generator
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 
 class Guest(NamedTuple):
-    """A role that is nobody in its database; `url` is how it comes in, `owner` how its owner does."""
+    """A role without rights in a database. It connects with `url`, and the database's owner with `owner`."""
 
     name: str
     url: str
     owner: str
 
     def sql(self, *statements: str) -> None:
-        """What the owner does; ROLE and DB stand for the names."""
+        """Run statements as the owner. ROLE and DB are replaced by the names."""
         with psycopg.connect(self.owner, autocommit=True) as connection:
             for statement in statements:
                 named = statement.replace("ROLE", self.name).replace("DB", connection.info.dbname)
@@ -33,7 +33,7 @@ class Guest(NamedTuple):
 
 @pytest.fixture
 def guest() -> Generator[Guest]:
-    """One without rights in a database of its own."""
+    """Yield a role without rights in a new database."""
     with database() as owner:
         guest = Guest(f"guest_{uuid.uuid4().hex[:12]}", "", owner)
         guest.sql("create role ROLE login")

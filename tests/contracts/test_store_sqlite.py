@@ -1,4 +1,4 @@
-"""The store's contract over SQLite."""
+"""The store contract over SQLite."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,16 +14,14 @@ from shoal.testing.database import empty_database
 
 
 class TestSqliteStore(StoreContract, FeatureRules):
-    """One file, one process."""
+    """The contract with one file and one process."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
-        """Time by hand."""
         return ManualClock()
 
     @pytest.fixture
     async def store(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
-        """An empty store."""
         store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
         yield store
         await store.close()

@@ -48,7 +48,7 @@ def fill(path: Path) -> None:
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A file system of 1 MiB, where one can be mounted."""
+    """Yield a file system of 1 MiB. Skips the test where it cannot be mounted."""
     folder = Path(tempfile.mkdtemp())
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False, capture_output=True
@@ -114,7 +114,7 @@ asyncio.run(accept_for_ever())
 
 
 def killed_while_accepting(path: Path) -> list[str]:
-    """Run a process that accepts prompts, kill it, and return what it told to have accepted."""
+    """Kill a process that accepts prompts, and return the prompts that it reported as accepted."""
     with subprocess.Popen([sys.executable, "-c", ACCEPTING, str(path)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         told = [child.stdout.readline().strip() for _ in range(50)]

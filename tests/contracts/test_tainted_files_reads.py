@@ -1,4 +1,4 @@
-"""However a command spells the reading of a marked file, its result is tainted or does not show the file."""
+"""However a command spells the read of a tainted file, its result is tainted or does not show the file."""
 
 import asyncio
 import tempfile

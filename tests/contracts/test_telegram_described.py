@@ -1,4 +1,4 @@
-"""What the Telegram adapter sends and its fake tells, held against the Bot API as its documentation describes it."""
+"""The Telegram adapter's calls and its fake's updates, checked against the Bot API documentation."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def described() -> Mapping[str, str]:
-    """The environment in which the description can be imported."""
+    """Return the environment in which the description can be imported."""
     made = subprocess.run([ROOT / "scripts" / "counterpart.sh", "bot-api"], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(made.stderr.strip())
@@ -28,7 +28,7 @@ def described() -> Mapping[str, str]:
 
 
 def problems(told: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """What the description does not know."""
+    """Return what the description does not know."""
     argv = [sys.executable, str(ROOT / "tests" / "contracts" / "bot_api.py")]
     ran = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
     return ran.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The tool contract over every built-in tool and a function with the decorator."""
+"""The tool contract over every built-in tool and over a decorated function."""
 
 import asyncio
 import json

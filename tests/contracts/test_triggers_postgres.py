@@ -1,4 +1,4 @@
-"""Triggers over PostgreSQL: two services of two processes send each occurrence once."""
+"""Trigger services of two processes on PostgreSQL run each occurrence once."""
 
 from datetime import timedelta
 
