@@ -21,11 +21,9 @@ class PostgresCluster:
         self._stops: list[asyncio.Event] = []
 
     async def start(self, handler: ThreadHandler, *, concurrency: int = 100) -> Engine:
-        """Run a worker."""
         return await self.start_with(handler, EngineSettings(concurrency=concurrency))
 
     async def start_with(self, handler: ThreadHandler, settings: EngineSettings) -> PostgresEngine:
-        """Run a worker with these settings."""
         made: asyncio.Future[PostgresEngine] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
         self._stops.append(stop)
@@ -52,6 +50,5 @@ class PostgresCluster:
             listening.cancel()
 
     def stop(self) -> None:
-        """Stop all workers."""
         for stop in self._stops:
             stop.set()

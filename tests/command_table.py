@@ -1,4 +1,4 @@
-"""The tables of docs/cli.md: every command with its options and its help, from the commands themselves.
+"""Writes the command tables of docs/cli.md from the commands themselves.
 
     python -m tests.command_table     write the page again
 
@@ -18,7 +18,7 @@ BEGIN, END = "<!-- from the commands: python -m tests.command_table -->\n", "<!-
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield a command and everything below it, with the words that call each."""
+    """Yield a command and all its subcommands, with the words that call each."""
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -28,7 +28,7 @@ def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def usage(words: tuple[str, ...], command: click.Command) -> str:
-    """Return how a command is typed. `--json` and `--help` are left out."""
+    """Return the usage of a command, without `--json` and `--help`."""
     context = click.Context(command)
     parts = ["shoal", *words]
     for parameter in command.params:
@@ -42,14 +42,14 @@ def usage(words: tuple[str, ...], command: click.Command) -> str:
 
 
 def value(option: click.Option, context: click.Context) -> str:
-    """Return the name of an option's value: its choices, its own name, or N for a number."""
+    """Return the placeholder for an option's value: its choices, its own name, or N for a number."""
     if option.metavar or isinstance(option.type, click.Choice):
         return option.make_metavar(context).strip("[]")
     return "N" if option.type.name.startswith("integer") else max(option.opts, key=len).strip("-").upper()
 
 
 def table(entries: dict[str, main.CommandEntry]) -> str:
-    """Return the table of one job."""
+    """Return the command table for one job."""
     lines = ["| command | what it does |", "|---|---|"]
     context = click.Context(main.shoal)
     for name in entries:
@@ -67,7 +67,7 @@ def table(entries: dict[str, main.CommandEntry]) -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with the tables as they are now."""
+    """Return the page with up-to-date tables."""
     tables = "\n\n".join(f"### {job}\n\n{table(entries)}" for job, entries in main.JOBS.items())
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{tables}\n\n{END}", text, flags=re.DOTALL)
 

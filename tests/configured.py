@@ -1,4 +1,4 @@
-"""The accounts of a configuration, with the type that their platform gives them."""
+"""The accounts of a configuration with the settings type of their platform."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ A = TypeVar("A", bound=AccountSettings)
 
 
 def configured(config: Config, kind: type[A]) -> list[A]:
-    """Every account with settings of this type, in the order of the file."""
+    """Return every account with settings of this type, in the order of the file."""
     return [
         account for accounts in config.platforms.accounts.values() for account in accounts if isinstance(account, kind)
     ]

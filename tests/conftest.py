@@ -1,4 +1,6 @@
-"""For all tests: their files stand in memory, what they start can be interrupted, none fails for the time it took."""
+"""Setup for all tests: their files are in memory, processes can be interrupted, and no test fails because it is
+slow.
+"""
 
 import gc
 import itertools
@@ -18,37 +20,39 @@ from hypothesis import settings
 from shoal.files.deep_folders import remove_tree
 from tests import hanging
 
-pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
+pytest.register_assert_rewrite("shoal.testing.contracts")  # failed assertions show the compared values
 
 NAME_LENGTH_MAX = 200
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 6 * 1024**3
-"""So much has to be free: the tests themselves take three gigabytes, and a whole run leaves half a one there."""
+"""Free memory needed to keep files there. The tests take three gigabytes, and a whole run leaves half a gigabyte of
+files.
+"""
 
 
 def _takes_programs(folder: Path) -> bool:
-    """Whether what is put there may be run; some containers forbid it."""
+    """Return whether files in the folder may be executed, which some containers forbid."""
     return not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 def _free_memory() -> int:
-    """Bytes that files in memory may take."""
+    """Return the bytes available for files in memory."""
     return min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available)
 
 
 if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEMORY):
-    # Thousands of tests commit and wait for the disk each time; none of them takes the power away.
+    # Thousands of tests commit and would each wait for the disk. No test cuts the power.
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
 os.environ["OLLAMA_HOST"] = (
-    "127.0.0.1:1"  # nobody listens; an Ollama of this machine must not answer instead of the demo
+    "127.0.0.1:1"  # nothing listens there; an Ollama on this machine must not answer instead of the demo
 )
 
 settings.register_profile("shoal", deadline=None, max_examples=60)
 settings.register_profile("many", deadline=None, max_examples=600)  # pytest --hypothesis-profile many
 settings.load_profile("shoal")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would its children
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background run ignores it, and its children would too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -58,31 +62,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch all tests, those of the packages too."""
+    """Watch all tests, including those of the packages."""
     config.pluginmanager.register(hanging.HangGuard(config), "hang-guard")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """A long text is named by its beginning: each worker tells the names of all tests, and each test's is kept."""
+    """Shorten the id of a long text. Every worker sends the ids of all tests, and they are kept."""
     if isinstance(val, str | bytes) and len(val) > NAME_LENGTH_MAX:
         return f"{val[:NAME_LENGTH_MAX]!a} and so on"
     return None
 
 
 def pytest_collection() -> None:
-    """Look for no garbage while thousands of tests are collected."""
+    """Pause garbage collection while thousands of tests are collected."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Nor among them later, and more seldom than Python does: that takes a twentieth of all time."""
+    """Exclude the collected tests from garbage collection and run it less often, which saves a twentieth of the
+    time.
+    """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first: at the end, short ones keep all workers at work."""
+    """Run slow tests first, so that short ones keep all workers busy at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -92,10 +98,10 @@ _has_failed = pytest.StashKey[bool]()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
-    """An empty folder, kept where the test fails.
+    """Return an empty folder, which is kept if the test fails.
 
-    pytest's own fixture leaves a link for each name and looks through all of them for the next folder, which takes
-    15 ms after some thousand tests.
+    pytest's own fixture leaves a link for each name and scans all of them for the next folder, which takes 15 ms
+    after some thousand tests.
     """
     name = re.sub(r"\W", "_", request.node.name)[:25]
     folder = tmp_path_factory.getbasetemp() / f"{name}_{next(_folders)}"
@@ -103,12 +109,12 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     yield folder
     if _has_failed not in request.node.stash:
         with suppress(OSError):
-            remove_tree(folder)  # which pytest and `shutil` cannot where folders are nested very deep
+            remove_tree(folder)  # pytest and `shutil` cannot remove very deeply nested folders
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note which tests fail."""
+    """Remember which tests fail."""
     report = yield
     if report.failed:
         item.stash[_has_failed] = True

@@ -1,4 +1,4 @@
-"""A loopback server for one test, which leaves no connection open."""
+"""A loopback server for one test that leaves no connection open."""
 
 import asyncio
 import ssl
@@ -12,9 +12,9 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
-    """Run `serve` for every connection until the block ends; gives the port. An error of `serve` fails the test.
+    """Run `serve` for every connection until the block ends, and yield the port. An error in `serve` fails the test.
 
-    asyncio alone leaves a connection open if what serves it is cancelled before it began, as at the end of a test.
+    asyncio itself leaves a connection open if its handler is cancelled before it starts, as at the end of a test.
     """
     connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -22,7 +22,7 @@ async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> Asyn
         try:
             await serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the other end went away
+            pass  # the peer disconnected
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""Every dialect that Shoal's platforms write, by name; None is markdown as it is."""
+"""Every dialect that Shoal's platforms use, by name. None is unchanged Markdown."""
 
 from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import PLAIN

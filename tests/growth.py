@@ -1,6 +1,6 @@
-"""CPU time compared with a reference that runs in the same moment, so that a busy machine decides no test.
+"""CPU time compared with a reference that runs at the same moment, so that a busy machine decides no test.
 
-Whatever else the machine does only adds time, and to both. They run in turn, and the least time of each counts.
+Other activity on the machine only adds time, and to both. They run alternately, and the minimum of each counts.
 """
 
 import signal
@@ -11,13 +11,13 @@ from types import FrameType
 
 ROUNDS_MAX = 4
 REFERENCES = 5
-"""Runs of the reference in a round. It is short, so that a disturbance may hit all of one run."""
+"""Runs of the reference per round. It is short, so that a disturbance may cover all of one run."""
 LIMIT_SECONDS = 0.3
-"""What takes this long is stopped, unless the reference lets it take longer."""
+"""Limit after which a run is stopped, unless the reference allows more."""
 REFERENCE_SECONDS_MAX = 0.1
-"""Linear code takes a few milliseconds over a short text."""
+"""Limit for the reference. Linear code takes a few milliseconds for a short text."""
 GROWTH = 8
-"""Over a text four times as long, linear code takes 4 times as long and quadratic code 16 times."""
+"""Allowed growth for a text four times as long. Linear code takes 4 times as long, and quadratic code 16 times."""
 
 
 class _StoppedError(Exception):
@@ -30,7 +30,7 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def stopped_by_timer() -> Generator[None]:
-    """Let `seconds` stop what takes too long."""
+    """Allow `seconds` to stop runs that take too long."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     try:
         yield
@@ -39,7 +39,7 @@ def stopped_by_timer() -> Generator[None]:
 
 
 def seconds(run: Callable[[], object], limit_seconds: float = LIMIT_SECONDS) -> float:
-    """Return the CPU seconds of a run. It is stopped at the limit, which is returned then."""
+    """Return the CPU seconds of a run. A run that reaches the limit is stopped, and the limit is returned."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limit_seconds)
     start = time.process_time()
     try:
@@ -54,9 +54,9 @@ def seconds(run: Callable[[], object], limit_seconds: float = LIMIT_SECONDS) -> 
 def slower(
     run: Callable[[], object], reference: Callable[[], object], times: float, enough_seconds: float
 ) -> tuple[float, float] | None:
-    """Return the CPU seconds of the reference and of the run when the run takes more than so many times as long.
+    """Return the CPU seconds of the reference and of the run if the run takes more than `times` as long.
 
-    None when it does not, or takes no longer than `enough_seconds`.
+    Returns None if it does not, or takes no more than `enough_seconds`.
     """
     if seconds(run) <= enough_seconds:
         return None

@@ -1,9 +1,9 @@
-"""End a test run that hangs, with the stacks of all threads, in whichever phase it hangs.
+"""Ends a test run that hangs in any phase, with the stacks of all threads.
 
-pytest-timeout ends a test that takes too long as long as its signal handler runs. It stops watching once a test has
-failed, and it never watches the end of the session. This plugin watches each set-up, call and tear-down by itself, and
-the end of the session. What takes longer ends the process; pytest-xdist then reports the test as failed, and a new
-worker runs the others.
+pytest-timeout can end a slow test only while its signal handler runs. It stops watching once a test has failed, and
+it never watches the end of the session. This plugin watches each setup, call and teardown separately, and the end of
+the session. A phase that takes too long ends the process. pytest-xdist then reports the test as failed, and a new
+worker runs the other tests.
 """
 
 import faulthandler
@@ -13,20 +13,20 @@ from collections.abc import Generator
 import pytest
 
 PHASE_SECONDS = 360.0
-"""More than pytest-timeout allows for a whole test, whose report is easier to read."""
+"""Longer than pytest-timeout's limit for a whole test, whose report is easier to read."""
 MARGIN_SECONDS = 60.0
-"""How much longer a phase may take than a test's own limit, `pytest.mark.timeout`."""
+"""Additional time for a phase, beyond the test's own limit in `pytest.mark.timeout`."""
 END_SECONDS = 120.0
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the limits, for the tests of this plugin."""
+    """Declare the limits as options, so that tests of this plugin can set them."""
     parser.addini("phase_seconds", "limit for each phase of a test", default=str(PHASE_SECONDS))
     parser.addini("end_seconds", "limit for the end of a session", default=str(END_SECONDS))
 
 
 class HangGuard:
-    """The plugin; create it while pytest does not capture standard error, as in `pytest_configure`."""
+    """The plugin. Create it while pytest does not capture standard error, as in `pytest_configure`."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._phase_seconds = float(config.getini("phase_seconds"))
@@ -47,22 +47,20 @@ class HangGuard:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch a set-up."""
         return (yield from self._watch(item))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch a test."""
         return (yield from self._watch(item))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch a tear-down; that of the last test includes the session's fixtures."""
+        """Watch a teardown. The last test's teardown includes the session's fixtures."""
         return (yield from self._watch(item))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Watch the end until the process exits. A worker's exit is up to pytest-xdist, which kills it after 10 s."""
+        """Watch the end until the process exits. pytest-xdist itself kills a worker that does not exit within 10 s."""
         self._start(self._end_seconds)
         outcome = yield
         if self._is_worker:

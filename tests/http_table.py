@@ -1,4 +1,4 @@
-"""The tables of docs/http.md: every call with its fields, scope and description, from the endpoints.
+"""Writes the tables of docs/http.md from the endpoints: every call with its fields, scope and description.
 
     python -m tests.http_table     write the page again
 
@@ -34,7 +34,7 @@ TOPICS = {
     "Operations": r"/(api/(overview|usage|audit|info)|healthz|readyz|metrics|openapi|platforms)",
     "OpenAI's interface": r"/v1",
 }
-"""The topic of a call is the first whose pattern matches its path."""
+"""Topics by pattern. A call belongs to the first topic whose pattern matches its path."""
 SCOPES = {EVERYONE: "any", READERS: "read", TALKERS: "chat", DECIDERS: "approve", ADMINS: "admin", OPEN: "none"}
 
 
@@ -46,12 +46,12 @@ def struct(hint: object) -> type[msgspec.Struct] | None:
 
 
 def fields(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
-    """Return the names of a struct's fields as JSON has them, and whether each is required."""
+    """Return the JSON names of a struct's fields, and whether each is required."""
     return [(field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
 
 
 def form(endpoint: Endpoint) -> str:
-    """Return how a call is made: method, path, query and body; `?` marks what may be left out."""
+    """Return how a call is made: method, path, query and body. `?` marks optional parts."""
     path = re.sub(r"{(\w+):path}", r"{\1}", endpoint.path)
     query = "&".join(name for name, _ in fields(endpoint.query)) if endpoint.query else ""
     text = f"`{endpoint.method} {path}{'?' * bool(query)}{query}`"
@@ -84,7 +84,7 @@ def tables() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with the tables as they are now."""
+    """Return the page with up-to-date tables."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{tables()}\n\n{END}", text, flags=re.DOTALL)
 
 

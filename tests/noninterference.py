@@ -1,15 +1,15 @@
-"""Noninterference, driven through the whole app: what the owner says in private reaches nobody else.
+"""Noninterference, tested through the whole app: the owner's private words reach nobody else.
 
-A talk is a few acts of an owner and a stranger, played twice, with other private words each time. Everything on the
-stranger's side has to be the same both times: each request to the model, answer, post, file and journal of all
-conversations but the owner's private ones. And what the stranger writes reaches the owner's requests only inside
+A talk is a few acts of an owner and a stranger, played twice with different private words. Everything on the
+stranger's side must be identical in both plays: each model request, answer, post, file and journal of all
+conversations except the owner's private ones. The stranger's text, in turn, reaches the owner's requests only inside
 `<untrusted>`, in a turn that is tainted.
 
-Opening an app takes longer than a talk, so that several talks are played in one, one after another, each by an owner, a
-stranger and in places of its own. What differs is then looked for in each talk by itself.
+Opening an app takes longer than a talk, so several talks are played in one app, one after another. Each has its own
+owner, stranger and channels. If something differs, each talk is played again on its own.
 
-The model does what the last message spells out between `@@`, and then answers with a number that depends on every
-character of its request, so that a difference anywhere spreads to all that follows.
+The model executes the calls that the last message spells out between `@@`. It then answers with a number that
+depends on every character of its request, so that any difference spreads to everything after it.
 """
 
 import asyncio
@@ -60,16 +60,17 @@ Who: TypeAlias = Literal[
     "stranger at the API", "a webhook",
 ]  # fmt: skip
 OWNER, STRANGER = "ada", "zebra"
-"""Everything that the stranger says, sends and is called has the second word in it."""
+"""The owner and the stranger. Everything that the stranger says, sends or is called contains the second name."""
 TALKS_MAX = 16
-"""So many talks may be played in one app."""
+"""Maximum number of talks in one app."""
 ACCESS = AccessRules(tuple(f"{OWNER}{number}" for number in range(TALKS_MAX)), ("*",))
 SECRET = "only-the-town-knows-this-secret-of-a-webhook"
 ACT_SECONDS = 2.0
-"""So much time passes with an act: the API bounds their number, what is listed is listed by time, and what somebody
-says next is no further line of what they said before."""
+"""Time that passes with an act. The API limits acts per time, lists are ordered by time, and a later message must
+not count as a further line of the previous one.
+"""
 LAST_SECONDS = 61.0
-"""So much time passes after the last talk, in which every reminder comes."""
+"""Time that passes after the last talk, in which every reminder becomes due."""
 SECONDS_MAX = 60.0
 
 T = TypeVar("T")
@@ -80,16 +81,20 @@ _DIRECTIVE = re.compile(r"@@(\[.*?\])@@", re.DOTALL)
 _RANDOM = re.compile(
     r"(?<!%)(?<!%[0-9A-F])[0-9A-HJKMNP-TV-Z]{26}|\b[0-9a-f]{16,64}\b|\b(?=[A-Z]*[0-9])[0-9A-Z]{6}\b|\b[0-9a-f]{7}\b"
 )
-"""Ids and digests, which are made of chance in a real Shoal; here they count. An escaped character (`%27`) may stand
-before an id."""
+"""Ids and digests. In a real Shoal they are random, but here they count up. An escaped character (`%27`) may
+precede an id.
+"""
 _WRITES = re.compile(r"> (\w+\.txt)")
 _READS_NOTHING = re.compile(r"(?:: |yes |echo )[^;]*$")
 _BLOCK = re.compile(r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", re.DOTALL)
 
 
 class Act(NamedTuple):
-    """Something that somebody does: `says` a text, gives a command, or sends a file named so. `calls` are what the
-    model does then. `{w}` stands for the words, `{n}` for the talk's number; without anybody, `seconds` pass."""
+    """An act of a person: `says` a text, gives a command, or sends a file with this name. The model then executes
+    `calls`.
+
+    `{w}` stands for the words and `{n}` for the talk's number. Without a person, `seconds` pass.
+    """
 
     who: Who | None
     text: str = ""
@@ -99,11 +104,11 @@ class Act(NamedTuple):
 
 
 SAID = 20
-"""So many times the words alone are among what the owner may say, and so decide what is done at all."""
+"""Weight of the plain words among the owner's possible texts, where they decide what is done at all."""
 
 
 def _called(who: Who, word: str) -> list[Act]:
-    """A turn for each tool, and for what is worth doing together."""
+    """Return acts whose turns use each tool, alone or in useful combinations."""
     path = f"{word}.txt"
     groups: list[Sequence[tuple[str, Mapping[str, object]]]] = [
         [("write", {"path": path, "content": word}), ("read", {"path": path}), ("list", {})],
@@ -148,7 +153,7 @@ def _called(who: Who, word: str) -> list[Act]:
 
 
 def _told(who: Who, word: str) -> list[Act]:
-    """Words, files and each command."""
+    """Return acts with words, files and each command."""
     commands = (
         "/status", "/tasks", "/thread list", "/thread history", f"/thread kill fake:dm-ada{{n}}:{word}",
         "/thread history fake:dm-ada{n}:1", "/thread kill fake:dm-ada{n}:1", "/context", f"/context save {word}",
@@ -168,7 +173,7 @@ def _told(who: Who, word: str) -> list[Act]:
 
 
 def _asked() -> list[Act]:
-    """Whatever can be read by the API, by somebody who has a token that lets them talk."""
+    """Return API reads for a person whose token lets them chat."""
     found: dict[str, None] = {}
     for path in [endpoint.path for endpoint in api() if endpoint.method == "GET"]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1"):
@@ -177,7 +182,7 @@ def _asked() -> list[Act]:
 
 
 def _sent() -> list[Act]:
-    """Whatever somebody can have done by the API who has such a token, in conversations of others too."""
+    """Return API writes for a person whose token lets them chat, including attempts in other people's conversations."""
     found: list[Act] = []
     for path in [endpoint.path for endpoint in api() if endpoint.method == "POST" and "chat" in endpoint.scopes]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1", "{own}"):
@@ -209,9 +214,9 @@ def _acts() -> list[Act]:
 ACTS = _acts()
 _PATHS = frozenset(act.text for act in _asked())
 HOLDS = "hold on"
-"""Where the owner says it in private, the model answers when they speak again, or when the talk is over."""
+"""In a private message of the owner's, makes the model wait until they speak again or the talk ends."""
 CONFIGURES = ("/settings", "/agent", "/timezone")
-"""Commands whose effect everybody may know of."""
+"""Commands whose effects anyone may see."""
 WORDS = ("tide", "reef", "tide reef kelp", "<untrusted source='x'>", "{}", "-", "kelp " * 300, "tea", "same.txt",
          "sleep 300")  # fmt: skip
 SAYINGS = [
@@ -219,26 +224,25 @@ SAYINGS = [
     for act in (*_called("owner alone", "kelp"), *_told("owner alone", "kelp"))
     if not act.file and not act.text.startswith(CONFIGURES)
 ]
-"""What the words may be besides: all that can be done in private, with a turn or a command."""
+"""Further values for the words: everything that can be done in private with a turn or a command."""
 
 
 UNUSED = dict.fromkeys(("web_search", "brave_search"), "asks somebody else's server, with nothing of this home")
-"""Tools that no act has, and why."""
+"""Tools that no act uses, with the reason."""
 
 
 def is_private(act: Act) -> bool:
-    """Whether the owner does it where nobody else reads along."""
+    """Return whether the owner acts where nobody else can read."""
     return act.who in ("owner alone", "owner on the page")
 
 
 class SeeingSandbox(FakeSandbox):
-    """Every command prints all that it could read there, and writes what stands behind a `>`; none is started.
+    """A sandbox that starts nothing. Each command prints all files that it could read, and writes the file after a `>`.
 
-    One that begins with `sleep` runs until it is ended. Some are known to read nothing.
+    A command that begins with `sleep` runs until it is ended. Commands that are known to read nothing print nothing.
     """
 
     async def run(self, command: Command) -> CommandResult:
-        """Print it."""
         if command.watch is not None:
             command.watch.started(1)
         if command.text.startswith("sleep"):
@@ -256,25 +260,24 @@ class SeeingSandbox(FakeSandbox):
 
     def _printed(self, mount: Mount) -> str:
         files = [path for path in mount.host.rglob("*") if path.is_file()]
-        names = [_plain(str(path.relative_to(mount.host))) for path in files]  # those of attachments begin with an id
+        names = [_plain(str(path.relative_to(mount.host))) for path in files]  # names of attachments begin with an id
         found = sorted(zip(names, [path.read_text("utf-8", "replace") for path in files], strict=True))
         return "\n".join([mount.inside, *(f"{name}: {text}" for name, text in found)])
 
 
 class InPlaceDriver(SqliteDriver):
-    """Runs each script where it is asked for. No thread is waited for, which takes half the time of a play."""
+    """A driver that runs each script in the caller's thread, which halves the time of a play."""
 
     def __init__(self, other: Driver, path: Path) -> None:
-        """Take the place of another driver of this file, and close it with this one."""
+        """Replace another driver of this file, and close it along with this one."""
         super().__init__(path, synchronous="OFF")
         self._other = other
 
     async def read(self, script: Script[T]) -> T:
-        """Read at once."""
         return await super().read(script) if self._closed else self._read(script)
 
     async def close(self) -> None:
-        """Close both."""
+        """Close both drivers."""
         await super().close()
         await self._other.close()
 
@@ -285,33 +288,32 @@ class InPlaceDriver(SqliteDriver):
 
 
 class InPlaceExecutor(ThreadPoolExecutor):
-    """Does all work where it is asked for: no thread, so that every play goes the same way however busy the machine."""
+    """An executor that runs everything in the caller's thread, so that plays are identical on any machine."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do it."""
         done = Future[T]()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - the caller handles it
             done.set_exception(error)
         return done
 
 
 class IdleSelector(selectors.DefaultSelector):
-    """Waits for an event loop that uses it to have nothing left to do, not even files, which are read in place."""
+    """A selector that can report when its event loop has nothing left to do."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: list[asyncio.Future[None]] = []
 
     async def idle(self) -> None:
-        """Wait until everybody else waits, for the time or for somebody."""
+        """Wait until every other task waits for time or for another task."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         await waiting
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As ever, but where there is nothing, whoever waits for that goes on."""
+        """Poll as usual. If nothing is ready, wake the tasks that wait in `idle`."""
         found = super().select(0 if self._waiting else timeout)
         if timeout != 0 and not found:
             waiting, self._waiting = self._waiting, []
@@ -322,15 +324,19 @@ class IdleSelector(selectors.DefaultSelector):
 
 
 class Probe:
-    """Tells the time by the stamps of a file of its own: what was changed before has an earlier stamp than that, and
-    what is changed from then on has none earlier. So which files a call has changed is known exactly."""
+    """A clock based on the timestamps of its own file, to tell exactly which files a call has changed.
+
+    Files changed earlier have an earlier timestamp, and files changed afterwards do not.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         file.touch()
 
     def now_ns(self) -> int:
-        """The last moment before now. Kernels before 6.13 stamp so coarsely that it takes some milliseconds."""
+        """Return the last moment before now. Kernels before 6.13 have coarse timestamps, so this may take some
+        milliseconds.
+        """
         began = self._touched()
         while (now := self._touched()) == began:
             pass
@@ -342,7 +348,7 @@ class Probe:
 
 
 class Places(NamedTuple):
-    """Where a talk is held."""
+    """The threads of a talk."""
 
     alone: ThreadId
     page: ThreadId
@@ -352,7 +358,7 @@ class Places(NamedTuple):
 
 
 def places(number: int) -> Places:
-    """Those of the talk with this number."""
+    """Return the threads of the talk with this number."""
     channels = (f"dm-{OWNER}{number}", f"square{number}", f"dm-{STRANGER}{number}")
     alone, group, stranger = (make_thread_id("fake", channel, "1") for channel in channels)
     api = make_thread_id("web", personal_channel(f"web:{STRANGER}{number}"), "1")
@@ -364,14 +370,14 @@ def _hook(number: int) -> HookSettings:
 
 
 class Talk(NamedTuple):
-    """An example: what is done, and the two things that the owner may have said."""
+    """An example: the acts, and the two alternatives for the owner's private words."""
 
     acts: Sequence[Act]
     words: tuple[str, str]
 
 
 class Run:
-    """One play of some talks; `seen` is all of the stranger's side, by what it is of."""
+    """One play of some talks. `seen` holds the stranger's side, by kind."""
 
     def __init__(self, world: World, clock: ManualClock, idle: Callable[[], Awaitable[None]], folder: Path) -> None:
         self._world = world
@@ -390,7 +396,7 @@ class Run:
         self.seen: defaultdict[str, list[str]] = defaultdict(list)
 
     async def play(self, act: Act, words: str = "", number: int = 0) -> None:
-        """Do it in the talk with this number, let everything that follows from it happen, and look at it."""
+        """Perform an act in the talk with this number, let all its consequences happen, and record them."""
         await self._wait(ACT_SECONDS)
         self._may_hold = is_private(act)
         answer = await self._done(act, words, number)
@@ -414,7 +420,7 @@ class Run:
         if act.who is None:
             await self._wait(act.seconds)
             return ""
-        # Braces are part of what is called, so the words are put in place by name.
+        # Texts contain literal braces, so the words are replaced by name.
         text = act.text.replace("{n}", str(number)).replace("{w}", words)
         calls = json.dumps(act.calls).replace("{n}", str(number)).replace("{w}", json.dumps(words)[1:-1])
         text = f"{text} @@{calls}@@" if act.calls else text
@@ -447,7 +453,7 @@ class Run:
         return ""
 
     def release(self) -> None:
-        """Let the model answer where it was told to hold on."""
+        """Let the model continue where it was told to hold on."""
         for gate in self._held.values():
             gate.open()
         self._held.clear()
@@ -476,12 +482,12 @@ class Run:
         return f"{answer.status_code} {dict(answer.headers)} {answer.text}"
 
     async def _wait(self, seconds: float) -> None:
-        """Let time pass, and all that is due come at its time."""
+        """Let time pass, so that everything due happens in its order."""
         await self._clock.advance(seconds)
         await self._settled()
 
     async def _settled(self) -> None:
-        """Until nothing is left to do; the owner allows whatever is asked."""
+        """Wait until nothing is left to do. The owner allows everything."""
         app = self._world.app
         store, owner = app[Store], Asker(trust="owner", user=ACCESS.owners[0], platform="fake")
         async with asyncio.timeout(SECONDS_MAX):
@@ -518,7 +524,7 @@ class Run:
         return said
 
     async def _root(self, thread: ThreadId) -> ThreadId:
-        """The conversation that a subagent's thread works for."""
+        """Return the conversation that a subagent's thread works for."""
         if not thread.startswith("agent:"):
             return thread
         if thread not in self._roots:
@@ -534,13 +540,13 @@ class Run:
             assert STRANGER not in left, f"a stranger's words stand outside of <untrusted> in {thread}: {left}"
         if strange:
             events = await self._world.app[Store].journal.events(thread)
-            while isinstance(events[-1].data, Cleared):  # since the request was made
+            while isinstance(events[-1].data, Cleared):  # before the request was made
                 events = events[:-1]
             state = reduce(TaintState.after, events, TaintState())
             assert state.active, f"a stranger's words are read in {thread}, and the turn is not tainted"
 
     async def end(self) -> dict[str, list[str]]:
-        """All of the stranger's side, ids and digests taken out."""
+        """Return the stranger's side without ids and digests."""
         app = self._world.app
         for info in await app[Store].journal.threads(10_000):
             root = await self._root(info.thread)
@@ -555,7 +561,7 @@ class Run:
         places = [*(home / "data").glob("[fw]*/*"), *(home / "agents" / "main" / "guests").glob("*/*")]
         for folder in sorted(path for path in places if not path.name.startswith(private)):
             for path in sorted(folder.rglob("*")):
-                is_journal = ".jsonl" in path.name  # is looked at already
+                is_journal = ".jsonl" in path.name  # journals are compared separately
                 if path.is_file() and ".git" not in path.parts and not is_journal:
                     text = path.read_text("utf-8", "replace")
                     self.seen["files"].append(f"{path.relative_to(home)}: {text}")
@@ -573,7 +579,7 @@ def _plain(text: str) -> str:
 
 
 def played(folder: Path, talks: Sequence[Talk], run: int) -> dict[str, list[str]]:
-    """The stranger's side of a play, with the first or second words. The folder is used anew."""
+    """Return the stranger's side of a play with the first or second words. The folder is emptied first."""
     selector = IdleSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_played(folder, talks, run, selector))
@@ -587,7 +593,7 @@ async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleS
     settings: dict[str, object] = {
         "database": {"synchronous": "normal"},
         "context": {"backfill_messages_max": 0},
-        "mailbox": {"pause_seconds": 0},  # by this clock nobody would ever have paused
+        "mailbox": {"pause_seconds": 0},  # with this clock no person would ever have paused
         "permissions": {"default_profile": "open", "approvers": [f"fake:{name}" for name in ACCESS.owners]},
     }
     async with scenario(
@@ -611,10 +617,10 @@ async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleS
 
 
 def holds(folder: Path, talks: Sequence[Talk]) -> None:
-    """Play the talks with the one and with the other words; nothing on the stranger's side may differ.
+    """Check that the talks look the same to the stranger with both words. Raises AssertionError.
 
-    Raises AssertionError, of the first talk that fails by itself if there is one; or says that not even the same words
-    are the same play, where a difference says nothing.
+    The error names the first talk that fails on its own, if there is one. It says so if even two plays with the same
+    words differ, because then a difference proves nothing.
     """
     try:
         _holds(folder, talks)

@@ -1,10 +1,10 @@
-"""What holds on which platform: the table of tests/PLATFORMS.md, from the contract suite's own results.
+"""Writes the table of tests/PLATFORMS.md: which cases of the contract suite hold on which platform.
 
     python -m tests.platform_table        run the suite over every platform (two minutes), and write both files
     python -m tests.platform_table new    run only the cases that were added since, in seconds
-    python -m tests.platform_table page   write the page anew from the results that are kept
+    python -m tests.platform_table page   write the page again from the stored results
 
-`tests/tidy/test_platform_table.py` holds the page against the results, and these against the cases there are.
+`tests/tidy/test_platform_table.py` compares the page with the results, and the results with the existing cases.
 """
 
 import inspect
@@ -36,14 +36,14 @@ PLATFORMS: Mapping[str, tuple[str, ...]] = {
     "page": ("TestWeb",),
     "terminal": ("TestTerminal",),
 }
-"""The suites of each. IRC is the platform of packages/shoal-irc."""
+"""Test suites by platform. IRC is the platform of packages/shoal-irc."""
 HOLDS = "holds"
 
 Results = dict[str, dict[str, str]]
 
 
 def cases() -> list[str]:
-    """The cases of the contract, as the suite names them, in its order."""
+    """Return the contract's cases by name, in the order of the suite."""
     found = [
         (inspect.getsourcefile(test) != inspect.getsourcefile(ChatContract), inspect.getsourcefile(test), name)
         for name, test in inspect.getmembers(ChatContract, inspect.isfunction)
@@ -53,8 +53,10 @@ def cases() -> list[str]:
 
 
 def record(kept: Results) -> Results:
-    """Run the suite over every platform, but for the cases that are kept; of each, HOLDS or why it is left out. Exits
-    where one fails."""
+    """Run the suite over every platform, except for the cases in `kept`. Exits if one fails.
+
+    Returns HOLDS or the reason for its omission for each case.
+    """
     known = set[str]().union(*kept.values())
     went: Results = {name: {case: kept[name][case] for case in cases() if case in kept[name]} for name in PLATFORMS}
     added = " or ".join(case for case in cases() if case not in known)
@@ -91,12 +93,12 @@ def record(kept: Results) -> Results:
 
 
 def read() -> Results:
-    """The results that are kept."""
+    """Return the stored results."""
     return tomllib.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 def written(results: Results) -> str:
-    """The results as a file, in the order of the suite."""
+    """Return the results as TOML, in the order of the suite."""
     lines = ["# Written by `python -m tests.platform_table`, from a run of the contract suite over every platform."]
     for platform, went in results.items():
         lines += ["", f'["{platform}"]']
@@ -105,7 +107,7 @@ def written(results: Results) -> str:
 
 
 def table(results: Results) -> str:
-    """The table, with its reasons below."""
+    """Return the table with its reasons below."""
     reasons = sorted({reason for went in results.values() for reason in went.values()} - {HOLDS})
     sign = {HOLDS: "✓"} | {reason: str(number) for number, reason in enumerate(reasons, 1)}
     lines = [f"| | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
@@ -117,7 +119,7 @@ def table(results: Results) -> str:
 
 
 def page(text: str, results: Results) -> str:
-    """The page with the table as it is now."""
+    """Return the page with an up-to-date table."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table(results)}\n{END}", text, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""A fresh PostgreSQL database for the tests that need one: of the server that runs here, or of a private one."""
+"""New PostgreSQL databases for tests, on a server that already runs or on a private one."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ RUNNING = "postgresql://postgres@127.0.0.1:5432/postgres"
 
 @contextmanager
 def server() -> Generator[str]:
-    """The address of a server on which databases can be made: SHOAL_TEST_POSTGRES, the local one, or a private one."""
+    """Yield the address of a server for new databases: SHOAL_TEST_POSTGRES, a local one, or a private one."""
     address = os.environ.get("SHOAL_TEST_POSTGRES", RUNNING)
     try:
         psycopg.connect(address, connect_timeout=3).close()
@@ -31,7 +31,7 @@ def server() -> Generator[str]:
 
 @contextmanager
 def private_server() -> Generator[str]:
-    """A server of our own, for tests that stop it or where none runs. Skips the test where none can be started."""
+    """Yield a private server, for tests that stop it or if no other runs. Skips the test if it cannot be started."""
     with tempfile.TemporaryDirectory(prefix="shoal-pg-") as folder:
         Path(folder).chmod(0o755)
         started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
@@ -45,12 +45,12 @@ def private_server() -> Generator[str]:
 
 @contextmanager
 def database() -> Generator[str]:
-    """The address of an empty database, dropped afterwards."""
+    """Yield the address of an empty database, which is dropped afterwards."""
     name = f"shoal_test_{uuid.uuid4().hex[:12]}"
     with server() as address:
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
-            # A test that stops its server has one of its own; the others need not wait for the disk.
+            # A test that stops its server uses a private one. The others need not wait for the disk.
             connection.execute(f"alter database {name} set synchronous_commit = off".encode())
         try:
             yield make_conninfo(address, dbname=name)
@@ -61,7 +61,7 @@ def database() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_database() -> Generator[str]:
-    """One database for the whole session; tests empty its tables."""
+    """Yield one database for the whole session. Tests empty its tables."""
     with database() as address:
         yield address
 
@@ -70,9 +70,10 @@ LEFT = "select pg_terminate_backend(pid) from pg_stat_activity where datname = c
 
 
 def empty(address: str) -> None:
-    """Delete every row of Shoal's schema, where it exists.
+    """Delete every row of Shoal's schema if it exists.
 
-    Transactions that an interrupted test left open end first; otherwise their locks would hold up all tests after it.
+    Transactions that an interrupted test left open are ended first. Otherwise their locks would block all later
+    tests.
     """
     with psycopg.connect(address, autocommit=True, options="-c lock_timeout=60s") as connection:
         connection.execute(LEFT, ["idle in transaction%"])

@@ -1,4 +1,4 @@
-"""Real processes of Shoal, each with a home of its own, and how to talk to them."""
+"""Real Shoal processes, each with its own home, and calls of their API."""
 
 import json
 import os
@@ -22,14 +22,14 @@ PROGRAM = str(Path(sys.executable).with_name("shoal"))
 
 
 class Answer(NamedTuple):
-    """What came back; status 0 when nobody answered."""
+    """An HTTP response. Its status is 0 if nobody answered."""
 
     status: int
     body: bytes
 
     @property
     def json(self) -> dict[str, object]:
-        """The body as an object."""
+        """Return the body as an object."""
         return json.loads(self.body)
 
 
@@ -42,14 +42,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Process(NamedTuple):
-    """A process of Shoal."""
-
     popen: subprocess.Popen[str]
     address: str
     token: str
 
     def ask(self, path: str, body: object = None, *, raw: bytes | None = None) -> Answer:
-        """Call its API."""
         data = raw if raw is not None else json.dumps(body).encode() if body is not None else None
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         if raw is not None:
@@ -65,16 +62,15 @@ class Process(NamedTuple):
             return Answer(0, b"")
 
     def says(self, thread: str, text: str, message_id: str, **more: object) -> None:
-        """Send a message as its owner."""
+        """Send a message as the owner."""
         body = {"text": text, "message_id": message_id, **more}
         assert self.ask(f"/api/threads/{quote(thread)}/messages", body).status == 202
 
     def events(self, thread: str) -> list[Entry]:
-        """The thread's journal."""
         return msgspec.json.decode(self.ask(f"/api/threads/{quote(thread)}/events").body, type=list[Entry])
 
     def turn_of(self, thread: str, message_id: str) -> list[Entry]:
-        """The events of the finished turn that answers a message."""
+        """Wait for the turn that answers a message and return its events."""
         until(lambda: any(self._finished(thread, message_id)))
         return list(self._finished(thread, message_id))
 
@@ -85,19 +81,19 @@ class Process(NamedTuple):
         return found if any(event.type == "turn_finished" for event in found) else []
 
     def stop(self) -> int:
-        """End it as an operator does."""
+        """Stop it as an operator does, and return the exit code."""
         self.popen.terminate()
         return self.popen.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
-        """End it as a power cut does."""
+        """Kill it as a power failure would."""
         self.popen.kill()
         self.popen.wait(WAIT_SECONDS)
 
 
 @contextmanager
 def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Process]:
-    """`shoal ROLE` on a free port, until the block ends; `settings` are environment variables."""
+    """Run `shoal ROLE` on a free port until the block ends. `settings` are environment variables."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     environ = {**kept, "HOME": str(home), **settings}
     command = [PROGRAM, "--home", str(home), role, "--port", "0"]
@@ -119,7 +115,7 @@ def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Pro
 
 
 class Server(NamedTuple):
-    """A Shoal that runs in a process of its own."""
+    """A Shoal in a separate process."""
 
     process: subprocess.Popen[str]
     address: str
@@ -128,7 +124,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def running(home: Path, *arguments: str) -> Generator[Server]:
-    """`shoal run` on a free port until the block ends."""
+    """Run `shoal run` on a free port until the block ends."""
     command = [PROGRAM, "--home", str(home), "run", "--port", "0", *arguments]
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:

@@ -1,9 +1,10 @@
-"""What each service takes of a conversation: the table of docs/providers.md, from the results of the contract suite.
+"""Writes the table of docs/providers.md: what each service accepts of a conversation, from the contract suite's
+results.
 
     python -m tests.provider_table         run the suite over every service (some minutes), and write both files
     python -m tests.provider_table page    write the page again from the stored results
 
-`tests/tidy/test_provider_table.py` checks the page against the results, and these against the services there are.
+`tests/tidy/test_provider_table.py` compares the page with the results, and the results with the existing services.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ HEAD = ("service", "images", "tools", "parallel calls", "earlier reasoning")
 
 
 class Result(msgspec.Struct):
-    """What a service's refusals taught, and what was tried there."""
+    """Quirks learned from a service's refusals, and the behaviours that were tried."""
 
     holds: list[str]
     quirks: dict[str, Change]
@@ -38,7 +39,7 @@ Results = dict[str, Result]
 
 
 async def record() -> Results:
-    """Run every behaviour at every service. Exits where one does not hold."""
+    """Run every behaviour at every service. Exits if one fails."""
     found: Results = {}
     for name, service in SERVICES.items():
         learned: dict[str, Change] = {}
@@ -52,12 +53,12 @@ async def record() -> Results:
 
 
 def read() -> Results:
-    """The stored results."""
+    """Return the stored results."""
     return msgspec.convert(tomllib.loads(RESULTS.read_text(encoding="utf-8")), Results)
 
 
 def written(results: Results) -> str:
-    """The results as a file."""
+    """Return the results as TOML."""
     lines = ["# Written by `python -m tests.provider_table`, from a run of the contract suite over every service."]
     for name, result in results.items():
         quirks = ", ".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in result.quirks.items())
@@ -66,7 +67,7 @@ def written(results: Results) -> str:
 
 
 def row(name: str, result: Result) -> tuple[str, ...]:
-    """A line of the table."""
+    """Return the cells of a table row."""
     kind = SERVICES[name].kind
     quirks = known_quirks("", SERVICES[name].model).changed(result.quirks)
     is_chat = kind == "openai"
@@ -93,14 +94,13 @@ def row(name: str, result: Result) -> tuple[str, ...]:
 
 
 def table(results: Results) -> str:
-    """The table."""
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     lines += [f"| {' | '.join(row(name, result))} |" for name, result in results.items()]
     return "\n".join(lines) + "\n"
 
 
 def page(text: str, results: Results) -> str:
-    """The page with the table as it is now."""
+    """Return the page with an up-to-date table."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table(results)}\n{END}", text, flags=re.DOTALL)
 
 

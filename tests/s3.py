@@ -1,4 +1,4 @@
-"""An S3-compatible server in a process of its own, for the tests of the object store."""
+"""An S3-compatible server in a separate process, for the tests of the object store."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def server() -> Generator[str]:
-    """Its address. Skips the test where it cannot be had."""
+    """Yield the server's address. Skips the test if the server is unavailable."""
     made = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(made.stderr.strip())
@@ -33,6 +33,6 @@ def server() -> Generator[str]:
                 break
         if not address:
             pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
-        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # a full pipe would hold the server up
+        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # the server would block on a full pipe
         yield address
         server.kill()

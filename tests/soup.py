@@ -1,4 +1,4 @@
-"""Random Markdown as models write it and as they break it: marks that pair and marks that do not, side by side."""
+"""Random Markdown as models write and break it, with matching and unmatched marks."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ MENTIONS = (
 
 
 def soup(source: random.Random) -> str:
-    """A text of one to five blocks."""
+    """Return a text of one to five blocks."""
     return "\n\n".join(_block(source, 0) for _ in range(source.randint(1, 5)))
 
 
@@ -82,7 +82,7 @@ def _some(source: random.Random, least: int, most: int, part: Callable[[], str],
 
 
 def spans(source: random.Random, depth: int = 0) -> str:
-    """The words of a paragraph."""
+    """Return the content of a paragraph."""
     gap = source.choice(("", " ", " ", " "))
     return _some(source, 1, 6 if depth < 2 else 2, lambda: _span(source, depth) + source.choice((gap, gap, "", " ")))
 

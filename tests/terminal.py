@@ -1,4 +1,4 @@
-"""A person at a terminal: starts a program on a pseudo-terminal, reads what it shows, types lines."""
+"""A person at a terminal: starts a program on a pseudo-terminal, reads its screen and types lines."""
 
 import os
 import pty
@@ -13,18 +13,20 @@ from pathlib import Path
 
 SECONDS_MAX = 60.0
 COLUMNS = 400
-"""Wide enough that no line of Shoal's is wrapped."""
+"""Wide enough that no line of Shoal's wraps."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?")
 
 
 def transcript(page: Path, block: int) -> list[str]:
-    """What Shoal shows in a block of a page; what is typed, left out, or shown by others is not in it."""
+    """Return Shoal's own lines in a console block of a page, without those that are typed, omitted, or from other
+    programs.
+    """
     found = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return [line for line in found[block].splitlines() if line and line[0] not in "$…"]
 
 
 class Terminal:
-    """One program; `screen` is everything that it has shown, and `typed` what was typed."""
+    """A running program. `screen` is everything that it has shown, and `typed` everything typed into it."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         self._side, other = pty.openpty()
@@ -41,7 +43,7 @@ class Terminal:
         self._is_interrupted = False
 
     def sees(self, part: str, seconds: float = SECONDS_MAX) -> str:
-        """Wait until the text stands on the screen, behind what was seen before; returns what came until then."""
+        """Wait until a text appears after the last one seen, and return the output up to it."""
         ends = time.monotonic() + seconds
         while True:
             at = self.screen.find(part, self._seen)
@@ -53,7 +55,7 @@ class Terminal:
             assert self._read(left), f"{part!r} was not shown before the end:\n{self.screen}"
 
     def types(self, line: str = "") -> None:
-        """Type a line, and Enter."""
+        """Type a line and press Enter."""
         self.typed.append(line)
         os.write(self._side, f"{line}\n".encode())
 
@@ -63,46 +65,49 @@ class Terminal:
         os.write(self._side, key)
 
     def ends(self) -> int:
-        """Wait for the end; returns the exit code.
+        """Wait for the end and return the exit code.
 
-        Ctrl-C is pressed again every two seconds: `input` misses one that arrives just before it starts to read.
+        Ctrl-C is pressed again every two seconds, because `input` misses one that arrives just before it starts to
+        read.
         """
         ends = time.monotonic() + SECONDS_MAX
         shown = -1
         while self._read(2):
             assert time.monotonic() < ends, f"It does not end:\n{self.screen}"
-            if self._is_interrupted and shown == len(self.screen):  # nothing came for two seconds
+            if self._is_interrupted and shown == len(self.screen):  # no output for two seconds
                 os.write(self._side, b"\x03")
             shown = len(self.screen)
         os.close(self._side)
         return self._process.wait(SECONDS_MAX)
 
     def kill(self) -> None:
-        """End the program if it still runs."""
+        """Kill the program if it still runs."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def lacks(self, transcript: Sequence[str], home: Path, program: str) -> list[str]:
-        """The lines of a page's transcript that are not on the screen, by what stands before an answer; the page has
-        Ada's home, and the program of a checkout. Commands are quoted where a terminal has no colours."""
+        """Return the lines of a page's transcript that are not on the screen, without the default answers after `: `.
+
+        The page shows Ada's home and the program of a checkout. On terminals without colors, commands are quoted.
+        """
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen).replace(program, ".venv/bin/shoal")
         shown = _plain(shown.replace(str(home), "/home/ada/.shoal"))
         heads = [_plain(line.rpartition(": ")[0] or line).removeprefix("Ada") for line in transcript]
         return [head for head in heads if head not in shown]
 
     def _read(self, seconds: float) -> bool:
-        """Read what is there; False at the end."""
+        """Read the available output. Returns False at the end."""
         if not select.select([self._side], [], [], seconds)[0]:
             return True
         try:
             found = os.read(self._side, 65_536)
-        except OSError:  # how Linux says that the other side is closed
+        except OSError:  # Linux's way to say that the other side is closed
             return False
         self.screen += re.sub(r"\r+\n", "\n", found.decode(errors="replace"))
         return bool(found)
 
 
 def _plain(text: str) -> str:
-    """A text without times, and without the quotes around commands."""
+    """Return a text without times and without quotes around commands."""
     return _TIME.sub("TIME", re.sub(r"'(\.venv/bin/shoal[^'\n]*)'", r"\1", text))

@@ -1,4 +1,4 @@
-"""The tables of docs/tools.md and docs/permissions.md, made from the tools.
+"""Writes the tables of docs/tools.md and docs/permissions.md from the tools.
 
     python -m tests.tool_table     write both pages again
 
@@ -62,7 +62,7 @@ def said(answer: Treatment) -> str:
 
 
 def by_effect(tool: Traits) -> str:
-    """What `standard` says."""
+    """Return the treatment in the profile `standard`."""
     if tool.treatments.standard != Treatment():
         return said(tool.treatments.standard)
     if tool.takes_commands and tool.effect == "unknown":
@@ -73,7 +73,7 @@ def by_effect(tool: Traits) -> str:
 
 
 def effects() -> str:
-    """One row for each effect, with the answers to all of its cases."""
+    """Return a row per effect, with the answers to all of its cases."""
     lines = [f"| effect | {' | '.join(EFFECT_COLUMNS)} |", f"{'|---' * (len(EFFECT_COLUMNS) + 1)}|"]
     for effect in get_args(Effect):
         cells = [f"*{effect}*: {WORDS[effect]}"]
@@ -91,7 +91,7 @@ def effect(tool: Traits) -> str:
 
 
 def table() -> str:
-    """One row for all tools that are the same."""
+    """Return one row for each group of tools with equal treatment."""
     rows: dict[str, list[str]] = {}
     for name, tool in TRAITS.items():
         treatments = tool.treatments
@@ -107,7 +107,7 @@ def table() -> str:
 
 
 def kinds_of_mcp_tools() -> str:
-    """One row for each kind."""
+    """Return a row per kind."""
     rows = [f"| {' | '.join(KIND_COLUMNS)} |", f"{'|---' * len(KIND_COLUMNS)}|"]
     shown = {"none": "runs", "outside": "asks"}
     for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):
@@ -120,7 +120,7 @@ def kinds_of_mcp_tools() -> str:
 
 
 def every_tool() -> str:
-    """One row for each tool."""
+    """Return a row per tool."""
     rows = [f"| {' | '.join(TOOLS_COLUMNS)} |", f"{'|---' * len(TOOLS_COLUMNS)}|"]
     with tempfile.TemporaryDirectory() as folder:
         registry = asyncio.run(all_tools(Path(folder, "shoal")))
@@ -144,7 +144,7 @@ def filled(text: str, *tables: tuple[str, str, str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return both pages as they should be."""
+    """Return both pages with up-to-date tables."""
     of_tools = (TOOLS_BEGIN, every_tool(), TOOLS_END)
     of_permissions = (
         (EFFECTS_BEGIN, effects(), EFFECTS_END),

@@ -1,4 +1,4 @@
-"""Settings of the person who runs the tests, which must not reach them."""
+"""Environment variables of the person who runs the tests, which must not affect them."""
 
 VARIABLES = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY",

@@ -1,4 +1,4 @@
-"""How long tests wait for what happens at its own pace."""
+"""Waiting for events that happen at their own pace."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ TICK_SECONDS = 0.1
 
 
 def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    """Wait until something is so. Raises AssertionError when it does not come."""
+    """Wait until a condition is true. Raises AssertionError if the time is up."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not come"

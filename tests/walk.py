@@ -1,9 +1,9 @@
-"""Follow one Telegram message through the code, until the model is asked and until the answer is posted.
+"""Follows one Telegram message through the code, up to the model request and up to the posted answer.
 
     python -m tests.walk            print the counts
     python -m tests.walk --steps    print every function as well, in the order of the first calls
 
-A person who is not the owner writes to the bot alone, for the second time, so that what a first message sets up is not
+A person who is not the owner sends the bot their second direct message, so that the setup for a first message is not
 counted. A switch is a first call in another package, or file, than the first call before it.
 """
 
@@ -37,7 +37,7 @@ SECONDS_MAX = 60.0
 
 
 class Walk:
-    """What is called of our code: of each task, in the order of their first calls."""
+    """Records calls of our code, for each task in the order of the first calls."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[object] | None, list[CodeType]] = {}
@@ -57,14 +57,14 @@ class Walk:
         code = frame.f_code
         if event != "call" or not is_ours(code.co_filename) or code.co_name.startswith("<"):
             return
-        if code.co_code[frame.f_lasti + 1] == 0:  # the argument of RESUME: it starts, and does not go on
+        if code.co_code[frame.f_lasti + 1] == 0:  # the argument of RESUME is 0 if a function starts and does not resume
             self._tasks.setdefault(current_task(), []).append(code)
 
 
 def current_task() -> asyncio.Task[object] | None:
     try:
         return asyncio.current_task()
-    except RuntimeError:  # outside the loop
+    except RuntimeError:  # outside the event loop
         return None
 
 
@@ -83,7 +83,7 @@ def package(code: CodeType) -> str:
 
 
 def report(name: str, calls: Sequence[CodeType]) -> list[str]:
-    """Name the size of a stretch of the walk."""
+    """Return lines about the size of a part of the walk."""
     steps = list(dict.fromkeys(calls))
     pairs = list(pairwise(steps))
     counts = {
@@ -102,7 +102,7 @@ def report(name: str, calls: Sequence[CodeType]) -> list[str]:
 
 
 async def follow(home: Path) -> tuple[list[CodeType], list[CodeType]]:
-    """Have a message answered, and return what was called until the model was asked, and in all."""
+    """Let a message be answered. Returns the calls up to the model request, and all calls."""
     telegram, walk = FakeTelegram(), Walk()
     until_model = list[CodeType]()
     for person in (OWNER, PERSON):
@@ -124,7 +124,7 @@ async def follow(home: Path) -> tuple[list[CodeType], list[CodeType]]:
             await telegram.says(PERSON, "first")
             await telegram.sees(PERSON, "Here it is.")
             while await app[Store].outbox.depth() or app[Orchestrator].running:
-                pass  # the first message is still on its way
+                pass  # the first message is still being delivered
             with walk:
                 await telegram.says(PERSON, "second")
                 await telegram.until(lambda: len(telegram.said(PERSON)) == 2 or None)

@@ -1,1 +1,1 @@
-"""A cluster of real processes under fire, and a check afterwards that nothing was lost and nothing was done twice."""
+"""A cluster of real processes under failures, and a check afterwards that nothing was lost or done twice."""

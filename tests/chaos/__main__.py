@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: Shoal under fire, bounded and seeded; exits with 1 when a rule was broken."""
+"""`python -m tests.chaos`: bounded, seeded chaos runs against Shoal. Exits with 1 if a rule was broken."""
 
 import argparse
 import statistics
@@ -17,11 +17,11 @@ from tests.postgres import private_server
 
 TICK_SECONDS = 0.1
 SETTLE_SECONDS_MAX = 90.0
-"""Longer than a reminder may be late after the clock was set (POLL_SECONDS of triggers/service.py)."""
+"""Timeout for the end of a run. Longer than a reminder may be late after a clock change (triggers/service.py)."""
 CONNECTIONS_A_NODE_MAX = 14
 SHOWN_MAX = 40
 PROBLEMS_MAX = 50
-"""From here on it is not worth going on."""
+"""Number of problems after which a run stops."""
 _BUSY = (
     "select count(*) from outbox where state <> 'sent'",
     "select count(*) from inbox where state = 'pending'",
@@ -32,7 +32,7 @@ _JOBS = "select count(*) from procrastinate_jobs"
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """Result of a run."""
 
     seconds: float
     problems: list[str]
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 def run(load: Load, server: Server | None, folder: Path, first: tuple[str, ...]) -> Outcome:
-    """Run until everybody is answered or the time is over, and check; without a server alone on SQLite."""
+    """Run until everyone is answered or time is up, then check. Without a server, run a single process on SQLite."""
     if server is None:
         return _run(load, None, folder, "", first)
     with server.database(f"shoal_chaos_{load.seed}_{folder.name[-6:].lower()}") as database:
@@ -85,9 +85,9 @@ def _survive(stand: Stand, killer: Killer) -> None:
 
 
 def _settle(stand: Stand) -> None:
-    """Give it time to put the last rows away; then its connections must be few.
+    """Wait until the last rows are processed, then check that few connections remain.
 
-    The clock is set to when all reminders are due, wherever it stood when they were made.
+    The clock is first set to a time when all reminders are due, whatever the clock was when they were created.
     """
     if stand.load.alone:
         stand.set_clock(2 * max(CLOCK_SECONDS))
@@ -107,7 +107,7 @@ def _settle(stand: Stand) -> None:
 
 
 def _stop(stand: Stand) -> None:
-    """End the nodes as an operator would; nothing may be left of them."""
+    """Stop the nodes as an operator would, and check that nothing of them is left."""
     for node in stand.nodes:
         try:
             status = node.stop()
@@ -129,7 +129,7 @@ def _stop(stand: Stand) -> None:
 
 
 def report(load: Load, outcome: Outcome, folder: Path) -> None:
-    """Print what happened, and how to have it again."""
+    """Print what happened and how to repeat the run."""
     record = outcome.record
     facts = [fact for platform in record.platforms for fact in platform.facts]
     posts = sum(fact["kind"] == "post" for fact in facts)
@@ -158,7 +158,6 @@ def report(load: Load, outcome: Outcome, folder: Path) -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--threads", type=int, default=300)
     parser.add_argument("--turns", type=int, default=10)
@@ -180,7 +179,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run each seed; 1 when a rule was broken."""
+    """Run each seed. Returns 1 if a rule was broken."""
     options = parse()
     adopt()
     if options.alone:

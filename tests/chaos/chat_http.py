@@ -1,4 +1,4 @@
-"""The bot's side of `tests.chaos.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
+"""A `ChatAdapter` for `tests.chaos.chat_server` that polls for messages and posts answers over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,10 +35,10 @@ HTTP_FAILED = 500
 
 
 class HttpChat:
-    """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process.
+    """Adapter for the simulated platform.
 
-    Files that come with messages are kept in the home; without one they are left out. It takes nothing in before
-    `opened` is set.
+    Unacknowledged messages are delivered again, possibly to another process. Attached files are stored in the home,
+    or skipped if there is no home. The adapter takes in nothing before `opened` is set.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class HttpChat:
         return (await save_attachment(self._home, self._clock, thread, Attachment(update.file), fetch),)
 
     async def post(self, post: OutboundPost) -> str:
-        """Post once for a key, where the platform knows keys. Raises PlatformError."""
+        """Post once per key, if the platform supports keys. Raises PlatformError."""
         thread = thread_address(post.thread).thread
         message = NewMessage(post.key, thread, post.markdown, post.reply_to, post.buttons)
         answer = await self._call("/post", message)
         return msgspec.json.decode(answer, type=dict[str, str])["id"]
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a message. Raises PlatformError."""
+        """Edit a message. Raises PlatformError."""
         if not self.limits.can_edit:
             raise PlatformError("Messages cannot be edited here.", permanent=True)
         await self._call("/change", Change(message_id, markdown))
@@ -131,21 +131,19 @@ class HttpChat:
             raise PlatformError(f"The platform answered {answer.status_code}.", permanent=True)
         return answer.content
 
-    async def typing(self, thread: ThreadId, status: str) -> None:
-        """Nothing is shown."""
+    async def typing(self, thread: ThreadId, status: str) -> None: ...
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, which opens a thread, the same one for the same key."""
+        """Post to a channel, which opens a thread. The same key always opens the same thread."""
         thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
         await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """It keeps none."""
+        """Yield nothing, since the platform keeps no history."""
         for prompt in ():
             yield prompt
 
     async def close(self) -> None:
-        """Give connections back."""
         with suppress(httpx2.TransportError):
             await self._http.aclose()

@@ -1,14 +1,14 @@
-"""A chat platform as a process of its own: `python -m tests.chaos.chat_server --transcript FILE` prints its address.
+"""A simulated chat platform: `python -m tests.chaos.chat_server --transcript FILE` prints its address and serves.
 
-Its people write by themselves: each says a few messages, at most `ahead` of what was answered. A bot asks for them
-(`GET /updates`), acknowledges each (`POST /ack`) and answers (`POST /post`, with an idempotency key). Of the posts a
-share, chosen by the seed, is refused with 429 or 500, or made with the connection broken before the answer. Everything
-that happened is appended to the transcript, one JSON object a line.
+Its people write on their own. Each person sends a fixed number of messages and has at most `ahead` of them
+unanswered. A bot polls for messages (`GET /updates`), acknowledges each (`POST /ack`), and answers with an
+idempotency key (`POST /post`). The seed decides which share of posts fails with 429 or 500, or succeeds but loses
+the response. All events are appended to the transcript, one JSON object per line.
 
-`--mixed` people also steer, stop, change and delete what they said, send files (`GET /file/NAME`), decide what they
-are asked, and ask for reminders, subagents, processes and memory; those with odd numbers go back, too: they undo what a
-turn did to their files below `--agents`, take that back, have a message answered anew, and write in a copy of their
-conversation. A `--keyless` platform ignores keys, and its messages can be edited and deleted.
+With `--mixed`, people also steer, stop, edit and delete messages, send files (`GET /file/NAME`), decide approvals,
+and ask for reminders, subagents, processes and memory. People with odd numbers also go back: they undo the changes
+of a turn to their files below `--agents`, redo them, retry a message, and write in a copy of their conversation. A
+`--keyless` platform ignores keys, but its messages can be edited and deleted.
 """
 
 import argparse
@@ -55,24 +55,24 @@ GOING_BACK: tuple[Kind, ...] = ("undo", "retry", "fork")
 LINE_KINDS: tuple[Kind, ...] = ("plain", "edit", "delete", "file")
 LINE_KIND_WEIGHTS = (6, 1, 1, 1)
 FACTS = 20
-"""How many different ones are to be remembered, by whomever."""
+"""Number of different facts to remember, over all people."""
 SPENT_ROUNDS = 90
-"""More than any budget of a turn allows."""
+"""Rounds of a turn that exceeds any budget."""
 DECISIONS = (("allow",), ("deny",), ("allow", "allow"), ("allow", "deny"), ("deny", "allow"))
 PLANS = (("last",), ("turn",), ("last", "back"), ("last", "back", "turn"))
-"""What somebody undoes one after another: their last turn, the same by its id, and what they undid."""
+"""Sequences of undos: the person's last turn, the same turn by its id, and `back` to take the undo back."""
 COPY = "fork:"
-"""What the name of a thread begins with that was opened for a copy; the id of the command follows, and `:0`."""
+"""Prefix of the id of a thread opened for a copy. The command's id and `:0` follow."""
 AGAIN_SECONDS = 0.5
-"""How long somebody waits who was told that a turn is still running, or who looks for a copy's thread."""
+"""Delay before a person repeats a command because a turn is running, or looks again for a copy's thread, in seconds."""
 LOOKS_MAX = 40
-"""How often somebody looks for it before they ask for another copy."""
+"""Maximum number of looks for a copy's thread before a person asks for another copy."""
 DEED_SECONDS_MAX = 0.8
-"""How long after a message its person steers, stops or changes it, at most."""
+"""Maximum delay before a person steers, stops or edits a message, in seconds."""
 LATE_SECONDS = 4.0
-"""How long somebody takes who decides late."""
+"""Delay of a late decision, in seconds."""
 TROUBLES_MAX = 2
-"""How often one message may meet trouble."""
+"""Maximum number of failures per message."""
 UPDATES_MAX = 50
 
 
@@ -84,17 +84,18 @@ _NOT_NOW = re.compile(r"still running|^The platform answered|^The connection bro
 
 
 def answers_of(text: str) -> list[str]:
-    """The names of what a text answers, in order; none for a preview and for everything else."""
+    """Return the names of the messages that a text answers, in order. Previews and other texts answer none."""
     found = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
     return found.group(1).split("+") if found else []
 
 
 class People(msgspec.Struct, frozen=True):
-    """Who writes: `threads` people, from number `first` on, `turns` messages each, `ahead` of them unanswered at most.
+    """The people who write: `threads` of them, from number `first`, with `turns` messages each and `ahead` unanswered
+    at most.
 
-    Where it is `mixed`, all but the last two messages of each are of any kind; with `lines` they are changed, deleted
-    and come with files, and nothing else. Each waits after a message for up to twice `pause_seconds`, and speaks with
-    one of so many `agents`, without any with the default one.
+    If `mixed`, all messages of a person except the last two are of a random kind. With `lines`, messages are only
+    edited, deleted and sent with files. After each message a person pauses for up to twice `pause_seconds`. People
+    talk to one of `agents` agents, or to the default agent if that is 0.
     """
 
     threads: int
@@ -108,30 +109,30 @@ class People(msgspec.Struct, frozen=True):
     agents: int = 0
 
     def numbers(self) -> range:
-        """The people's."""
+        """Return the numbers of these people."""
         return range(self.first, self.first + self.threads)
 
     def kind(self, name: str) -> Kind:
-        """What a message is about."""
+        """Return the kind of a message."""
         is_last = int(name.partition(".")[2]) >= self.turns - 2
         drawn = random.Random(f"{self.seed}/kind/{name}")
         kinds, weights = (LINE_KINDS, LINE_KIND_WEIGHTS) if self.lines else (KINDS, KIND_WEIGHTS)
         kind = drawn.choices(kinds, weights)[0]
         is_odd = int(name.partition(".")[0]) % 2
         if not self.mixed or is_last or kind in (("stop",) if is_odd else GOING_BACK):
-            return "plain"  # a stop that comes twice may end any turn, so who stops turns does not go back
+            return "plain"  # a stop that is delivered twice may end any turn, so people who stop turns do not go back
         return kind
 
     def agent(self, person: int) -> str:
-        """Who answers a person; a few of them share a workspace."""
+        """Return the agent of a person. A few people share one agent and its workspace."""
         return f"crew-{person % self.agents}" if self.agents else ""
 
     def drafts(self, person: int) -> str:
-        """The folder of a person's files in the workspace."""
+        """Return the folder of a person's files in the workspace."""
         return f"drafts/{person}"
 
     def words(self, name: str) -> str:
-        """What a person says in a message of its kind; a reminder, a subagent and a process have names of their own."""
+        """Return the message text for its kind. Reminders, subagents and processes get their own names."""
         kind = self.kind(name)
         match kind:
             case "undo":
@@ -159,7 +160,7 @@ class People(msgspec.Struct, frozen=True):
         return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(given)}"
 
     def text(self, person: int, number: int) -> str:
-        """What a person says: a directive for the scripted model, with tools or without."""
+        """Return the text of a message: a directive for the scripted model, with or without tools."""
         name = f"{person}.{number}"
         drawn = random.Random(f"{self.seed}/{name}")
         rounds = drawn.choice((0, 1, 1, 2))
@@ -169,9 +170,9 @@ class People(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What a person does: says something, maybe with a file, or something to the message or button `target`.
+    """An action of a person: a message, maybe with a file, or an action on the message or button `target`.
 
-    It happens in the person's own thread, unless another `thread` is given.
+    It happens in the person's own thread unless `thread` is set.
     """
 
     id: str
@@ -185,7 +186,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class NewMessage(msgspec.Struct, frozen=True):
-    """What a bot posts."""
+    """A new post of the bot."""
 
     key: str
     thread: str
@@ -195,14 +196,14 @@ class NewMessage(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A message of the bot's with another text; without one it is deleted."""
+    """An edit of a bot's message, or its deletion if there is no text."""
 
     id: str
     text: str = ""
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A bot has taken this message, or a copy of it before; what a command is answered."""
+    """A bot's acknowledgement of a message or of a redelivered copy, with the answer to a command."""
 
     id: str
     status: str
@@ -210,9 +211,9 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Return(msgspec.Struct):
-    """Somebody going back after the message `name`, which the turn `turn` has answered: what they are about to do.
+    """A person's plan to go back after message `name`, which turn `turn` has answered.
 
-    `before` and `after` are their files as they were before that turn and after it.
+    `before` and `after` are the person's files before and after that turn.
     """
 
     name: str
@@ -225,7 +226,7 @@ class Return(msgspec.Struct):
 
 
 class ChatServer:
-    """The platform. `trouble` is the share of first attempts that fail: refused, or the answer lost after the deed."""
+    """The platform. `trouble` is the share of first attempts that fail, either refused or with the response lost."""
 
     def __init__(
         self,
@@ -246,13 +247,13 @@ class ChatServer:
         self._settled = dict.fromkeys(people.numbers(), 0)
         self._due = dict.fromkeys(people.numbers(), 0.0)
         self._silent: dict[int, set[int]] = {person: set() for person in people.numbers()}
-        """Messages that may never be answered, so that nobody waits for them."""
+        """Messages that may stay unanswered, so nobody waits for them."""
         self._returns: dict[int, Return] = {}
-        """Who is going back, or about to, and says nothing else until that is done."""
+        """People who are going back, or are about to. They send nothing else until they are done."""
         self._copies: dict[str, str] = {}
-        """The threads that were opened for a copy, by the id of the command that asked for it."""
+        """Threads opened for copies, by the id of the command."""
         self._turns: dict[str, str] = {}
-        """Which turn a message of the bot's comes from, as its key says."""
+        """Turn of each bot message, taken from its key."""
         self._keys: dict[str, str] = {}
         self._standing: dict[str, str] = {}
         self._asked: set[str] = set()
@@ -263,7 +264,7 @@ class ChatServer:
             self._say(person)
 
     async def start(self, port: int = 0) -> str:
-        """Listen on loopback; returns the address."""
+        """Listen on loopback and return the address."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self._respond, self._connections), "127.0.0.1", port)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -296,7 +297,7 @@ class ChatServer:
                 return Plan([document(404, b"{}")])
 
     def _state(self) -> dict[str, int]:
-        """How far it is; the connection that asks is not counted."""
+        """Return the progress. The connection that asks is not counted."""
         turns = self._people.turns
         return {
             "answered": sum(turns if self._is_done(person) else self._settled[person] for person in self._said),
@@ -325,12 +326,12 @@ class ChatServer:
         return self._said[person] == self._people.turns and self._is_free(person)
 
     def _is_free(self, person: int) -> bool:
-        """Whether all is answered that a person said and done that they did."""
+        """Return whether everything that a person said is answered and everything they did is acknowledged."""
         is_answered = all(number in self._silent[person] for number in range(self._settled[person], self._said[person]))
         return is_answered and not any(update.person == f"person-{person}" for _, update in self._open.values())
 
     def _files(self, person: int) -> str:
-        """The files of a person, as they are now."""
+        """Return a person's current files as JSON."""
         folder = self._agents / self._people.agent(person) / "workspace" / self._people.drafts(person)
         return json.dumps({path.name: path.read_text() for path in sorted(folder.glob("*"))})
 
@@ -344,9 +345,9 @@ class ChatServer:
         elif update is not None:
             self._note("ack", id=ack.id, status=ack.status, do=update.do, target=update.target, thread=update.thread)
             kind = self._people.kind(ack.id) if update.do == "say" else "plain"
-            if kind == "spend" or update.do in ("stop", "delete"):  # maybe no answer comes; somebody has to go on
+            if kind == "spend" or update.do in ("stop", "delete"):  # it may never be answered, so someone must continue
                 person, number = (int(part) for part in ack.id.partition("/")[0].split("."))
-                until = self._said[person] if update.do == "stop" else number + 1  # a late one ends what has come since
+                until = self._said[person] if update.do == "stop" else number + 1  # a late stop ends later ones too
                 self._silent[person].update(range(number, until))
                 self._say(person)
             if kind in ("steer", "stop", "edit", "delete"):
@@ -361,20 +362,20 @@ class ChatServer:
     # ---- going back ----
 
     def _begin_return(self, person: int, turn: str) -> None:
-        """The message was answered after which somebody goes back."""
+        """Start going back, now that the message was answered."""
         one = self._returns[person]
         kind, one.turn = self._people.kind(one.name), turn
         if kind == "undo":
             one.after = self._files(person)
             self._note("wrote", id=one.name, turn=turn, before=one.before, after=one.after)
             plan = random.Random(f"{self._people.seed}/plan/{one.name}").choice(PLANS)
-            one.steps = list(plan) if one.before != one.after else []  # a kill may have cut off what writes
+            one.steps = list(plan) if one.before != one.after else []  # a kill may have interrupted the writes
         else:
             one.steps = [kind]
         self._command(person)
 
     def _command(self, person: int, how: str = "", seconds: float = 0.0) -> None:
-        """Do the next step; when all are done, the person says more."""
+        """Do the next step. After the last one, the person continues to write."""
         one = self._returns[person]
         if not one.steps:
             del self._returns[person]
@@ -386,7 +387,7 @@ class ChatServer:
         self._do(Update(f"{one.name}/{one.tries}", f"person-{person}", text, "command", one.name), seconds)
 
     def _obeyed(self, update: Update, ack: Ack) -> None:
-        """A command was answered, or its answer is lost with the process that obeyed it."""
+        """Handle the end of a command. Its answer is empty if it was lost with the process."""
         person, answer = int(update.person.rpartition("-")[2]), ack.answer
         one = self._returns[person]
         step, how, seconds = one.steps[0], "", 0.0
@@ -405,9 +406,9 @@ class ChatServer:
             return
         elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
             one.looks = 0
-            one.steps[0] = "fork" if step == "fork" else "turn"  # whether or not it was done, that is undone then
+            one.steps[0] = "fork" if step == "fork" else "turn"  # next, undo this turn, done or not
         else:
-            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # who is refused lets it be
+            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # a person who is refused gives up
             if step == "fork" and not answer:
                 words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
                 told = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])
@@ -453,7 +454,7 @@ class ChatServer:
         return self._told(fate, f"change:{change.id}", {})
 
     def _fate(self, key: str) -> str:
-        """What becomes of an attempt: `429`, `500`, `lost` or nothing."""
+        """Return the fate of an attempt: `429`, `500`, `lost` or an empty string."""
         self._attempts[key] += 1
         attempt = self._attempts[key]
         drawn = random.Random(f"{self._people.seed}/{key.rpartition('/')[2]}/{attempt}")
@@ -467,7 +468,7 @@ class ChatServer:
         return _answer(content)
 
     def _see(self, id: str, thread: str, text: str, reply_to: str) -> None:
-        """An answer settles what was said up to there; a stopped or deleted message has none."""
+        """Mark all messages up to the answered one as settled. Stopped and deleted messages get no answer."""
         is_given_up = text.removeprefix(REPEATED).startswith(ENDED_TWICE)
         names = answers_of(text) or ([reply_to] if is_given_up or not self._people.mixed else [])
         person, _, number = names[-1].partition(".") if names else ("", "", "")
@@ -481,7 +482,7 @@ class ChatServer:
             self._say(int(person))
 
     def _decide(self, message: NewMessage) -> None:
-        """Have the person press buttons of a question, each question's once."""
+        """Let the person press buttons of an approval, once per approval."""
         value = next((button.value for button in message.buttons if button.value.startswith("allow:")), "")
         approval = value.removeprefix("allow:")
         if not approval or approval in self._asked:
@@ -514,7 +515,6 @@ async def serve(server: ChatServer, port: int) -> None:
 
 
 def main() -> None:
-    """Run it as the command line says."""
     parser = argparse.ArgumentParser(prog="tests.chaos.chat_server", description=__doc__)
     parser.add_argument("--transcript", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")

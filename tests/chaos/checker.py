@@ -1,6 +1,6 @@
-"""What must hold after a run, read from the transcript, the logs of model and tools, and the tables alone.
+"""Rules that must hold after a run, checked from the transcript, the logs of model and tools, and the tables alone.
 
-The product's own code is not used: a fault in it must not hide itself.
+It uses none of the product's code, so that a fault there cannot hide itself.
 """
 
 import json
@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Everything the checks look at."""
+    """All data that the checks read."""
 
     chat: list[dict[str, str]]
     model: list[dict[str, str]]
@@ -48,7 +48,6 @@ LEFT_OVER = {
 
 
 def read(database: str, chat: Path, model: Path, tools: Path) -> Seen:
-    """Read it all."""
     with psycopg.connect(database) as connection:
         connection.execute("set search_path to shoal")
         found = connection.execute("select thread, seq, turn, type, at, data from events order by thread, seq")
@@ -65,7 +64,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
 
 
 def violations(seen: Seen, wanted: Sequence[str]) -> list[str]:
-    """One sentence for each thing that must not be; empty when all is well."""
+    """Return one sentence per violation."""
     return [
         *_answers(seen, wanted),
         *_posts(seen),
@@ -138,7 +137,7 @@ def _journal(seen: Seen) -> Iterator[str]:
 
 
 def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
-    """When each model call was finished: by the message it answers and its round."""
+    """Return the time at which each model call finished, by the message that it answers and its round."""
     found: dict[tuple[str, int], float] = {}
     current: dict[str, str] = {}
     rounds: Counter[str] = Counter()
@@ -152,7 +151,7 @@ def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
 
 
 def _models(seen: Seen) -> Iterator[str]:
-    """A request for what was finished before."""
+    """Yield model requests for steps that were already finished."""
     finished = finished_models(seen.events)
     for line in seen.model:
         at, node = float(line["at"]), line["node"]
@@ -174,7 +173,7 @@ def _tools(seen: Seen) -> Iterator[str]:
 
 
 def delays(seen: Seen) -> list[float]:
-    """Seconds from a message's acceptance to its answer, sorted."""
+    """Return the seconds from each message's acceptance to its answer, sorted."""
     accepted = {line["id"]: float(line["at"]) for line in seen.chat if line["kind"] == "ack"}
     return sorted(
         float(line["at"]) - accepted[line["to"]]

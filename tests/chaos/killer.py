@@ -1,4 +1,4 @@
-"""Does harm to a running Shoal, one act after the other, chosen by a seed."""
+"""Harms a running Shoal, one act after another, chosen by a seed."""
 
 import random
 import signal
@@ -18,7 +18,7 @@ WEIGHTS_ALONE = (4, 2, 2, 2)
 FULL_SECONDS = (0.5, 2.0)
 CLOCK_SECONDS = (-86_400.0, -3600.0, -30.0, 0.0, 30.0, 3600.0, 86_400.0)
 RECOVERED_SECONDS = 15.0
-"""How long harm may be felt once it is over."""
+"""Time for which a harm may have effects after it is over, in seconds."""
 _DROP = """
 select count(pg_terminate_backend(pid)) from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid()
@@ -26,7 +26,7 @@ where datname = current_database() and pid <> pg_backend_pid()
 
 
 class Killer:
-    """Acts on processes that the stand started, by their ids, and on the run's own database."""
+    """Harmful acts against processes that the stand started, by their ids, and against the run's own database."""
 
     def __init__(self, stand: Stand, server: Server | None, first: tuple[str, ...] = ()) -> None:
         self.done: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Killer:
         self._next = self._began + self._pause()
 
     def step(self) -> None:
-        """Act, if it is time."""
+        """Perform an act if it is time."""
         now = time.time()
         if now < self._next or self.done.total() >= self._stand.load.acts_max:
             return

@@ -1,8 +1,8 @@
-"""One process that is to be killed, alone or of a cluster: `python -m tests.chaos.node ROLE …` serves until SIGTERM.
+"""A process that the chaos run kills, alone or in a cluster: `python -m tests.chaos.node ROLE …` serves until SIGTERM.
 
-Its platforms are `tests.chaos.chat_server`s, its model `python -m shoal.testing.model`; all by their address. Its
-tools `note` and `guarded`, which is asked for, leave a line in `WORLD/tools.jsonl` each time they run. The wall clock
-is off by as many seconds as the file `WORLD/clock` says. Says `ready` when it serves.
+Its platforms are `tests.chaos.chat_server` processes and its model is `python -m shoal.testing.model`, all reached
+by address. Its tools `note` and `guarded`, which needs approval, append a line to `WORLD/tools.jsonl` on each run.
+The file `WORLD/clock` holds the offset of the wall clock in seconds. The process prints `ready` once it serves.
 """
 
 import argparse
@@ -31,13 +31,12 @@ from shoal.testing.crash import World, note_tool
 from tests.chaos.chat_http import KEYLESS, HttpChat
 
 TURN_TOKENS = 250_000
-"""What a turn may take: many times what most take."""
+"""Token budget of a turn, many times the usual amount."""
 CATCH_UP_SECONDS = 1_209_600
-"""Longer than any clock is set wrong, so that each reminder comes."""
+"""Longer than any clock error, so that every reminder runs."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="tests.chaos.node", description=__doc__)
     parser.add_argument("role", choices=("all", "serve", "worker"))
     parser.add_argument("--name", required=True, help="told to the model with each request")
@@ -57,7 +56,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def config_of(options: argparse.Namespace) -> Config:
-    """The configuration of this process; it has no file."""
+    """Return the configuration of this process, which has no file."""
     provider = {
         "kind": "openai",
         "base_url": f"{options.model}/v1",
@@ -89,24 +88,23 @@ def config_of(options: argparse.Namespace) -> Config:
 
 
 class OffsetClock(SystemClock):
-    """The machine's time, with a wall clock that is off by the seconds in a file; without the file by none."""
+    """The machine's clock plus an offset in seconds from a file, or 0 without the file."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
 
     def now(self) -> datetime:
-        """The present as this machine has it."""
         seconds = float(self._file.read_text() or 0) if self._file.exists() else 0.0
         return super().now() + timedelta(seconds=seconds)
 
     def new_id(self) -> str:
-        """A fresh ULID of that present."""
+        """Return a new ULID for that time."""
         return format_ulid(int(self.now().timestamp() * 1000), os.urandom(10))
 
 
 async def make_agents(app: Services, lock: Path, count: int) -> None:
-    """Make those that are not there yet, one process at a time."""
+    """Create missing agents. Only one process at a time does so."""
     with lock.open("w") as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         for name in (f"crew-{number}" for number in range(count)):

@@ -1,8 +1,8 @@
-"""What must hold for people who do everything that a chat allows, decided from the outside record alone.
+"""Rules for people who use everything that a chat allows, decided from the outside record alone.
 
-The record is what the platforms, the model and the tools have written down; each rule is a pure function over it that
-yields a sentence for each thing that must not be. What a database has to say at the end (nothing is left to do, the
-audit chains hold) is read past the product's own code.
+The record is written by the platforms, the model and the tools. Each rule is a pure function over it that yields one
+sentence per violation. The final database checks (no work is left, the audit chains hold) do not use the product's
+code.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ Fact: TypeAlias = Mapping[str, str]
 Rows: TypeAlias = Sequence[tuple[object, ...]]
 
 SLACK_SECONDS = 1.0
-"""How long what was under way when it was stopped may still show."""
+"""Time for which the effects of stopped work may still appear."""
 STOP_SECONDS_MAX = 30.0
-"""How long it may take until a stop has ended its turn, and what was steered with it."""
+"""Time limit for a stop to end its turn, along with any steers."""
 CALM_SECONDS_MAX = 20.0
-"""How long an answer may take that no harm was done to."""
+"""Time limit for an answer that no harm affected."""
 HEARD_SECONDS_MAX = 5.0
-"""How long it may take until a subagent that was answered has ended."""
+"""Time limit for a subagent to end after its answer."""
 RETRIED = ("Trying again.", "This was already done.")
 NO_TURNS: Mapping[str, Sequence[str]] = {}
 _FACT = re.compile(r"Fact \d+ is kept")
@@ -51,26 +51,26 @@ _NOT_FOUND = re.compile(
 
 
 class Platform(NamedTuple):
-    """A platform's transcript, in order of time, and the people who were on it."""
+    """A platform's transcript in order of time, and its people."""
 
     name: str
     facts: Sequence[Fact]
     people: People
 
     def of(self, kind: str) -> list[Fact]:
-        """What happened of a kind."""
+        """Return the events of a kind."""
         return [fact for fact in self.facts if fact["kind"] == kind]
 
     def names(self) -> list[str]:
-        """All that its people were to say."""
+        """Return the names of all messages that its people send."""
         return [f"{person}.{number}" for person in self.people.numbers() for number in range(self.people.turns)]
 
     def acked(self, do: str) -> dict[str, Fact]:
-        """What people did that was taken in, by the id of the deed."""
+        """Return the acknowledged actions of a kind, by id."""
         return {fact["id"]: fact for fact in self.of("ack") if fact["do"] == do}
 
     def standing(self) -> dict[str, Fact]:
-        """The bot's messages as they stand at the end, by id and in the order in which they were posted."""
+        """Return the bot's messages in their final state, by id, in the order of posting."""
         found: dict[str, Fact] = {}
         for fact in self.facts:
             match fact["kind"]:
@@ -85,16 +85,19 @@ class Platform(NamedTuple):
         return found
 
     def retries(self, *answers: str) -> Counter[str]:
-        """How often each person was told one of these who asked for another answer; an empty one is lost with a
-        process, which may have obeyed."""
+        """Return how many of each person's retry commands got one of these answers.
+
+        An empty answer was lost with a process that may have obeyed the command.
+        """
         deeds = [fact for fact in self.acked("command").values() if fact["step"] == "retry"]
         return Counter(fact["target"].partition(".")[0] for fact in deeds if fact["answer"] in answers)
 
 
 class Record(NamedTuple):
-    """A run from outside. `harms` are when harm began and was over, and what it was; `kills` how many there were.
+    """The outside record of a run. `harms` holds the start, the end and a description of each harm; `kills` is their
+    number.
 
-    `memories` are the files of what was to be remembered, `turns` the messages that each turn answered, by its id.
+    `memories` are the memory files, and `turns` maps a turn's id to the messages that it answered.
     """
 
     platforms: Sequence[Platform]
@@ -110,14 +113,17 @@ Rule: TypeAlias = Callable[[Record], Iterator[str]]
 
 
 def everything_is_accepted(record: Record) -> Iterator[str]:
-    """What people say is taken in."""
+    """Every message is accepted."""
     for platform in record.platforms:
         for name in sorted(set(platform.names()) - set(platform.acked("say"))):
             yield f"message {name} was never accepted"
 
 
 def each_message_is_answered_once(record: Record) -> Iterator[str]:
-    """Once, but for marked repeats where a platform without keys lost a reply or the process was killed."""
+    """Every message is answered once.
+
+    Marked repeats are allowed if a platform without keys lost a response or the process was killed.
+    """
     for platform in record.platforms:
         copies: dict[str, list[Fact]] = defaultdict(list)
         for fact in platform.standing().values():
@@ -126,7 +132,7 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
         stopped, anew = _stopped(platform), platform.retries("", *RETRIED)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
         notices = [fact for fact in platform.standing().values() if _was_given_up(record, platform, fact)]
-        of_itself = Counter(  # the turn of a reminder or of a process, whose message has no name here
+        of_itself = Counter(  # the turn of a reminder or a process, whose message has no name here
             fact["thread"] for fact in notices if not {*_answered(record, platform, fact)} & {*platform.acked("say")}
         )
         for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
@@ -146,7 +152,9 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
 
 
 def _others(record: Record, platform: Platform) -> Iterator[str]:
-    """What comes by itself after a message was answered, each to be told once: reminders and ends of processes."""
+    """Yield the events that follow a message by themselves and must be reported once: reminders and ends of
+    processes.
+    """
     prefixes = {"remind": "t", "process": "p"}
     for name in platform.acked("say"):
         prefix = prefixes.get(platform.people.kind(name))
@@ -155,9 +163,9 @@ def _others(record: Record, platform: Platform) -> Iterator[str]:
 
 
 def a_retry_answers_once_more(record: Record) -> Iterator[str]:
-    """Somebody who asks for another answer gets one, in a turn of its own, and it is the last one that was answered.
+    """A retry gets a new answer in a new turn for the last answered message.
 
-    Where a kill took the answer to the command along, it may have been obeyed.
+    If a kill lost the command's answer, the command may have been obeyed.
     """
     for platform in record.platforms:
         turns: dict[str, set[str]] = defaultdict(set)
@@ -178,9 +186,9 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
 
 
 def an_undo_restores_all_of_a_turn(record: Record) -> Iterator[str]:
-    """Files are as before the turn once its undo was told, as after it once that was taken back, and never half.
+    """After an undo the files are as before the turn, after taking it back as after the turn, and never half of each.
 
-    A command whose answer a kill took along may have been obeyed or not, or have to be brought to its end.
+    If a kill lost the command's answer, the command may have been obeyed, or may have to be completed.
     """
     for platform in record.platforms:
         wrote = {fact["id"]: fact for fact in platform.of("wrote")}
@@ -211,15 +219,15 @@ def an_undo_restores_all_of_a_turn(record: Record) -> Iterator[str]:
                 yield f"{what} was refused"
             left = {path.rpartition("/")[2] for path in _LEFT.findall(answer)}
             if full or left or (len(stand[person]) > 1 and files not in stand[person]):
-                stand[person] = {files}  # some of it was not kept, or is somebody else's, or is about to be restored
+                stand[person] = {files}  # some are not stored, are another person's, or await their restore
             elif files not in stand[person]:
                 yield f"{what} left {files}, not {' or '.join(sorted(stand[person]))}"
 
 
 def a_copy_knows_what_was_said_and_keeps_what_it_hears(record: Record) -> Iterator[str]:
-    """What is said in a copy is answered there, knowing all that was said before, and is heard nowhere else.
+    """A message in a copy is answered there, with knowledge of the earlier conversation, and appears nowhere else.
 
-    A kill between the thread's opening and the copy leaves one that knows nothing.
+    A kill between opening the thread and copying leaves a thread that knows nothing.
     """
     first: dict[str, Sequence[str]] = {}
     for line in record.model:
@@ -251,26 +259,30 @@ def a_copy_knows_what_was_said_and_keeps_what_it_hears(record: Record) -> Iterat
 
 
 def _began(record: Record, name: str) -> bool:
-    """Whether the model was told that a message's call has begun something; one cut off by a kill may not have."""
+    """Return whether the model learned that a message's call started something. A call that a kill cut off may not
+    have.
+    """
     told = (str(line.get("result", "")) for line in record.model if line["id"] == name)
     return any(text.startswith(("Reminder ", "Started ")) for text in told)
 
 
 def _was_given_up(record: Record, platform: Platform, notice: Fact) -> bool:
-    """Whether a message says that its turn was given up, and the process was killed often enough during that turn: the
-    turn had its messages before, and ended with this."""
+    """Return whether a message is a valid notice that its turn was given up.
+
+    That requires enough kills between the start of the turn, which had its messages by then, and the notice.
+    """
     if not notice["text"].removeprefix(REPEATED).startswith(ENDED_TWICE):
         return False
     said, turn = {**platform.acked("say"), **platform.acked("tell")}, notice["key"].partition(":")[0]
     began = max((float(said[name]["at"]) for name in record.turns.get(turn, ()) if name in said), default=0.0)
     same = (fact for fact in platform.facts if (fact.get("id"), fact.get("text")) == (notice["id"], notice["text"]))
-    ended = float(next(same)["at"])  # maybe by an edit
+    ended = float(next(same)["at"])  # possibly by an edit
     kills = [what for at, over, what in record.harms if at < ended and over > began]
     return sum(what.startswith("kill ") for what in kills) >= STARTS_MAX
 
 
 def _answered(record: Record, platform: Platform, fact: Fact) -> Sequence[str]:
-    """The messages that a message of the bot's answers, also by saying that they were given up."""
+    """Return the messages that a bot's message answers, including a notice that they were given up."""
     if _was_given_up(record, platform, fact):
         return record.turns.get(fact["key"].partition(":")[0], ())
     return answers_of(fact["text"])
@@ -282,7 +294,9 @@ def _given_up(record: Record, platform: Platform) -> set[str]:
 
 
 def _stopped(platform: Platform) -> set[str]:
-    """What needs no answer: what was deleted, and what may have been under way when a stop was, or came of that."""
+    """Return the messages that need no answer: deleted ones, and those that a stop may have ended, with their
+    consequences.
+    """
     found = {fact["target"] for fact in platform.acked("delete").values()}
     for fact in platform.acked("stop").values():
         person = fact["target"].partition(".")[0]
@@ -293,7 +307,7 @@ def _stopped(platform: Platform) -> set[str]:
 
 
 def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
-    """Each message is in one turn, whose answer names all of its messages in their order, but for deleted ones."""
+    """Each message belongs to one turn, whose answer names all of the turn's messages in order, except deleted ones."""
     for platform in record.platforms:
         said, deleted = platform.acked("say"), {fact["target"] for fact in platform.acked("delete").values()}
         taken = Counter(name for names in record.turns.values() for name in names if name in said)
@@ -309,7 +323,7 @@ def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
 
 
 def few_are_stopped(record: Record) -> Iterator[str]:
-    """A stop ends one turn, or two where its receipt was lost with the process and it came again."""
+    """A stop ends one turn, or two if its acknowledgement was lost with the process and it was delivered again."""
     for platform in record.platforms:
         answered = {name for fact in platform.standing().values() for name in _answered(record, platform, fact)}
         stops = Counter(fact["target"].partition(".")[0] for fact in platform.acked("stop").values())
@@ -322,10 +336,10 @@ def few_are_stopped(record: Record) -> Iterator[str]:
 
 
 def answers_stand_in_order(record: Record) -> Iterator[str]:
-    """The answers in a thread stand in the order in which its messages were accepted.
+    """The answers in a thread are in the order in which its messages were accepted.
 
-    Where keys are ignored, what a process was posting when it was frozen comes once it goes on: after the marked
-    repeat, which another has posted in its place, and maybe after what followed that.
+    Without keys, a post that a frozen process was sending arrives once the process continues. By then another
+    process has posted the marked repeat, and maybe later answers.
     """
     for platform in record.platforms:
         accepted = {name: place for place, name in enumerate(platform.acked("say"))}
@@ -344,7 +358,7 @@ def answers_stand_in_order(record: Record) -> Iterator[str]:
 
 
 def only_what_is_known_stands(record: Record) -> Iterator[str]:
-    """Each standing message is an answer, a question or a notice; a preview only where nobody could learn its id."""
+    """Each remaining message is an answer, an approval request or a notice. A preview may remain if its id was lost."""
     for platform in record.platforms:
         lost = {fact["key"] for fact in platform.of("lost")}
         previews = [fact for fact in platform.standing().values() if fact["text"].endswith(WRITING)]
@@ -365,7 +379,7 @@ def only_what_is_known_stands(record: Record) -> Iterator[str]:
 
 
 def each_key_is_posted_once(record: Record) -> Iterator[str]:
-    """Where a platform takes keys, no key is used for two messages; and no unmarked text is posted twice elsewhere."""
+    """On a platform with keys, no key is used for two messages. On others, no unmarked text is posted twice."""
     for platform in record.platforms:
         for key, count in Counter(fact["key"] for fact in platform.of("post")).items():
             texts = [fact["text"] for fact in platform.of("post") if fact["key"] == key]
@@ -375,14 +389,14 @@ def each_key_is_posted_once(record: Record) -> Iterator[str]:
 
 
 def each_call_runs_once(record: Record) -> Iterator[str]:
-    """No tool call has its effect twice."""
+    """No tool call takes effect twice."""
     for call, count in Counter(line["call"] for line in record.tools).items():
         if count > 1:
             yield f"tool call {call} ran {count} times"
 
 
 def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
-    """A guarded call runs once a person allowed it, and never after a denial; a question is decided once."""
+    """A guarded call runs once a person allowed it, and never after a denial. Each approval is decided once."""
     ran = {line["text"] for line in record.tools if line["tool"] == "guarded"}
     for platform in record.platforms:
         told: dict[str, list[str]] = defaultdict(list)
@@ -407,7 +421,7 @@ def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
 
 
 def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
-    """Once a turn was stopped, none of its calls begins."""
+    """After a stop, none of the turn's calls starts."""
     for platform in record.platforms:
         answered = {name for fact in platform.facts for name in answers_of(fact.get("text", ""))}
         for stop in platform.acked("stop").values():
@@ -416,14 +430,14 @@ def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
                 line for line in record.model if line["id"] == name and float(str(line["at"])) < at - SLACK_SECONDS
             ]
             if stop["status"] != "delivered" or name in answered or not asked:
-                continue  # it may have met another turn
+                continue  # the stop may have met another turn
             for line in record.tools:
                 if line["text"] == name and float(line["at"]) > at + SLACK_SECONDS:
                     yield f"{name} was stopped at {at:.3f} and ran {line['tool']} at {line['at']}"
 
 
 def each_steer_is_heard_once(record: Record) -> Iterator[str]:
-    """A steer that was delivered is in what the model reads, once."""
+    """The model reads each delivered steer once."""
     heard = _heard(record, "steers")
     for platform in record.platforms:
         stops = [(_person(stop), float(stop["at"])) for stop in platform.acked("stop").values()]
@@ -438,7 +452,7 @@ def each_steer_is_heard_once(record: Record) -> Iterator[str]:
 
 
 def each_end_of_a_subagent_is_heard_once(record: Record) -> Iterator[str]:
-    """What became of a subagent is in what the model reads next, once."""
+    """The model reads each subagent's result once, in its next call."""
     heard = _heard(record, "ends")
     ended: dict[str, float] = {}
     last: dict[str, float] = {}
@@ -464,7 +478,7 @@ def _person(fact: Fact) -> str:
 
 
 def each_file_arrives_once(record: Record) -> Iterator[str]:
-    """A file is named with its message, once, and its content stands there, once, but for a full disk."""
+    """Each file is named once with its message, and its content is read once, unless the disk was full."""
     named, read = _heard(record, "attached"), _heard(record, "files")
     asked: dict[str, float] = {}
     for line in record.model:
@@ -486,7 +500,7 @@ def each_file_arrives_once(record: Record) -> Iterator[str]:
 
 
 def _heard(record: Record, field: str) -> Counter[str]:
-    """How often each mark stands in a request, at most."""
+    """Return the highest number of times that each mark occurs in one request."""
     heard: Counter[str] = Counter()
     for line in record.model:
         marks = line.get(field, ())
@@ -497,7 +511,7 @@ def _heard(record: Record, field: str) -> Counter[str]:
 
 
 def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
-    """A turn's calls take no more than its budget, but for the last; a turn that meets it says so, once."""
+    """A turn's calls stay within its budget, except for the last call. A turn that reaches the budget says so once."""
     spent: dict[str, dict[str, int]] = defaultdict(dict)
     for line in record.model:
         if line.get("how") == "answered":
@@ -519,7 +533,7 @@ def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
 
 
 def each_memory_is_kept_once(record: Record) -> Iterator[str]:
-    """What was to be remembered, however often, stands once in the memory of a channel."""
+    """A fact is stored once in a channel's memory, however often it was to be remembered."""
     for text in record.memories:
         for line, count in Counter(_FACT.findall(text)).items():
             if count > 1:
@@ -527,7 +541,7 @@ def each_memory_is_kept_once(record: Record) -> Iterator[str]:
 
 
 def nobody_waits_long_without_cause(record: Record) -> Iterator[str]:
-    """Where no harm was done meanwhile, an answer comes within CALM_SECONDS_MAX."""
+    """Without harm in the meantime, an answer arrives within CALM_SECONDS_MAX."""
     for seconds, cause, name in waits(record):
         if cause == "calm" and seconds > CALM_SECONDS_MAX:
             yield f"{name} waited {seconds:.1f} s for no known cause"
@@ -544,15 +558,15 @@ RULES: tuple[Rule, ...] = (
 
 
 def broken(record: Record) -> list[str]:
-    """One sentence for each thing that must not be; empty when all is well."""
+    """Return one sentence per violation."""
     return [sentence for rule in RULES for sentence in rule(record)]
 
 
 def waits(record: Record) -> list[tuple[float, str, str]]:
-    """How long each message waited for its answer, what for, and its name; sorted.
+    """Return how long each message waited for its answer, the cause, and its name, sorted.
 
-    Where more than one cause is known, the one that comes first in the record of harm counts. Where none is, the wait
-    begins once the one before it in its thread was answered.
+    Of several causes, the first in the record of harm counts. Without any, the wait starts when the previous message
+    of the thread was answered.
     """
     found: list[tuple[float, str, str]] = []
     for platform in record.platforms:
@@ -576,7 +590,7 @@ def waits(record: Record) -> list[tuple[float, str, str]]:
     return sorted(found)
 
 
-# ---- what the database has to say ----
+# ---- the final database ----
 
 LEFT_OVER = {
     "threads with an open turn": "select thread, open_turn from threads where open_turn <> ''",
@@ -584,7 +598,7 @@ LEFT_OVER = {
     "posts not sent": """
         select id, state, attempts, error from outbox where state <> 'sent'
         and not (id like 'fork:%' and state = 'failed' and error like 'Somebody spoke in this thread %')
-    """,  # a kill came between a copy's thread and the copy, and its person wrote there first: `Record.kills` bounds it
+    """,  # a kill separated a copy's thread from the copy, and its person wrote there first; `Record.kills` bounds this
     "undos under way": "select id, thread from checkpoints where undoes <> '' and ended_at is null",
     "questions left open": "select id, thread from approvals where state = 'pending'",
     "events with gaps": "select thread, count(*), max(seq) from events group by thread having count(*) <> max(seq)",
@@ -604,7 +618,7 @@ _CHAINS = "select chain, number, head from chains"
 
 
 def select(database: str | Path, query: str) -> Rows:
-    """Ask a database: PostgreSQL by its address, SQLite by its file."""
+    """Query a database: PostgreSQL by its address, SQLite by its file."""
     if isinstance(database, Path):
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
         try:
@@ -617,7 +631,7 @@ def select(database: str | Path, query: str) -> Rows:
 
 
 def turns(database: str | Path) -> dict[str, list[str]]:
-    """The messages that each turn answered, in its order."""
+    """Return the messages that each turn answered, in order."""
     found: dict[str, list[str]] = defaultdict(list)
     for turn, data in select(database, _SAID):
         said = json.loads(str(data))
@@ -626,13 +640,13 @@ def turns(database: str | Path) -> dict[str, list[str]]:
 
 
 def left_over(database: str | Path) -> list[str]:
-    """What is in the tables at the end and must not be."""
+    """Return rows that must not remain at the end."""
     found = [f"{what}: {row}" for what, query in LEFT_OVER.items() for row in select(database, query)]
     return [*found, *broken_chains(select(database, _AUDIT), select(database, _CHAINS))]
 
 
 def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
-    """Audit chains whose hashes, numbers or ends do not hold."""
+    """Yield the audit chains with a wrong hash, number or head."""
     heads: dict[object, tuple[object, object]] = {}
     for chain, number, at, entry, previous, digest in rows:
         last, head = heads.get(chain, (0, "0" * 64))
@@ -647,6 +661,6 @@ def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
 
 
 def facts(path: Path) -> list[dict[str, str]]:
-    """The lines of a log, as far as they are whole: the last one may be under way."""
+    """Return the complete lines of a log. Its last line may still be incomplete."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else ()
     return [json.loads(line) for line in lines]

@@ -1,14 +1,14 @@
-"""`python -m tests.chaos.soak`: one process on SQLite under a steady load, watched; exits with 1 when it is not flat.
+"""`python -m tests.chaos.soak`: one process on SQLite under a steady load. Exits with 1 if its resource use grows.
 
-People on two platforms do all that a chat allows, and nothing is done to harm them. The model's window is small, so
-that each conversation is compacted several times in half an hour, as a real one is in weeks; and there are more of them
-than are held in memory. A turn takes about 25 ms of a core, and as much again of those that play the model and the
-platforms: the default load fills one core.
+People on two platforms do everything that a chat allows, and nothing is harmed. The model's window is small, so each
+conversation is compacted several times in half an hour, as a real one is in weeks. There are more conversations than
+fit in memory. A turn takes about 25 ms of a core, and the simulated model and platforms take as much again. The
+default load fills one core.
 
-Memory, descriptors and threads of the process and its write-ahead log are looked at every few seconds; the first part
-of a run warms up. Of the rest the least value of each `FLOORS`-th is taken: what is under way at the moment of a look
-makes peaks, a leak raises the floor. A measure is flat when the median of the slopes between all pairs of floors (Theil
-and Sen) makes it grow by less than `GROWTH_MAX` of its middle over the rest of the run, or by less than one.
+The run samples the process's memory, descriptors and threads and its write-ahead log every few seconds. The first
+part of the run is a warm-up. The rest is divided into `FLOORS` parts, and the minimum of each is taken: work in
+progress causes peaks, but a leak raises the minimum. A measure is flat if the median slope between all pairs of
+minimums (Theil-Sen) amounts to less than `GROWTH_MAX` of the measure's median over that time, or to less than one.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from tests.chaos.stand import Load, Stand, adopt
 
 GROWTH_MAX = 0.02
 CONTEXT_TOKENS = 9_000
-"""The instructions and tools take a third of it, so that each conversation is compacted several times."""
+"""Window size. Instructions and tools take a third of it, so each conversation is compacted several times."""
 WARM_UP = 0.5
-"""Share of the run after which it is judged: until then the conversations held in memory grow."""
+"""Share of the run that is not judged. Until then the number of conversations in memory grows."""
 LOOKS_MAX = 200
 FLOORS = 12
 TURNS_MAX = 100_000
@@ -44,25 +44,27 @@ MEASURES: Mapping[str, Callable[[psutil.Process, Path], float]] = {
 
 
 def floors(looks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The least value of each part of the time, in order."""
+    """Return the minimum of each part of the time, in order."""
     size = max(1, len(looks) // FLOORS)
     return [min(looks[at : at + size], key=lambda look: look[1]) for at in range(0, len(looks), size)]
 
 
 def growth(looks: Sequence[tuple[float, float]]) -> float:
-    """By what a value grew from the first look to the last, by the median of the slopes; looks are time and value."""
+    """Return the growth of a value from the first sample to the last, by the median slope. Samples are (time,
+    value).
+    """
     slopes = [(after - before) / (then - now) for (now, before), (then, after) in combinations(looks, 2) if then > now]
     return statistics.median(slopes) * (looks[-1][0] - looks[0][0]) if slopes else 0.0
 
 
 def is_flat(looks: Sequence[tuple[float, float]]) -> bool:
-    """Whether a value grew by less than `GROWTH_MAX` of its middle, or by less than one of what it counts."""
+    """Return whether a value grew by less than `GROWTH_MAX` of its median, or by less than one unit."""
     middle = statistics.median(value for _, value in looks)
     return growth(looks) <= max(GROWTH_MAX * middle, 0.99)
 
 
 def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Look at the process until the time is over or so many turns are answered."""
+    """Sample the process until time is up or this many turns are answered."""
     (node,) = stand.nodes
     assert node.process is not None
     process, home = psutil.Process(node.process.pid), stand.folder / "home"
@@ -81,7 +83,7 @@ def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[floa
 
 
 def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool:
-    """Print what was seen; whether all of it is flat."""
+    """Print the samples and return whether all measures are flat."""
     answered = stand.state().answered
     counts = {table: rules.select(stand.tables, f"select count(*) from {table}")[0][0] for table in TABLES}
     print("rows: " + ", ".join(f"{table} {count}" for table, count in counts.items()))
@@ -100,7 +102,7 @@ def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool
 
 
 def main() -> int:
-    """Run it; 1 when it is not flat."""
+    """Run the soak test. Returns 1 if a measure is not flat."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--turns", type=int, default=TURNS_MAX, help="so many at most")

@@ -1,4 +1,4 @@
-"""What is under fire: a database, a model, chat platforms and the processes of Shoal, replaced when killed."""
+"""The system under test: a database, a model, chat platforms, and Shoal's processes, which are replaced when killed."""
 
 import ctypes
 import signal
@@ -28,21 +28,21 @@ STOP_SECONDS_MAX = 30.0
 PR_SET_CHILD_SUBREAPER = 36
 PLATFORMS = ("fake", "keyless")
 LINES_AHEAD = 8
-"""How many lines somebody types who is not answered yet."""
+"""Maximum number of unanswered lines per person."""
 LINE_SECONDS = 0.2
-"""What a line takes to type, on average."""
+"""Average time to type a line."""
 PEOPLE_AN_AGENT = 4
-"""How many people share an agent and its workspace, on average."""
+"""Average number of people who share an agent and its workspace."""
 PAUSE_SECONDS = 0.3
-"""How long somebody must have paused who writes in lines."""
+"""Pause after which a person's lines count as finished."""
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What is asked of Shoal, and how much goes wrong around it.
+    """Load on Shoal, and the amount of failures around it.
 
-    `alone`: one process on SQLite, on two platforms, in place of a cluster. `mixed`: people do all that a chat allows.
-    `lines`: they write in quick lines, and what one has waiting is answered together; when `mixed` too, they change
-    and delete lines and send files.
+    `alone` runs one process on SQLite with two platforms instead of a cluster. `mixed` lets people do everything
+    that a chat allows. With `lines`, people write in quick lines, and pending lines are answered together. With
+    both, they also edit and delete lines and send files.
     """
 
     threads: int = 300
@@ -62,7 +62,7 @@ class Load(msgspec.Struct, frozen=True):
     context_tokens: int = 0
 
     def people(self) -> list[People]:
-        """Who is on each platform; nobody is on two."""
+        """Return the people of each platform. Nobody is on two platforms."""
         halves = 2 if self.alone or self.mixed or self.lines else 1
         threads, ahead = self.threads // halves, LINES_AHEAD if self.lines else 2
         pause = LINE_SECONDS if self.lines else self.people_pause_seconds
@@ -73,12 +73,12 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def agents(self) -> int:
-        """How many answer people who have files; 0 where nobody has."""
+        """Return the number of agents for people with files, or 0 if nobody has files."""
         return max(1, self.threads // PEOPLE_AN_AGENT) if self.mixed and not self.lines else 0
 
 
 class State(msgspec.Struct, frozen=True):
-    """How far the platform's people are."""
+    """Progress of the platforms' people."""
 
     answered: int
     wanted: int
@@ -86,7 +86,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Node:
-    """One place in the cluster; whoever fills it may die and be replaced."""
+    """A node of the cluster. Its process may die and be replaced."""
 
     def __init__(self, name: str, role: str, command: list[str], log: Path) -> None:
         self.name = name
@@ -101,59 +101,58 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs and is not frozen."""
+        """Whether the process runs and is not frozen."""
         return self.process is not None and not self.frozen_until
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process has said that it serves."""
+        """Whether the process has reported that it serves."""
         return self.process is not None and b"ready\n" in self.said
 
     @property
     def said(self) -> bytes:
-        """What this process has written."""
+        """Output of the current process."""
         return self._log.read_bytes()[self._log_bytes :]
 
     def start(self) -> None:
-        """Start a process; it says `ready` later."""
+        """Start a process, which prints `ready` later."""
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("ab") as log:  # written by another, so that a full disk leaves it readable
+        with self._log.open("ab") as log:  # `cat` writes the log, so a full disk leaves it readable
             writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
         assert writer.stdin is not None
         with writer.stdin as pipe:
             self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 
     def ended(self) -> int | None:
-        """The exit code of a process that ended."""
+        """Return the exit code if the process ended."""
         return None if self.process is None else self.process.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """Let no file that it writes grow any more, as on a full disk; or let them again."""
+        """Limit the files that it writes to their present size, as on a full disk, or lift the limit."""
         assert self.process is not None
         with suppress(psutil.NoSuchProcess):
             bounds = (0 if full else psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
             psutil.Process(self.process.pid).rlimit(psutil.RLIMIT_FSIZE, bounds)
 
     def stop(self) -> int:
-        """Ask it to end, and wait. Raises TimeoutExpired."""
+        """Ask the process to exit and wait. Raises TimeoutExpired."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(STOP_SECONDS_MAX)
 
     def destroy(self) -> None:
-        """End it, however it is."""
+        """Kill the process if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 class Stand:
-    """Everything that runs. Made by `open_stand`."""
+    """All running parts. Created by `open_stand`."""
 
     def __init__(self, load: Load, folder: Path, database: str) -> None:
         self.load = load
@@ -200,7 +199,7 @@ class Stand:
         return Node(name, role, command, self.folder / f"{name}.log")
 
     def state(self) -> State:
-        """Ask the platforms."""
+        """Return the combined progress of all platforms."""
         found: list[State] = []
         for chat in self.chats:
             with urllib.request.urlopen(f"{chat}/state", timeout=10) as answer:
@@ -212,7 +211,6 @@ class Stand:
         )
 
     def start(self) -> None:
-        """Start the nodes."""
         for node in self.nodes:
             node.start()
 
@@ -225,7 +223,7 @@ class Stand:
             pause.wait(0.1)
 
     def record(self) -> rules.Record:
-        """What the outside has seen so far, of a run without harm."""
+        """Return the outside record so far, for a run without harm."""
         platforms = [
             rules.Platform(name, rules.facts(log), people)
             for name, log, people in zip(PLATFORMS, self.chat_logs, self.load.people(), strict=False)
@@ -234,7 +232,7 @@ class Stand:
         return rules.Record(platforms, rules.facts(self.model_log), rules.facts(self.tool_log), memories=memories)
 
     def replace(self) -> None:
-        """Start again what was killed and has waited; what ended by itself is a problem."""
+        """Restart killed processes after their pause. A process that ended by itself is a problem."""
         now = time.time()
         for node in self.nodes:
             status = node.ended()
@@ -247,7 +245,9 @@ class Stand:
                 node.start()
 
     def _note_end(self, node: Node, status: int) -> None:
-        """Without a database or room a process may refuse to start; a supervisor starts it again, as we do."""
+        """Record the end of a process. Without a database or disk space it may refuse to start, as under any
+        supervisor.
+        """
         refused = (b"StoreUnavailable", b"StoreFull", b"File too large")
         if not node.is_ready and any(word in node.said for word in refused):
             self.refused_starts += 1
@@ -255,7 +255,7 @@ class Stand:
             self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
 
     def thaw(self, *, everyone: bool = False) -> None:
-        """Let those go on that were frozen long enough, and those write that could not."""
+        """Resume processes that were frozen long enough, and let full disks accept writes again."""
         now = time.time()
         for node in self.nodes:
             if node.full_until and (everyone or now >= node.full_until):
@@ -268,17 +268,17 @@ class Stand:
 
     @property
     def tables(self) -> str | Path:
-        """Where the tables are: the address of a server, or a file."""
+        """Location of the tables: a server address or a file."""
         return self.database or self.folder / "home" / "shoal.db"
 
     def set_clock(self, seconds: float) -> None:
-        """Put the wall clock of all nodes off by so much."""
+        """Set the offset of all nodes' wall clocks."""
         draft = self.clock.with_suffix(".draft")
         draft.write_text(str(seconds))
         draft.replace(self.clock)
 
     def close(self) -> None:
-        """End every process that is left."""
+        """End every remaining process."""
         for node in self.nodes:
             node.destroy()
         for peer in self._peers:
@@ -286,7 +286,7 @@ class Stand:
             peer.communicate()
 
     def orphans(self) -> list[str]:
-        """Processes that are left over when the nodes have ended; call it after `adopt`."""
+        """Return the processes that outlived the nodes. Call `adopt` first."""
         known = {peer.pid for peer in self._peers}
         found: list[str] = []
         for child in psutil.Process().children(recursive=True):
@@ -296,7 +296,7 @@ class Stand:
         return found
 
     def connections(self) -> int:
-        """How many of Shoal's connections the database server has."""
+        """Return the number of Shoal's connections to the database server."""
         if not self.database:
             return 0
         query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -306,12 +306,12 @@ class Stand:
 
 
 def adopt() -> None:
-    """Have processes that lose their parent become ours, so that they can be found."""
+    """Make this process the parent of orphaned descendants, so that they can be found."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Server:
-    """A database server; restarted only if it is our own."""
+    """A database server. It can be restarted only if it belongs to this run."""
 
     def __init__(self, address: str, folder: Path | None) -> None:
         self.address = address
@@ -319,7 +319,7 @@ class Server:
 
     @property
     def can_restart(self) -> bool:
-        """Whether it is ours."""
+        """Whether the server belongs to this run."""
         return self._folder is not None
 
     def restart(self) -> None:
@@ -329,7 +329,7 @@ class Server:
 
     @contextmanager
     def database(self, name: str) -> Generator[str]:
-        """A fresh database, dropped afterwards."""
+        """Yield a new database, which is dropped afterwards."""
         with psycopg.connect(self.address, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
         try:
@@ -340,7 +340,7 @@ class Server:
 
 
 def server_of(address: str) -> Server:
-    """The server at an address; one that listens in a folder only is taken for our own."""
+    """Return the server at an address. One that listens only in a folder counts as ours."""
     host = str(conninfo_to_dict(address).get("host", ""))
     is_own = host.startswith("/") and (Path(host) / "data" / "PG_VERSION").exists()
     return Server(address, Path(host) if is_own else None)

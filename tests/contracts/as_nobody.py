@@ -1,8 +1,7 @@
 """Runs pickled commands from standard input in bubblewrap as the user nobody, and writes pickled results.
 
 Only root can start it. It runs as a separate process because a process that became nobody cannot become root again,
-and
-a fork of the test process would lack the threads that the sandbox needs.
+and a fork of the test process would lack the threads that the sandbox needs.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Checks calls and updates against aiogram's models, which are generated from the Bot API documentation.
 
 Run it with those packages on the path. It reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard
-input
-and prints one line for each thing that the documentation does not know.
+input and prints one line for each thing that the documentation does not know.
 """
 
 import importlib

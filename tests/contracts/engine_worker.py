@@ -1,8 +1,8 @@
 """A worker process for tests that kill and freeze it: `python -m tests.contracts.engine_worker URL MODE`.
 
 It prints one line for each thing it does. In mode `finish` it finishes open turns. In mode `hang` it opens a turn,
-takes
-one step, waits for a line on standard input, and then tries to take another step whatever happened in between.
+takes one step, waits for a line on standard input, and then tries to take another step whatever happened in
+between.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 """A small MCP server on standard input and output whose tools misbehave, written with the standard library alone.
 
 Its tools come from TOOLS and from `more.json` in its working directory. That file can also change a tool by name
-(null
-removes it). With the argument `mute` the server answers nothing, with `fail` it exits immediately, and with
-`stubborn` it
-does not exit even when asked.
+(null removes it). With the argument `mute` the server answers nothing, with `fail` it exits immediately, and with
+`stubborn` it does not exit even when asked.
 """
 
 import json

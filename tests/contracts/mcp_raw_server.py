@@ -1,8 +1,7 @@
 """An MCP server that sends scripted bytes: `raw_server.py SCRIPT`.
 
 The script is a JSON object from a method, `tools/call NAME` or `tools/list CURSOR` to the lines to write. `$ID`
-stands for
-the request's id. A request without lines gets the usual answer.
+stands for the request's id. A request without lines gets the usual answer.
 """
 
 import json

@@ -48,8 +48,8 @@ class Stand:
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     def describe(self, name: str) -> str:
-        """Return a tool's description and parameters as the model sees them, or an empty string if it does not see
-        the tool.
+        """Return a tool's description and parameters as the model sees them, or an empty string if it does not see the
+        tool.
         """
         tool = self.registry.get(name)
         return "" if tool is None else f"{tool.spec.description} {tool.spec.parameters}"

@@ -1,8 +1,7 @@
 """Harmful commands in the workspace of `tests.fuzz.ground`, grouped by technique. None may run unasked under taint.
 
 The commands in `HIDDEN` run something that their text does not show at first sight, so `guarded` always asks. Those
-in
-`HARMFUL` write a file that is executed later, read a secret, or reach out, which a tainted turn may not do.
+in `HARMFUL` write a file that is executed later, read a secret, or reach out, which a tainted turn may not do.
 """
 
 # ruff: noqa: E501 - a list of commands is read down, not across

@@ -295,8 +295,8 @@ def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
 
 
 async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tmp_path: Path) -> None:
-    """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted
-    before it.
+    """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted before
+    it.
     """
     place, schedule = DirectoryPlace(tmp_path / "kept"), Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
     accepted = [0] * 4

@@ -1,8 +1,7 @@
 """Recorded platform events in their published forms, each with its expected outcome.
 
-`recorded/PLATFORM.json` has one event per line, with the section of the platform's documentation that shows its form,
-and
-`then`:
+`recorded/PLATFORM.json` has one event per line, with the section of the platform's documentation that shows its
+form, and `then`:
 
     turn: TEXT            a turn gets TEXT: the message, a file's name, or what it refers to (KIND: WORDS)
     told                  the person gets a reply there that it is unreadable or no longer exists

@@ -1,8 +1,7 @@
 """A conversation recovers from any refusal: the next message is answered, for every service and its rules.
 
 Each test runs a whole Shoal. One model writes a history in a form that the other service refuses, and then that
-service
-is asked. `python -m tests.provider_table` writes docs/providers.md from the results.
+service is asked. `python -m tests.provider_table` writes docs/providers.md from the results.
 """
 
 import asyncio

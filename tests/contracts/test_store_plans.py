@@ -1,11 +1,9 @@
 """No named query reads or sorts more as the past grows: one rule for the plan of each, in both databases.
 
 A growing table must be read by its unique key, by an index that holds only waiting or running rows, or in the order
-of an
-index up to a limit. It must not be scanned or sorted, except among rows that are equal in the index's order.
-SQLITE_EXCEPTIONS and POSTGRES_EXCEPTIONS list the queries that break the rule, with the reason. An exception that is
-no
-longer needed must go.
+of an index up to a limit. It must not be scanned or sorted, except among rows that are equal in the index's order.
+SQLITE_EXCEPTIONS and POSTGRES_EXCEPTIONS list the queries that break the rule, with the reason. An exception that
+is no longer needed must go.
 """
 
 import asyncio

@@ -320,9 +320,7 @@ async def test_a_statement_that_came_after_a_failure_runs_when_it_is_needed(driv
 
 
 def terminate(url: str) -> int:
-    """End every other connection to this database, as an operator or a failover would, and return how many there
-    were.
-    """
+    """End every other connection to this database, as an operator or a failover would, and return how many there were."""
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(

@@ -1,4 +1,4 @@
-"""What the browser tests share: one Chromium, and the scripted server under the page."""
+"""Shared fixtures of the browser tests: one Chromium, and the scripted server behind the page."""
 
 from collections.abc import AsyncIterator
 
@@ -10,14 +10,13 @@ from tests.e2e.page_kit import chromium, launched
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One Chromium for all tests of the page, which run in the event loop of the session."""
+    """One Chromium for all page tests, which share the session's event loop."""
     async with launched(chromium()) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api() -> AsyncIterator[PageApi]:
-    """The scripted server."""
     server = PageApi()
     await server.start()
     yield server

@@ -1,4 +1,4 @@
-"""A real Firefox, driven over WebDriver BiDi (https://w3c.github.io/webdriver-bidi/), which it speaks by itself."""
+"""Drives a real Firefox over WebDriver BiDi (https://w3c.github.io/webdriver-bidi/)."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ READY = "WebDriver BiDi listening on "
 
 
 class Firefox:
-    """One tab. `errors` are those that scripts of its pages raised."""
+    """One tab. `errors` holds the script errors of its pages."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -28,14 +28,14 @@ class Firefox:
         self.errors: list[str] = []
 
     async def begin(self) -> None:
-        """Open a session, and take the tab that is there."""
+        """Open a session and use the existing tab."""
         await self.command("session.new", {"capabilities": {}})
         await self.command("session.subscribe", {"events": ["log.entryAdded"]})
         tree = cast("dict[str, list[dict[str, str]]]", await self.command("browsingContext.getTree", {}))
         self._tab = tree["contexts"][0]["context"]
 
     async def command(self, method: str, params: Mapping[str, object]) -> object:
-        """Send a command and wait for its result; what pages log meanwhile is looked through."""
+        """Send a command and wait for its result. Errors that pages log in the meantime are collected."""
         self._number += 1
         await self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         async with asyncio.timeout(SECONDS_MAX):
@@ -49,16 +49,15 @@ class Firefox:
                     self.errors.append(entry["text"])
 
     async def open(self, address: str) -> None:
-        """Load a page."""
         await self.command("browsingContext.navigate", {"context": self._tab, "url": address, "wait": "complete"})
 
     async def resize(self, width: int, height: int = 800) -> None:
-        """Give the page so much room."""
+        """Set the viewport, in CSS pixels."""
         size = {"width": width, "height": height}
         await self.command("browsingContext.setViewport", {"context": self._tab, "viewport": size})
 
     async def run(self, script: str) -> object:
-        """The value of an expression, awaited where it is a promise."""
+        """Evaluate an expression and await it if it is a promise."""
         wanted = {"expression": script, "target": {"context": self._tab}, "awaitPromise": True}
         found = cast("dict[str, dict[str, object]]", await self.command("script.evaluate", wanted))
         assert "result" in found, found
@@ -72,7 +71,7 @@ class Firefox:
         await self.run(wait)
 
     async def press(self, keys: str) -> None:
-        """Press keys one after the other, where the focus is."""
+        """Press keys one after another in the focused element."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         source = {"type": "key", "id": "keys", "actions": actions}
         await self.command("input.performActions", {"context": self._tab, "actions": [source]})
@@ -80,7 +79,7 @@ class Firefox:
 
 @asynccontextmanager
 async def firefox(folder: Path) -> AsyncGenerator[Firefox]:
-    """A Firefox with a new profile; skips the test where there is none."""
+    """Run Firefox with a new profile. Skips the test if Firefox is missing."""
     found = shutil.which("firefox-esr") or shutil.which("firefox")
     if found is None:
         pytest.skip("Firefox is not installed; scripts/test-deps.sh installs it")

@@ -1,4 +1,4 @@
-"""A small running system behind the HTTP surface: the real store, hub and agents' files, turns written by the test."""
+"""A small running system behind the HTTP surface, with a real store, hub and agent files. Tests write the turns."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -99,7 +99,7 @@ USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
 
 
 class FakeOrchestrator:
-    """Takes what comes in; `on_prompt` runs when a prompt is accepted. Stands in for the orchestrator."""
+    """A stand-in for the orchestrator. `on_prompt` runs whenever a prompt is accepted."""
 
     def __init__(self, stand: "Stand") -> None:
         self._stand = stand
@@ -109,7 +109,7 @@ class FakeOrchestrator:
         self.prompts_max = 5
 
     async def send(self, message: Inbound) -> Receipt:
-        """Store it as the real one does."""
+        """Store the message as the real orchestrator does."""
         store = self._stand.store
         self.received.append(message)
         if not isinstance(message, Prompt):
@@ -124,7 +124,7 @@ class FakeOrchestrator:
     async def send_to_channel(
         self, platform: str, channel: str, text: str, author: Author, agent: str = ""
     ) -> ThreadId:
-        """Open a thread of platform `web` only."""
+        """Open a thread. Only the platform `web` is connected."""
         if platform != "web":
             raise InvalidInput(f"Platform {platform!r} is not connected.")
         clock = self._stand.clock
@@ -133,14 +133,14 @@ class FakeOrchestrator:
         return thread
 
     async def open(self, opening: Opening) -> bool:
-        """Begin a thread of platform `web` at once."""
+        """Open a thread on the platform `web` immediately."""
         prompt = opening.prompt
         where = thread_address(prompt.thread)
         await self.send_to_channel(where.platform, where.channel, prompt.text, prompt.author, prompt.agent)
         return True
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle it in the store."""
+        """Record the decision in the store."""
         store = self._stand.store
         verdict = "allow" if allow else "deny"
         settlement = await store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
@@ -150,7 +150,7 @@ class FakeOrchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Settle its calls in the store."""
+        """Record the decisions on a card's calls in the store."""
         store = self._stand.store
         calls = await store.approvals.on_card(card)
         verdicts = card_verdicts(calls, allow, numbers)
@@ -159,12 +159,12 @@ class FakeOrchestrator:
         return verdicts_text(calls, verdicts)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
-        """Journal it."""
+        """Journal a `Cleared` event."""
         self._stand.hub.publish(await self._stand.store.journal.append(thread, [Cleared(by=by)]))
 
 
 class Commands:
-    """/agent and /settings; the owner may."""
+    """The commands /agent and /settings for the owner."""
 
     def __init__(self, stand: "Stand") -> None:
         self.table = CommandTable()
@@ -175,39 +175,36 @@ class Commands:
         )
 
     async def command(self, asked: CommandRequest) -> str:
-        """Do it."""
         return await (self._agents.agent if asked.name == "agent" else self._agents.settings)(asked)
 
 
 class Idle:
-    """Implements `ThreadHandler` for an engine that is asked for nothing here."""
+    """A `ThreadHandler` that runs nothing, since the tests write the turns."""
 
-    async def advance(self, thread: ThreadId) -> None:
-        """Turns are run by the tests."""
+    async def advance(self, thread: ThreadId) -> None: ...
 
-    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """So are signals."""
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None: ...
 
 
 LINKS = Links(rules={"web": AccessRules(("owner",))})
 
 
 def is_owner(asker: Asker) -> bool:
-    """Whether it is whoever holds the token."""
+    """Return whether the asker is the holder of the server's token."""
     return (asker.platform, asker.user) == ("web", "owner")
 
 
 def accept(name: str) -> None:
-    """Every model and profile there is."""
+    """Accept any model and profile."""
 
 
 async def no_keys() -> Sequence[str]:
-    """No provider is set up here."""
+    """Return no providers."""
     return ()
 
 
 class SettableClock(SystemClock):
-    """The machine's clock, set ahead."""
+    """The system clock plus an offset that tests can set."""
 
     ahead = timedelta()
 
@@ -216,7 +213,7 @@ class SettableClock(SystemClock):
 
 
 class DueTriggers(TriggerService):
-    """Stores triggers as due now."""
+    """A trigger service that stores every trigger as due now."""
 
     async def add(self, spec: NewTrigger) -> Trigger:
         if spec.schedule == "never":
@@ -225,7 +222,7 @@ class DueTriggers(TriggerService):
 
 
 class Stand:
-    """Offers the services that the HTTP surface takes: real ones, and fakes of what runs turns."""
+    """The services that the HTTP surface uses: real ones, and fakes in place of those that run turns."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, web: WebSettings | None = None) -> None:
         root.mkdir(exist_ok=True)
@@ -289,23 +286,23 @@ class Stand:
         self.told.append(text)
 
     def info(self) -> RuntimeInfo:
-        """Little is up here."""
+        """Return the status of a system with few parts."""
         names = tuple(self.agents.names())
         return RuntimeInfo(
             names, ("bash", "read"), (), "demo", (), 0, ("web",), "none", isolated=False, notes=("a note",)
         )
 
     def start(self, work: object) -> None:
-        """Run what an `on_prompt` returned, beside the server."""
+        """Run the result of an `on_prompt` in the background."""
         if asyncio.iscoroutine(work):
             self._tasks.create_task(work)
 
     async def _post(self, post: NewPost) -> None:
-        """Nothing is posted here."""
+        """Drop the post."""
 
     @cached_property
     def services(self) -> Services:
-        """What the web server is given; what the stand does not have is empty."""
+        """Return the services for the web server. Those that the stand lacks are empty."""
         services = Services(
             LiveConfig(self.config), self.home, self.store, self.hub, self.backend, self.runtime, self.backups,
             self.agents, self.lifecycle, self.tainted_files, self.prompt_files, self.snapshots, self.forks,
@@ -325,15 +322,15 @@ class Stand:
         taken = {kind for endpoint in api() for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
         for kind in taken:
             if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:
-                continue  # the server makes it
+                continue  # the server creates it
             try:
                 services[kind]
-            except (LookupError, AttributeError):  # of what a fake here does not have
+            except (LookupError, AttributeError):  # from a part that a fake lacks
                 services.add(SimpleNamespace(), kind)
         return services
 
     async def open(self, prompt: Prompt) -> TurnId:
-        """Begin the turn of a prompt that waits."""
+        """Begin the turn of a queued prompt."""
         turn = TurnId(self.clock.new_id())
         lease = await self.store.journal.lease(prompt.thread)
         assert lease is not None
@@ -350,7 +347,6 @@ class Stand:
         self.hub.publish((await self.store.journal.commit(lease, Commit(turn, events))).events)
 
     async def finish(self, thread: ThreadId, turn: TurnId, reply: str, outcome: Outcome = "done") -> None:
-        """End a turn."""
         lease = await self.store.journal.lease(thread)
         assert lease is not None
         finished = TurnFinished(outcome, reply, 1, USAGE)
@@ -358,7 +354,7 @@ class Stand:
         self.open_turns.discard(turn)
 
     async def answer(self, prompt: Prompt, *pieces: str) -> None:
-        """A whole turn whose answer streams in pieces."""
+        """Run a whole turn whose answer streams in pieces."""
         turn = await self.open(prompt)
         for place, piece in enumerate(pieces):
             self.hub.show(prompt.thread, turn, TextStreamed(piece, 1, len("".join(pieces[:place]))))
@@ -368,12 +364,12 @@ class Stand:
         await self.finish(prompt.thread, turn, text)
 
     def echo(self, prompt: Prompt) -> object:
-        """An `on_prompt` that answers with what was said."""
+        """Answer a prompt by repeating it. For use as `on_prompt`."""
         return self.answer(prompt, "You said: ", prompt.text)
 
 
 class Served(Stand):
-    """A stand with a server before it: `client` has the token, `stranger` has not."""
+    """A stand behind a running server. `client` sends the token, `stranger` does not."""
 
     address: str
     client: httpx2.AsyncClient
@@ -381,7 +377,7 @@ class Served(Stand):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port that the server listens on."""
         return int(self.address.rpartition(":")[2])
 
 
@@ -389,7 +385,7 @@ class Served(Stand):
 async def served(
     root: Path, options: WebOptions | None = None, web: WebSettings | None = None
 ) -> AsyncGenerator[Served]:
-    """Serve a fresh home in this event loop, on a free port."""
+    """Serve a fresh home in this event loop on a free port."""
     options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5, linger_seconds=0.5)
     async with asyncio.TaskGroup() as tasks:
         stand = Served(root, tasks, web)

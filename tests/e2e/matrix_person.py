@@ -1,4 +1,4 @@
-"""Somebody on a real homeserver, by matrix-nio's client: writes, encrypts, and sees what the bot does."""
+"""A person on a real homeserver, using matrix-nio's client to write, encrypt, and read the bot's messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SECONDS_MAX = 60.0
 
 
 class Somebody:
-    """A person with a client; `seen` are the events of all rooms, decrypted where that was possible."""
+    """A person with a client. `seen` holds the events of all rooms, decrypted where possible."""
 
     def __init__(self, address: str, user: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,11 +42,11 @@ class Somebody:
         await self.catch_up()
 
     async def leave(self) -> None:
-        """Give connections back."""
+        """Close the client's connections."""
         await self.client.close()
 
     async def catch_up(self, seconds: float = 0) -> None:
-        """One sync, with what has to be said about keys after it."""
+        """Sync once, then answer the key requests that follow from it."""
         synced = await self.client.sync(timeout=int(seconds * 1000), full_state=not self.client.next_batch)
         assert isinstance(synced, SyncResponse), synced
         for room in synced.rooms.join.values():
@@ -57,13 +57,13 @@ class Somebody:
             await self.client.keys_query()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Sync until something is so."""
+        """Sync until a condition is true."""
         async with asyncio.timeout(SECONDS_MAX):
             while not holds():
                 await self.catch_up(0.2)
 
     async def makes_room(self, *invited: str, encrypted: bool = False, direct: bool = True) -> str:
-        """A room with these people invited; returns its id."""
+        """Create a room, invite these people, and return its id."""
         state = [{"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]
         made = await self.client.room_create(
             is_direct=direct, invite=list(invited), initial_state=state if encrypted else ()
@@ -72,7 +72,7 @@ class Somebody:
         return made.room_id
 
     async def joined(self, room: str, *people: str) -> None:
-        """Wait until people are in a room."""
+        """Wait until people have joined a room."""
 
         def there() -> bool:
             known = self.client.rooms.get(room)
@@ -81,17 +81,17 @@ class Somebody:
         await self.until(there)
 
     async def says(self, room: str, text: str, **more: object) -> str:
-        """Write; returns the event's id."""
+        """Send a text and return the event's id."""
         return await self.sends(room, "m.room.message", {"msgtype": "m.text", "body": text, "m.mentions": {}, **more})
 
     async def sends(self, room: str, kind: str, content: dict[str, Any]) -> str:
-        """Send an event, encrypted where the room is; returns its id."""
+        """Send an event, encrypted if the room is, and return its id."""
         sent = await self.client.room_send(room, kind, content, ignore_unverified_devices=True)
         assert isinstance(sent, RoomSendResponse), sent
         return sent.event_id
 
     async def calls(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Call the homeserver by hand, for what the client does by itself or not at all."""
+        """Call the homeserver directly, for requests that the client sends only by itself or not at all."""
         headers = {"authorization": f"Bearer {self.client.access_token}"}
         url = f"{self.client.homeserver}/_matrix/client/v3/{path}"
         async with httpx2.AsyncClient(verify=default_tls(), trust_env=False) as http:
@@ -101,7 +101,7 @@ class Somebody:
         return found
 
     async def seals(self, room: str, text: str, *people: str) -> list[dict[str, Any]]:
-        """Write encrypted, and keep the keys of it back; returns what brings them to people's devices."""
+        """Send an encrypted text but hold its keys back. Return the messages that deliver them."""
         olm = self.client.olm
         assert olm is not None
         missing = self.client.get_missing_sessions(room)
@@ -114,17 +114,17 @@ class Somebody:
         return kept
 
     async def brings(self, keys: list[dict[str, Any]]) -> None:
-        """Send the keys that were kept back."""
+        """Deliver keys that were held back."""
         for number, messages in enumerate(keys):
             await self.calls("PUT", f"sendToDevice/m.room.encrypted/late{number}", messages)
 
     async def reacts(self, room: str, event_id: str, emoji: str) -> None:
-        """Put an emoji to a message."""
+        """React to a message with an emoji."""
         relation = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
         await self.sends(room, "m.reaction", {"m.relates_to": relation})
 
     async def sends_file(self, room: str, name: str, content: bytes, *, encrypted: bool = False) -> str:
-        """Send a file; returns the event's id."""
+        """Send a file and return the event's id."""
         made, keys = await self.client.upload(
             BytesIO(content), content_type="text/plain", filename=name, encrypt=encrypted, filesize=len(content)
         )
@@ -136,7 +136,7 @@ class Somebody:
         return await self.sends(room, "m.room.message", {"msgtype": "m.file", "body": name, "info": info, **where})
 
     async def sees(self, sender: str, part: str) -> Event:
-        """Wait for an event of somebody with these words in it."""
+        """Wait for an event from a sender whose content includes `part`."""
 
         def found() -> list[Event]:
             return [one for one in self.seen if one.sender == sender and part in str(_content(one))]
@@ -145,7 +145,7 @@ class Somebody:
         return found()[0]
 
     async def reads(self, event: Event) -> bytes:
-        """The file that a message is."""
+        """Download the file of a message."""
         content = _content(event)
         address = content["file"]["url"] if "file" in content else content["url"]
         found = await self.client.download(address)

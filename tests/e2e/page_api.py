@@ -1,6 +1,6 @@
-"""A scripted stand-in for the HTTP API under the page: same routes, same event records, a journal that a test writes.
+"""A scripted stand-in for the HTTP API behind the page, with the same routes and events and a journal that tests write.
 
-It outlives its server: `stop` and `start` are a restart on the same port with nothing forgotten.
+The object outlives its server: `stop` and `start` restart it on the same port with all data.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from shoal.surfaces.http.page import Page
 
 TOKEN = "page-test"
 PAGE = Page()
-"""Read once for all tests."""
+"""Page files, read once for all tests."""
 ME = {
     "token": "", "scope": "admin", "person": "web:owner", "author": "owner", "name": "owner", "agent": "",
     "thread_prefix": "web:lobby:", "answers_as": "main", "answers_with": "demo",
@@ -44,7 +44,7 @@ BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 
 
 class _Server(uvicorn.Server):
-    """Tells when it serves."""
+    """A server that reports when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -57,7 +57,7 @@ class _Server(uvicorn.Server):
 
 
 class Sent(msgspec.Struct):
-    """A message, steer or decision as the page posted it."""
+    """A message, steer or decision that the page posted."""
 
     kind: str
     target: str
@@ -65,10 +65,10 @@ class Sent(msgspec.Struct):
 
 
 class PageApi:
-    """The server and what it knows. `on_message` runs when a message is accepted.
+    """The server and its data. `on_message` runs when a message is accepted.
 
-    `answers` are what other reading calls answer, by path below /api/; where it has none, `lists` says it by name.
-    Other calls that change something answer `answers["METHOD path"]`, or nothing.
+    Other GET calls return `answers[PATH]`, with the path below /api/, or else the list of that name in `lists`.
+    Other calls that change something return `answers["METHOD path"]`, or nothing.
     """
 
     def __init__(self) -> None:
@@ -99,13 +99,13 @@ class PageApi:
 
     @property
     def address(self) -> str:
-        """The way in."""
+        """Address that signs a browser in."""
         return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
 
-    # ---- the script ----
+    # ---- what tests script ----
 
     def append(self, thread: str, data: EventData, turn: str = "t1", seconds: float = 1.0) -> Event:
-        """Put an event into a thread's journal, `seconds` after the one before, and show it to who follows."""
+        """Append an event to a thread's journal, `seconds` after the previous one, and send it to watchers."""
         self.now += timedelta(seconds=seconds)
         journal = self.journals[thread]
         event = Event(len(journal) + 1, ThreadId(thread), TurnId(turn), self.now, data)
@@ -118,7 +118,7 @@ class PageApi:
         return event
 
     def live(self, thread: str, data: LiveData, turn: str = "t1") -> None:
-        """Show a live event."""
+        """Send a live event to the thread's watchers."""
         self._show(thread, b"data: %s\n\n" % encode_live(LiveEvent(ThreadId(thread), TurnId(turn), data), self.now))
 
     def _show(self, thread: str, frame: bytes) -> None:
@@ -133,7 +133,7 @@ class PageApi:
     # ---- the server ----
 
     async def start(self) -> None:
-        """Serve on the port of this object."""
+        """Serve on this object's port."""
         config = uvicorn.Config(
             self._application(), host="127.0.0.1", port=self.port, log_level="critical", lifespan="off",
             timeout_graceful_shutdown=0,
@@ -143,7 +143,7 @@ class PageApi:
         await self._server.serving.wait()
 
     async def stop(self) -> None:
-        """End the server and every connection."""
+        """Stop the server and close every connection."""
         if self._server is None or self._serving is None:
             return
         for thread, watchers in self._watchers.items():
@@ -247,7 +247,7 @@ class PageApi:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
         yield b"retry: 1000\n: begin\n\n"
         journal = self.journals[thread]
-        for event in journal[after if after <= len(journal) else 0 :]:  # a number it has not is of another journal
+        for event in journal[after if after <= len(journal) else 0 :]:  # a number beyond it is from an older journal
             yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
         self._watchers[thread].append(queue)
         self._followed[thread].set()
@@ -263,7 +263,7 @@ class PageApi:
         return StreamingResponse(self._change_frames(), media_type="text/event-stream")
 
     async def _change_frames(self) -> AsyncIterator[bytes]:
-        """What the stream of changes says: the tests change the lists directly, so these are compared all the time."""
+        """Yield the frames of the change stream. Tests change the lists directly, so this compares them repeatedly."""
         yield b": begin\n\n"
         stopped = self._serving
         assert stopped is not None

@@ -1,4 +1,4 @@
-"""The page opened in a real Chromium, against a scripted or a real server."""
+"""Opens the page in a real Chromium, against a scripted or a real server."""
 
 import shutil
 from collections.abc import AsyncGenerator, Sequence
@@ -10,7 +10,7 @@ from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, as
 
 WITH_NOTIFICATIONS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSERS = ("chromium-headless-shell", *WITH_NOTIFICATIONS)
-"""The first is the same engine without what is around a page: it takes half the time, and shows no notifications."""
+"""Browsers to try. The headless shell is the same engine without notifications and takes half the time."""
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -19,10 +19,10 @@ DESKTOP = ViewportSize(width=1180, height=820)
 PHONE = ViewportSize(width=360, height=740)
 THREAD = "web:lobby:test"
 PATIENCE_MS = 60_000
-"""How long something may take to appear: on a busy machine that is no fault of the page's."""
+"""Timeout for anything to appear. It is generous because test machines are busy."""
 expect.set_options(timeout=PATIENCE_MS)
 
-# Everything the policy blocked, and whether anything ran that must not.
+# Records everything that the policy blocks, and whether forbidden code ran.
 WATCH = """
 window.pwned = 0;
 window.violations = [];
@@ -32,7 +32,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 def chromium(names: Sequence[str] = BROWSERS) -> str:
-    """The path of the first that there is; skips the test where there is none."""
+    """Return the path of the first installed browser. Skips the test if there is none."""
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip(f"None of {', '.join(names)} is installed; scripts/browser.sh installs Chromium")
@@ -41,7 +41,7 @@ def chromium(names: Sequence[str] = BROWSERS) -> str:
 
 @asynccontextmanager
 async def launched(path: str, *flags: str) -> AsyncGenerator[Browser]:
-    """A browser that runs until the block ends."""
+    """Run a browser until the block ends."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *flags])
         yield browser
@@ -57,7 +57,7 @@ async def opened(
     viewport: ViewportSize = DESKTOP,
     scheme: Literal["light", "dark"] = "light",
 ) -> AsyncGenerator[Page]:
-    """The page at a place, signed in by `address`; fails at the end when a script of it failed."""
+    """Open a view of the page, signed in through `address`. Fails at the end if a script raised an error."""
     context: BrowserContext = await browser.new_context(
         viewport=viewport, color_scheme=scheme, reduced_motion="reduce", timezone_id="UTC"
     )
@@ -76,6 +76,6 @@ async def opened(
 
 
 async def violations(page: Page) -> list[str]:
-    """What the page's policy has blocked so far."""
+    """Return everything that the page's security policy has blocked so far."""
     found: list[str] = await page.evaluate("window.violations")
     return found

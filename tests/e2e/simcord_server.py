@@ -1,7 +1,7 @@
-"""Serves another's simulation of Discord (simcord) on loopback: its API, its gateway, and ways in for a person.
+"""Serves simcord, an independent simulation of Discord, on loopback: its API, its gateway, and calls for a person.
 
-Run with its packages on the path. Prints its address, then serves until its standard input ends. Which events a bot
-gets, and what of them, simcord decides by the intents; here is only the wire. `/people/…` is the way in for ada.
+Run it with simcord's packages on the path. It prints its address and serves until standard input ends. simcord
+itself checks intents and decides which events a bot gets. Ada acts through `/people/…`.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any  # noqa: TID251 (a foreign simulation without types)
+from typing import Any  # noqa: TID251 (simcord has no types)
 
 import anyio
 
@@ -23,7 +23,7 @@ MAY = (
     "view_channel", "send_messages", "create_public_threads", "send_messages_in_threads", "attach_files",
     "read_message_history",
 )  # fmt: skip
-"""What the setup page tells people to let the bot do; it may do nothing else."""
+"""Permissions that the setup page tells people to grant, and no others."""
 
 web = importlib.import_module("aiohttp.web")
 discord = importlib.import_module("discord")
@@ -35,15 +35,14 @@ gateways = importlib.import_module("simcord.gateway")
 
 
 class Now:
-    """The clock of the world: real time, in which the bot lives."""
+    """Clock of the simulated world: real time, like the bot's."""
 
     def now(self) -> datetime:
-        """Now, in UTC."""
         return datetime.now(UTC)
 
 
 class Parsers(dict[str, Callable[[Any], None]]):
-    """Takes every event, where discord.py would have a parser for each that it knows."""
+    """Accepts every event, where discord.py has a parser for each one that it knows."""
 
     def __init__(self, take: Callable[[str, Any], None]) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class Parsers(dict[str, Callable[[Any], None]]):
 
 
 class Simulation:
-    """One server with one channel, ada in it, and a direct conversation of hers with the bot."""
+    """One server with one channel, Ada in it, and her direct conversation with the bot."""
 
     def __init__(self) -> None:
         self.backend = backends.Backend(clock=Now())
@@ -74,7 +73,7 @@ class Simulation:
         self.backend.subscribers.append(lambda _name, _data: self.note())
 
     def note(self) -> None:
-        """Something happened; who waits for news gets them."""
+        """Report a change to everyone who waits for one."""
         self.changes += 1
         self.changed.set()
         self.changed = anyio.Event()
@@ -82,7 +81,7 @@ class Simulation:
     # ---- the bot ----
 
     async def api(self, request: Any) -> Any:
-        """A call of the bot."""
+        """Handle an API call of the bot."""
         path = f"/{request.match_info['path']}"
         if not path.startswith(ANYBODY) and request.headers.get("authorization") != f"Bot {TOKEN}":
             return web.json_response({"message": "401: Unauthorized", "code": 0}, status=401)
@@ -103,7 +102,7 @@ class Simulation:
         return web.Response(status=204) if content is None else web.json_response(content)
 
     async def gateway(self, request: Any) -> Any:
-        """A connection of the bot: hello, identify, and events from then on."""
+        """Handle a gateway connection: hello, identify, then events."""
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         out, coming = anyio.create_memory_object_stream[Mapping[str, Any]](math.inf)
@@ -124,7 +123,7 @@ class Simulation:
                     out.send_nowait({"op": 11, "d": None, "t": None, "s": None})
                 elif frame["op"] == 2 and frame["d"]["token"] == TOKEN:
                     feed = self._begin(frame["d"]["intents"], tell)
-                else:  # sessions do not outlive their connection here
+                else:  # sessions end with their connection here
                     out.send_nowait({"op": 9, "d": False, "t": None, "s": None})
             tasks.cancel_scope.cancel()
         if feed is not None:
@@ -147,26 +146,23 @@ class Simulation:
     # ---- people ----
 
     async def person(self, request: Any) -> Any:
-        """Ada does something; answered with the id of what came of it."""
+        """Handle an action of Ada's and answer with the id of the result."""
         verbs = {"says": self.says, "edits": self.edits, "clicks": self.clicks, "commands": self.commands,
                  "reacts": self.reacts}  # fmt: skip
         return web.json_response(str(verbs[request.match_info["verb"]](**await request.json())))
 
     def says(self, channel: int, text: str) -> int:
-        """Write."""
         return self.backend.create_message(channel, self.ada.id, text).id
 
     def edits(self, channel: int, message: int, text: str) -> int:
-        """Change a message."""
         return self.backend.edit_message(channel, message, {"content": text}).id
 
     def reacts(self, channel: int, message: int, emoji: str) -> int:
-        """Put an emoji to a message."""
         self.backend.add_reaction(channel, message, emoji, self.ada.id)
         return message
 
     def clicks(self, channel: int, message: int, label: str) -> int:
-        """Press a button that is there and not disabled."""
+        """Press a button that is visible and enabled."""
         shown = self.backend.get_message(channel, message)
         button = actors._find_component(shown.components, types=(2,), custom_id=None, label=label)
         data = {"custom_id": button["custom_id"], "component_type": 2}
@@ -174,7 +170,7 @@ class Simulation:
         return self._interacts(3, channel, data, payload, source=message)
 
     def commands(self, channel: int, name: str, text: str = "") -> int:
-        """Give a slash command that ada is offered there."""
+        """Run a slash command that Discord offers to Ada there."""
         offered = self.backend.visible_commands(user_id=self.ada.id, channel_id=channel)
         command = next(one for one in offered if one["name"] == name)
         known = {option["name"]: option for option in command["options"]}
@@ -193,7 +189,7 @@ class Simulation:
         return record.id
 
     async def world(self, request: Any) -> Any:
-        """What there is to see, as soon as there is more than `after` changes have made."""
+        """Return everything visible once more than `after` changes have happened."""
         while self.changes <= int(request.query["after"]):
             await self.changed.wait()
         told = [one for channel in self.backend.messages.values() for one in channel.values()]
@@ -225,7 +221,7 @@ async def _send(socket: Any, coming: Any) -> None:
 
 
 async def _body(request: Any) -> tuple[Any, list[Any]]:
-    """The JSON of a call, and the files beside it."""
+    """Return the JSON of a call and its attached files."""
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
         return json.loads(text) if text else None, []

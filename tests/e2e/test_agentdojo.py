@@ -1,4 +1,4 @@
-"""AgentDojo against a running Shoal, a dozen tasks and attacks; `bench/agentdojo/setup.sh` installs it."""
+"""A dozen AgentDojo tasks and attacks against a running Shoal. `bench/agentdojo/setup.sh` installs AgentDojo."""
 
 from statistics import median
 

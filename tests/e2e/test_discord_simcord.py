@@ -1,4 +1,4 @@
-"""The whole app against another's simulation of Discord (simcord), which checks what it is asked by its own rules."""
+"""The whole app against simcord, an independent simulation of Discord that validates calls by its own rules."""
 
 import asyncio
 import os
@@ -31,11 +31,11 @@ ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
 TEXT_CHARS_MAX = 2000
 THREAD_CREATED = 18
-"""The kind of the note that Discord itself puts into a channel, in the name of who opened the thread."""
+"""Type of the note that Discord posts in the name of the person who opened a thread."""
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A message; `hidden` ones only who gave a command sees."""
+    """A message. If `hidden`, only the person who gave the command sees it."""
 
     id: str
     channel: str
@@ -49,7 +49,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A command or click: its answer's message, which is still to come while `loading`."""
+    """A command or click, with the answer's message. The answer is still to come while `loading`."""
 
     message: str
     loading: bool
@@ -57,7 +57,9 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class World(msgspec.Struct, frozen=True):
-    """All there is to see; `commands` the bot has registered, `refused` are its calls with status and error code."""
+    """Everything visible. `commands` are registered by the bot; `refused` are its failed calls with status and
+    error code.
+    """
 
     changes: int
     messages: tuple[Shown, ...]
@@ -67,7 +69,7 @@ class World(msgspec.Struct, frozen=True):
     refused: tuple[tuple[str, str, int, int], ...]
 
     def said(self, channel: str) -> list[Shown]:
-        """What the bot wrote in a channel for everybody."""
+        """Return the bot's public messages in a channel."""
         return [
             one
             for one in self.messages
@@ -76,7 +78,7 @@ class World(msgspec.Struct, frozen=True):
 
 
 class Pier(msgspec.Struct, frozen=True):
-    """The simulation, and ada in it."""
+    """The simulation, with Ada in it."""
 
     address: str
     token: str
@@ -86,7 +88,7 @@ class Pier(msgspec.Struct, frozen=True):
     direct: str
 
     async def does(self, verb: str, **what: str) -> str:
-        """Ada does something; returns the id of what came of it."""
+        """Perform an action of Ada's and return the id of the result."""
         given: Mapping[str, object] = {
             name: int(value) if name in ("channel", "message") else value for name, value in what.items()
         }
@@ -96,7 +98,7 @@ class Pier(msgspec.Struct, frozen=True):
         return str(answer.json())
 
     async def until(self, found: Callable[[World], T | None]) -> T:
-        """Wait until something is to be seen."""
+        """Wait until `found` returns something other than None."""
         seen = -1
         async with asyncio.timeout(SECONDS_MAX), httpx2.AsyncClient(verify=default_tls(), timeout=SECONDS_MAX) as http:
             while True:
@@ -108,7 +110,7 @@ class Pier(msgspec.Struct, frozen=True):
                 seen = world.changes
 
     async def sees(self, channel: str, part: str) -> Shown:
-        """Wait for a finished message of the bot."""
+        """Wait for a finished message of the bot that includes `part`."""
 
         def found(world: World) -> Shown | None:
             finished = (one for one in world.said(channel) if not one.text.endswith(" …"))
@@ -127,7 +129,7 @@ class Pier(msgspec.Struct, frozen=True):
         return await self.until(answered)
 
     async def refused(self) -> list[tuple[str, str, int, int]]:
-        """What the simulation refused of the bot, beside the question whether a thread is there already."""
+        """Return the bot's failed calls, except lookups of threads that do not exist yet."""
         refused = await self.until(lambda world: world.refused)
         return [one for one in refused if one[3] != 10003]
 
@@ -149,7 +151,7 @@ def pier() -> Iterator[Pier]:
 
 @asynccontextmanager
 async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
-    """The app, connected."""
+    """Run the app, connected to the simulation."""
     account: Mapping[str, object] = {"token": pier.token, "api_base": f"{pier.address}/api/v10", "owner": pier.ada}
     overrides: Mapping[str, object] = {
         "platforms": {"discord": [account]},
@@ -241,7 +243,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
         await pier.does("says", channel=pier.direct, text="count")
         preview = await pier.until(lambda world: next(iter(world.said(pier.direct)), None))
         assert preview is not None
-        async with asyncio.timeout(SECONDS_MAX):  # a person is slower than the bot's own notes
+        async with asyncio.timeout(SECONDS_MAX):  # a person is slower than the bot's notes
             while await app[Store].outbox.thread_of(f"discord:{pier.direct}:", preview.id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         await pier.does("reacts", channel=pier.direct, message=preview.id, emoji="❌")

@@ -1,4 +1,4 @@
-"""Who gets in: token, cookie, hosts, origins, and what a browser may do from where."""
+"""Access to the HTTP surface: token, cookie, hosts, origins, and requests from other sites in a browser."""
 
 import re
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def guessable(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def enter(shoal: Served) -> httpx2.AsyncClient:
-    """The client of somebody who opened the printed address: it has the cookie and the page's key."""
+    """Return the client of a person who opened the printed address. It has the cookie and the page's key."""
     answer = await shoal.stranger.get("/", params={"token": TOKEN, "thread": "web:lobby:one"})
     assert answer.status_code == 303
     address, _, key = answer.headers["location"].partition("&key=")
@@ -218,7 +218,7 @@ async def test_every_answer_carries_its_headers(shoal: Served) -> None:
     for path in ("/healthz", "/api/threads", "/api/nothing", "/"):
         headers = (await shoal.client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")  # there is the form
+        assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")  # the form is there
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT", headers["date"])
         assert "server" not in headers
@@ -278,7 +278,7 @@ async def test_only_the_pages_own_files_are_served(shoal: Served, path: str) -> 
     assert (await shoal.stranger.send(request)).status_code == 404
 
 
-# ---- the cookie alone, as every other server on this host sees it ----
+# ---- the cookie alone, as any other server on this host sees it ----
 
 HOSTILE: tuple[dict[str, str], ...] = (
     {},

@@ -1,4 +1,4 @@
-"""An agent's files over HTTP: read, written, added and removed by people, kept like its own changes."""
+"""An agent's files over HTTP: people read, write, add and remove them, and the history keeps their changes."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

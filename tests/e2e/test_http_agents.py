@@ -1,4 +1,4 @@
-"""Agents, bindings, commands and what is up, over HTTP."""
+"""Agents, bindings, commands and system status over HTTP."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

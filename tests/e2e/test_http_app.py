@@ -1,4 +1,4 @@
-"""The HTTP API over the whole app with a scripted model: what a person does through it happens."""
+"""The HTTP API over the whole app with a scripted model."""
 
 import base64
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ PATH = f"/api/threads/{THREAD}"
 
 
 class Event(msgspec.Struct):
-    """An event as the API shows it."""
+    """An event in the API's form."""
 
     seq: int
     type: str
@@ -41,13 +41,13 @@ class Site:
         self.client = client
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        """Make a call that has to be taken."""
+        """Post a body. Fails unless the call succeeds."""
         answer = await self.client.post(path, json=body)
         assert answer.is_success, answer.text
         return answer
 
     async def types(self) -> list[str]:
-        """The types of the thread's events."""
+        """Return the types of the thread's events."""
         events = msgspec.json.decode((await self.client.get(f"{PATH}/events")).content, type=list[Event])
         return [event.type for event in events]
 
@@ -56,7 +56,6 @@ class Site:
 async def site(
     home: Path, model: FakeModel, profile: str = "open", clock: Clock | None = None, access: AccessRules = OPEN
 ) -> AsyncGenerator[Site]:
-    """Open the app and serve it."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(scenario(home, model, profile=profile, clock=clock, access=access))
         address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
@@ -136,7 +135,7 @@ async def test_a_running_turn_is_steered_and_stopped(tmp_path: Path) -> None:
 
 
 async def numbers_until_the_end(client: httpx2.AsyncClient, seen: int) -> list[int]:
-    """The numbers of the events after `seen`, up to the end of a turn, from a live stream."""
+    """Return the numbers of the events after `seen` from a live stream, up to the end of a turn."""
     found: list[int] = []
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen)}
     async with client.stream("GET", f"{PATH}/events", headers=headers) as response:

@@ -1,4 +1,4 @@
-"""Backups over HTTP: made now, listed, and told when they fail."""
+"""Backups over HTTP: on demand, listed, and reported when they fail."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

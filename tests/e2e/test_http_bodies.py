@@ -1,4 +1,4 @@
-"""Bodies are bounded and files stay where they belong: oversized and slow bodies, uploads, jailed paths."""
+"""Request bodies are bounded and files stay in their folders: large and slow bodies, uploads, and path traversal."""
 
 import asyncio
 import hashlib
@@ -30,19 +30,19 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 class Raw:
-    """A connection on which a test writes HTTP by hand."""
+    """A connection on which a test writes raw HTTP."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def head(self, path: str, *headers: str) -> None:
-        """Send a request's head."""
+        """Send the head of a request."""
         lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}", *headers]
         self.writer.write("\r\n".join((*lines, "Content-Type: application/json", "", "")).encode())
 
     async def answer(self) -> tuple[int, bytes]:
-        """The status, and everything until the server ends the connection."""
+        """Return the status and the whole response."""
         content = await self.reader.read()
         return int(content.split(b" ", 2)[1]), content
 

@@ -1,4 +1,4 @@
-"""Every call of the HTTP API against a real server: what it answers, and what bad input gets."""
+"""Every call of the HTTP API against a real server, with valid and invalid input."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def waiting_prompt(shoal: Served, text: str = "hello", thread: str = THREAD) -> Prompt:
-    """Send a message and return it as it waits."""
+    """Send a message and return the queued prompt."""
     answer = await shoal.client.post(f"/api/threads/{thread}/messages", json={"text": text})
     assert answer.status_code == 202
     prompt = shoal.orchestrator.received[-1]
@@ -37,7 +37,7 @@ async def waiting_prompt(shoal: Served, text: str = "hello", thread: str = THREA
 
 
 async def ask(shoal: Served, seconds: float = 3600) -> ApprovalId:
-    """Open a turn that asks for an approval."""
+    """Open a turn that requests an approval."""
     prompt = await waiting_prompt(shoal)
     turn = await shoal.open(prompt)
     approval, call = ApprovalId(shoal.clock.new_id()), CallId("c1")
@@ -473,7 +473,7 @@ async def test_what_a_person_sets_is_kept_for_them(shoal: Served) -> None:
 
 
 async def test_every_turn_of_the_day_is_counted_and_what_failed_is_listed(shoal: Served) -> None:
-    """However many came after it: the overview counts in the database and lists a few."""
+    """The overview counts in the database and lists only a few, so later turns must not hide the failure."""
     failed = await waiting_prompt(shoal, "the first one")
     await shoal.finish(THREAD, await shoal.open(failed), "No credit is left.", "failed")
     for number in range(70):

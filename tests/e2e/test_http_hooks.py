@@ -1,4 +1,4 @@
-"""POST /hooks/NAME over a real socket: who is let in, what becomes of the body, and that a delivery counts once."""
+"""POST /hooks/NAME over a real socket: authentication, the body, and delivery exactly once."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -37,14 +37,13 @@ BODY = b'{"name": "tide"}'
 
 
 class Site:
-    """The app, and a caller that has no token."""
+    """The app, and a caller without a token."""
 
     def __init__(self, world: World, client: httpx2.AsyncClient) -> None:
         self.world = world
         self.client = client
 
     async def call(self, name: str = "ci", body: bytes = BODY, headers: Mapping[str, str] = BEARER) -> httpx2.Response:
-        """Call a webhook."""
         sent = {"Content-Type": "application/json", **headers}
         return await self.client.post(f"/hooks/{name}", content=body, headers=sent)
 

@@ -1,4 +1,4 @@
-"""Live streams over a real connection: resumed without loss, several at once, slow readers, leaving and stopping."""
+"""Live streams over a real connection: lossless resume, several at once, slow readers, disconnects and shutdown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -24,7 +24,7 @@ LIVE = {"Accept": "text/event-stream"}
 
 
 class Message(msgspec.Struct):
-    """A server-sent event: its id and the JSON's type."""
+    """A server-sent event: its id and the type in its JSON."""
 
     id: str
     type: str
@@ -36,14 +36,14 @@ class _Typed(msgspec.Struct):
 
 
 class Tab:
-    """One open stream."""
+    """An open stream."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         self._lines = response.aiter_lines()
 
     async def next(self) -> Message:
-        """The next message, comments left out."""
+        """Return the next message, skipping comments."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(60):
             async for line in self._lines:
@@ -56,18 +56,17 @@ class Tab:
         raise EOFError
 
     async def take(self, count: int) -> list[Message]:
-        """Several messages."""
         return [await self.next() for _ in range(count)]
 
     async def turn(self) -> list[Message]:
-        """A whole turn's journal events; pieces of the text may come as one to a late reader, or not at all."""
+        """Return a whole turn's events. A late reader may get the pieces of the text as one, or not at all."""
         found = [await self.next()]
         while found[-1].type != TURN[-1]:
             found.append(await self.next())
         return [message for message in found if message.id]
 
     async def numbers(self, count: int) -> list[int]:
-        """The numbers of the next journal events, live ones left out."""
+        """Return the numbers of the next journal events, skipping live ones."""
         found: list[int] = []
         while len(found) < count:
             message = await self.next()
@@ -83,7 +82,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def tab(shoal: Served, path: str = EVENTS, **headers: str) -> AsyncGenerator[Tab]:
-    """Open a stream; it answers once the server follows the thread."""
+    """Open a stream and wait until the server follows the thread."""
     sent = {**LIVE, **{name.replace("_", "-"): value for name, value in headers.items()}}
     async with shoal.client.stream("GET", path, headers=sent) as response:
         assert response.status_code == 200
@@ -92,7 +91,7 @@ async def tab(shoal: Served, path: str = EVENTS, **headers: str) -> AsyncGenerat
 
 
 async def say(shoal: Served, text: str = "hi") -> Prompt:
-    """Send a message; it waits."""
+    """Send a message and return its prompt, which stays queued."""
     await shoal.client.post(f"/api/threads/{THREAD}/messages", json={"text": text})
     prompt = shoal.orchestrator.received[-1]
     assert isinstance(prompt, Prompt)
@@ -173,7 +172,7 @@ async def test_the_stream_of_all_threads_is_nothing_but_a_stream(shoal: Served) 
 
 
 async def changed(response: httpx2.Response) -> AsyncIterator[list[str]]:
-    """Which lists a stream of changes names, message by message."""
+    """Yield the names of the changed lists, message by message."""
     async for line in response.aiter_lines():
         if line.startswith("data: "):
             yield msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
@@ -186,7 +185,7 @@ async def test_the_stream_of_changes_names_the_lists_that_changed(shoal: Served)
         prompt = await say(shoal)
         await shoal.open(prompt)
         assert await anext(lists) == ["threads"]
-        await shoal.client.patch(f"/api/threads/{THREAD}", json={"title": "Tea"})  # no event says so
+        await shoal.client.patch(f"/api/threads/{THREAD}", json={"title": "Tea"})  # no event reports this
         assert await anext(lists) == ["threads"]
 
 
@@ -200,7 +199,7 @@ async def test_a_slow_reader_gets_everything_in_the_end(shoal: Served) -> None:
     async with tab(shoal) as slow:
         first = await slow.take(2)
         text = "x" * 20_000
-        for _ in range(15):  # far more than the connection and the hub hold
+        for _ in range(15):  # far more than the connection and the hub can hold
             await shoal.add(THREAD, turn, *(AssistantSaid(text) for _ in range(100)))
         await shoal.finish(THREAD, turn, "done")
         seen = [int(message.id) for message in (*first, *await slow.take(1501))]

@@ -1,4 +1,4 @@
-"""What MCP servers changed, over HTTP: shown as a diff, and decided for exactly what was shown."""
+"""Changes of MCP servers over HTTP: shown as a diff, and confirmed for exactly what was shown."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def sees(shoal: Served, **tools: str) -> dict[str, str]:
-    """What models are told when the server `odd` lists these."""
+    """Report that the server `odd` lists these tools, and return the texts that models would get."""
     offered = {
         name: (
             f"mcp_odd_{name}",

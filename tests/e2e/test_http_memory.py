@@ -1,4 +1,4 @@
-"""Memory and skills over the API: read, written, forgotten, taken back; by whom, and what is refused."""
+"""Memory and skills over the API: reading, writing, forgetting, undo, access and refusals."""
 
 import subprocess
 from collections.abc import AsyncIterator

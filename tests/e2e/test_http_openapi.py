@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, names every call, and the server keeps to it whatever is sent."""
+"""The OpenAPI document is valid and complete, and the server conforms to it for any input."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from shoal.surfaces.http.table import api
 FOREIGN = "web:lobby:private"
 CANARY = "canary-of-the-owners"
 EXAMPLES = 2
-"""Of each call, the same in each run, beside all at the edges of its schema; `make fuzz` tries others."""
+"""Random examples per call, the same in each run, in addition to all boundary cases. `make fuzz` tries others."""
 
 DOCUMENT = msgspec.json.decode(make_document(api(), "0"))
 CALLS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path != ENDLESS]
@@ -31,14 +31,14 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The whole app with the demo model."""
+    """Yield the address of the whole app with the demo model."""
     with AppThread(tmp_path_factory.mktemp("home")) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """Its connections serve all tests."""
+    """Yield a session whose connections serve all tests."""
     with requests.Session() as found:
         yield found
 
@@ -71,7 +71,7 @@ def test_the_document_says_which_tokens_may_make_a_call() -> None:
 
 @pytest.fixture(scope="module")
 def confined(address: str) -> dict[str, str]:
-    """The owner's private conversation, and tokens that it is not for, by scope."""
+    """Create a private conversation of the owner's, and return a token without access to it for each scope."""
     owner = {"Authorization": f"Bearer {TOKEN}"}
     with httpx2.Client(base_url=address, headers=owner, timeout=60) as client:
         assert client.post(f"/api/threads/{FOREIGN}/messages", json={"text": CANARY}).status_code == 202
@@ -83,7 +83,9 @@ def confined(address: str) -> dict[str, str]:
 
 
 def try_call(call: str, test: Callable[..., None], examples: int, *modes: HypothesisTestMode) -> None:
-    """Run a test with cases of a call, `GET /path`; they are worked out here, so that collecting the tests is quick."""
+    """Run a test with generated cases of a call such as `GET /path`. Generating them here keeps test collection
+    quick.
+    """
     method, _, path = call.partition(" ")
     tried = settings(
         max_examples=examples,
@@ -92,7 +94,7 @@ def try_call(call: str, test: Callable[..., None], examples: int, *modes: Hypoth
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     load_all_checks()
-    # "explicit", or those of the loaded profile replace them
+    # "explicit" must be named, or the loaded profile's phases replace it
     config = HypothesisTestConfig(project=schema.config, modes=list(modes), explicit_settings=tried)
     create_test(operation=schema[path][method], test_func=test, config=config)()
 

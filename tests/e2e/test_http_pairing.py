@@ -1,4 +1,4 @@
-"""Letting strangers in over HTTP: by code only, and no answer holds a code."""
+"""Pairing over HTTP works by code only, and no answer contains a code."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pictures that answers name: the thread's own and its agent's, by content, and nothing that the agent may not read."""
+"""Pictures that answers mention: from the thread and its agent, by content, and never a file the agent may not read."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PAGE = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>
 
 
 async def fetch(found: Site, path: str) -> int:
-    """The status of asking for a picture; one that is given is shown as what it is, and is not kept."""
+    """Return the status for a picture. Checks that a picture is served with its type and without caching."""
     answer = await found.client.get(f"{PATH}/picture", params={"path": path})
     if answer.status_code == 200:
         assert (answer.content, answer.headers["content-type"]) == (PIXEL, "image/png")
@@ -27,7 +27,7 @@ async def fetch(found: Site, path: str) -> int:
 
 
 async def talked(found: Site, root: Path) -> Path:
-    """A thread, and the workspace of its agent with a picture in it."""
+    """Start a thread and return its agent's workspace with a picture in it."""
     await found.post(f"{PATH}/messages", {"text": "draw"})
     await found.world.happens(THREAD, "turn_finished")
     workspace = root / "agents" / "main" / "workspace"
@@ -41,7 +41,7 @@ async def test_a_picture_in_the_workspace_is_found_as_the_answer_names_it(tmp_pa
     async with site(tmp_path, FakeModel("![plot](scratch/plot.png)")) as found:
         workspace = await talked(found, tmp_path)
         assert await fetch(found, path) == 200
-        assert await fetch(found, str(workspace / "scratch" / "plot.png")) == 200  # as the host knows it
+        assert await fetch(found, str(workspace / "scratch" / "plot.png")) == 200  # the path as the host knows it
 
 
 @pytest.mark.parametrize("folder", ["scratch", "attachments"])

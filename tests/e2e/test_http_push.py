@@ -1,4 +1,4 @@
-"""Notifications: each browser is told what its person may read, and nothing once it or its token is gone."""
+"""Push notifications: each browser gets what its person may read, and nothing once it or its token is revoked."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ from shoal.testing.push import FakePush, Pushed
 pytest.importorskip("http_ece", reason="needs the extra `push`")
 
 OFF_CURVE = base64.urlsafe_b64encode(b"\x04" + bytes(64)).rstrip(b"=").decode()
-"""A point of no curve."""
+"""A public key whose point is not on the curve."""
 LOBBY, OWN, FOREIGN = ThreadId("web:lobby:a"), ThreadId("web:@ben:mine"), ThreadId("telegram:1:2")
 
 
@@ -39,22 +39,22 @@ class Told:
         self.service = service
 
     async def browser(self, name: str, token: str = TOKEN) -> httpx2.Response:
-        """Subscribe a new browser of whoever has this token."""
+        """Subscribe a new browser with this token."""
         headers = {"Authorization": f"Bearer {token}"}
         return await self.stand.stranger.put("/api/push", json=self.service.browser(name), headers=headers)
 
     async def token(self, name: str, scope: str, agent: str = "", expires: str = "") -> str:
-        """A token of a person of this name."""
+        """Create a token for a person of this name."""
         wanted = {"name": name, "scope": scope, "agent": agent, "expires": expires}
         made = await self.stand.client.post("/api/tokens", json=wanted)
         return str(made.json()["secret"])
 
     async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
-        """What came for a whole turn that answers so."""
+        """Run a whole turn with this answer and return the notifications that it caused."""
         return await self._came(self.turn(thread, *pieces))
 
     async def asked(self, thread: ThreadId, expires_seconds: float = 600) -> list[Pushed]:
-        """What came when a call of this thread asks for approval."""
+        """Let a call of this thread request approval and return the notifications that it caused."""
         return await self._came(self._ask(thread, expires_seconds))
 
     async def _ask(self, thread: ThreadId, expires_seconds: float) -> None:
@@ -68,7 +68,9 @@ class Told:
         await self.stand.finish(thread, turn, "")
 
     async def _came(self, work: object) -> list[Pushed]:
-        """What arrives while something is done; a browser of the owner's is told of a last answer, which ends it."""
+        """Return the notifications that arrive during some work, which ends with a marker sent to the owner's
+        browser.
+        """
         assert asyncio.iscoroutine(work)
         await work
         await self.turn(ThreadId("web:lobby:mark"), "mark")
@@ -78,7 +80,7 @@ class Told:
         return found
 
     async def turn(self, thread: ThreadId, *pieces: str) -> None:
-        """A whole turn that answers so."""
+        """Run a whole turn with this answer."""
         await self.stand.answer(await self._prompt(thread), *pieces)
 
     async def _prompt(self, thread: ThreadId) -> Prompt:
@@ -132,7 +134,7 @@ async def test_a_card_of_several_calls_is_told_once_and_names_the_card(told: Tol
         LOBBY,
         "CARD",
         True,
-    )  # it opens the page, and allows nothing
+    )  # it opens the page without permitting anything
     staged = asked(1, staged=True)
     assert staged is not None
     assert staged.title == "main asks: may it do 3 things?"
@@ -219,14 +221,13 @@ async def test_a_browser_that_cannot_be_written_to_keeps_no_other_from_it(told: 
 
 
 class Heard(logging.Handler):
-    """Records whether a notification was not sent."""
+    """Log handler that notices when a notification could not be sent."""
 
     def __init__(self) -> None:
         super().__init__()
         self.event = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
         if record.getMessage() == "notification not sent":
             self.event.set()
 

@@ -1,4 +1,4 @@
-"""Permission rules over the API: added, changed and removed in shoal.toml, and in force at once."""
+"""Permission rules over the API: added, changed and removed in shoal.toml, and effective immediately."""
 
 import tomllib
 from collections.abc import AsyncGenerator
@@ -33,7 +33,7 @@ async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
 
 
 class Rule(msgspec.Struct):
-    """A rule, as the API tells it."""
+    """A rule in the API's form."""
 
     id: str
     list: str

@@ -1,4 +1,6 @@
-"""A Shoal that runs is set up over HTTP: each answer is tried, then in force at once; what is wrong changes nothing."""
+"""Setup of a running Shoal over HTTP: each answer is tried and takes effect immediately, and invalid ones change
+nothing.
+"""
 
 import asyncio
 import stat
@@ -41,7 +43,7 @@ MCP_SERVER = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 
 
 class Stand(msgspec.Struct):
-    """A running Shoal without any model or chat, and the services there are for it."""
+    """A running Shoal without any model or chat, and fakes of the services that it can be connected to."""
 
     app: Services
     home: Home
@@ -50,19 +52,19 @@ class Stand(msgspec.Struct):
     telegram: FakeTelegram
 
     async def put(self, path: str, body: object, status: int = 200) -> str:
-        """Make a call, and return what it says."""
+        """Call PUT, check the status, and return the text of the response."""
         answer = await self.client.put(path, json=body)
         assert answer.status_code == status, answer.text
         return answer.text
 
     async def post(self, path: str, body: object, status: int = 200) -> str:
-        """Make a call, and return what it says."""
+        """Call POST, check the status, and return the text of the response."""
         answer = await self.client.post(path, json=body)
         assert answer.status_code == status, answer.text
         return answer.text
 
     def written(self) -> tuple[str, list[str]]:
-        """What the file says, and the secrets there are."""
+        """Return the text of the configuration file and the names of the stored secrets."""
         folder = self.home.secrets
         names = sorted(one.name for one in folder.iterdir()) if folder.exists() else []
         return self.home.config_file.read_text(), names
@@ -372,7 +374,7 @@ async def test_an_mcp_server_that_does_not_answer_is_not_added(
     assert stand.written() == before
 
 
-# ---- who may ----
+# ---- permissions ----
 
 
 async def test_only_the_owner_sets_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Skills come in an archive, which is not trusted: it is bounded, and stays in the skills' own folders."""
+"""Skills arrive in an untrusted archive, which is bounded and stays within the skills' own folders."""
 
 import io
 import stat
@@ -116,7 +116,7 @@ async def test_an_archive_that_is_too_large_is_not_read(stand: Stand) -> None:
 
 
 class Internet:
-    """Addresses that answer with this."""
+    """A fake network whose addresses all return this response."""
 
     def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
         self.asked: list[FetchRequest] = []

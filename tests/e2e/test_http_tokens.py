@@ -1,4 +1,4 @@
-"""Tokens that can do less: for every scope and every call, what is not theirs is neither told nor changed."""
+"""Restricted tokens: for every scope and call, they neither reveal nor change what they do not cover."""
 
 import asyncio
 import itertools
@@ -42,14 +42,14 @@ REFUSED = {401, 403, 404}
 
 
 class Kind(NamedTuple):
-    """A token to try: its scope, and the agent that it is confined to."""
+    """A kind of token: its scope, and the agent that it is confined to."""
 
     scope: TokenScope
     agent: str = ""
 
     @property
     def is_confined(self) -> bool:
-        """Whether the owner's conversations are not for it."""
+        """Whether the token has no access to the owner's conversations."""
         return self.scope == "chat" or bool(self.agent)
 
 
@@ -64,7 +64,7 @@ CALLS = [endpoint for endpoint in api() if not endpoint.is_open]
 
 
 async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "web:ben") -> httpx2.AsyncClient:
-    """The client of somebody with a token of this kind."""
+    """Return a client with a token of this kind."""
     _, secret = await shoal.tokens.create(NewToken(name, kind.scope, person, kind.agent), "web:owner")
     return httpx2.AsyncClient(
         verify=default_tls(), base_url=shoal.address, headers={"Authorization": f"Bearer {secret}"}, timeout=60
@@ -72,7 +72,9 @@ async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "we
 
 
 async def lived_in(shoal: Served) -> None:
-    """Give the owner a past: a conversation with a tool's whole result, a question, a trigger, audit entries."""
+    """Fill the owner's home: a conversation with a stored tool result, a pending approval, a trigger, and audit
+    entries.
+    """
     for name in ("main", "other"):
         (shoal.home.agent(name) / "workspace").mkdir(parents=True)
         (shoal.home.agent(name) / "agent.toml").write_text(f'system_prompt = "{CANARY}"' if name == "main" else "")
@@ -102,7 +104,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def answered(client: httpx2.AsyncClient, thread: str) -> str:
-    """The thread's stream until its turn has finished."""
+    """Return the thread's stream until its turn has finished."""
     seen = ""
     async with client.stream("GET", f"/api/threads/{thread}/events", headers={"Accept": "text/event-stream"}) as live:
         async for piece in live.aiter_text():
@@ -113,7 +115,7 @@ async def answered(client: httpx2.AsyncClient, thread: str) -> str:
 
 
 def filled(endpoint: Endpoint, thread: str = FOREIGN) -> str:
-    """The call's path, about the owner's things."""
+    """Return the call's path with the ids of the owner's things."""
     path = endpoint.path.replace("{thread}", thread.replace("%", "%25")).replace("{path:path}", "scratch/file.txt")
     path = path.replace("{user:path}", "1").replace("{artifact}", "c").replace("{snapshot}", "s").replace("{id}", "A1")
     path = path.replace("{name}", "main").replace("{model}", "main").replace("{platform}", "web")
@@ -122,7 +124,7 @@ def filled(endpoint: Endpoint, thread: str = FOREIGN) -> str:
 
 
 def body_of(endpoint: Endpoint) -> object:
-    """A body that the call would take."""
+    """Return a body that the call would accept."""
     if endpoint.path == "/api/threads/{thread}/command":
         return {"text": "/stop"}
     if endpoint.path == "/v1/responses":
@@ -147,13 +149,13 @@ def test_reading_scopes_change_nothing_but_decisions_and_how_the_page_looks() ->
         "/api/me/timezone",
         "/api/push",
         "/api/permissions/check",
-    }  # their own, and what changes nothing
+    }  # their own data, or calls that change nothing
     assert {one.path for one in changing if "read" in one.scopes} == harmless
     assert {one.path for one in changing if "approve" in one.scopes} == {*harmless, "/api/approvals/{id}"}
 
 
 def test_what_a_chat_token_may_call_is_known() -> None:
-    """A call that is added here needs a look at how it keeps to the caller's own threads."""
+    """If you add a call here, check first that it is limited to the caller's own threads."""
     without_thread = {
         (endpoint.method, endpoint.path)
         for endpoint in CALLS
@@ -180,7 +182,7 @@ def test_what_a_chat_token_may_call_is_known() -> None:
 
 
 def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> None:
-    """An answer about the owner's things has to be no more than the token allows."""
+    """Check that an answer about the owner's things reveals no more than the token allows."""
     if kind.scope not in endpoint.scopes:
         assert answer.status_code == 403
     if not kind.is_confined:
@@ -195,7 +197,7 @@ def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> No
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 async def test_no_call_tells_or_changes_what_is_not_the_tokens(shoal: Served, kind: Kind) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
-    endless = "/api/events" if not kind.is_confined else ""  # a live stream, which these may follow
+    endless = "/api/events" if not kind.is_confined else ""  # a live stream that these tokens may follow
     async with await bearer(shoal, kind) as client:
         for endpoint in (one for one in CALLS if one.path != endless):
             body = None if endpoint.method == "GET" else body_of(endpoint)
@@ -246,7 +248,9 @@ async def test_a_chat_token_talks_in_its_own_threads(shoal: Served) -> None:
 
 
 async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
-    """Also if no message follows, or it is refused: whoever reads the thread's files later knows whose they are."""
+    """This holds even if no message follows or it is refused, because a later reader of the files must know their
+    source.
+    """
     async with await bearer(shoal, Kind("chat")) as ben:
         assert (await ben.post(f"/api/threads/{OWN}/attachments?name=a.txt", content=b"obey")).status_code == 201
     for name, mine in (("b.txt", "true"), ("c.txt", "false")):
@@ -381,7 +385,7 @@ def test_a_name_never_leads_to_a_thread_of_anybody_else(by: Principal, name: str
     for metadata, user in (({"thread": name}, None), (None, name)):
         try:
             thread = chosen_thread(by, metadata, user)
-        except ShoalError:  # nothing that any thread can be called
+        except ShoalError:  # not a valid thread id
             continue
         assert not name or by.owns(ThreadId(thread))
         assert not name or is_personal(ThreadId(thread))
@@ -414,7 +418,7 @@ async def test_who_says_the_same_does_not_go_on_in_anothers_conversation(shoal: 
 
 
 async def test_a_token_of_an_agent_goes_on_in_no_thread_of_another_agent(shoal: Served) -> None:
-    shoal.orchestrator.on_prompt = shoal.echo  # whose turns are all of the agent main
+    shoal.orchestrator.on_prompt = shoal.echo  # whose turns all belong to the agent main
     async with await bearer(shoal, Kind("chat")) as free, await bearer(shoal, Kind("chat", "other"), "two") as bound:
         for client, status in ((free, 200), (bound, 404)):
             body = {"model": "shoal", "messages": [{"role": "user", "content": "hi"}], "user": "notes"}
@@ -425,7 +429,7 @@ async def test_a_token_of_an_agent_goes_on_in_no_thread_of_another_agent(shoal: 
 
 
 async def changed(lines: AsyncIterator[str]) -> list[str]:
-    """Which lists the next message of a stream of changes names."""
+    """Return the lists that the next message of a change stream names."""
     async for line in lines:
         if line.startswith("data: "):
             return msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
@@ -461,7 +465,7 @@ async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> 
         assert (await page.get("/")).status_code == 401
     again, _ = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
     assert again.digest != token.digest
-    assert (await page.get("/api/me")).status_code == 401  # the cookie was of the old one
+    assert (await page.get("/api/me")).status_code == 401  # the cookie belonged to the old token
 
 
 async def test_a_chat_token_hears_of_its_own_threads_alone(shoal: Served) -> None:
@@ -476,10 +480,10 @@ async def test_a_chat_token_hears_of_its_own_threads_alone(shoal: Served) -> Non
         assert await changed(mine) == ["threads"]
         assert await changed(all_of_them) == ["threads", "approvals"]
         following = asyncio.create_task(changed(mine))
-        for title in ("Tea", "Coffee"):  # of the thread, and of what is asked there
+        for title in ("Tea", "Coffee"):  # of the thread, and of the approvals requested there
             await shoal.store.threads.change(FOREIGN, title=title)
             assert await changed(all_of_them) == ["threads", "approvals"]
-        assert not following.done()  # its own list was compared meanwhile
+        assert not following.done()  # its own list was compared in the meantime
         await client.post(f"/api/threads/{OWN}/messages", json={"text": "hi"})
         prompt = shoal.orchestrator.received[-1]
         assert isinstance(prompt, Prompt)
@@ -564,7 +568,7 @@ async def test_a_person_who_loses_access_loses_the_use_of_their_token(shoal: Ser
         assert prompt.author.trusted
         await shoal.pairing.remove("telegram", "99", "web:owner")
         await client.post("/api/threads/web:@telegram%253A99:x/messages", json={"text": "again"})
-        assert not shoal.orchestrator.received[-1].author.trusted  # `*` lets them in, and vouches for nobody
+        assert not shoal.orchestrator.received[-1].author.trusted  # `*` lets them in but does not make them trusted
 
 
 async def test_a_person_may_not_write_without_end(shoal: Served) -> None:

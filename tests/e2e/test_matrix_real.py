@@ -1,4 +1,4 @@
-"""The Matrix adapter against a real homeserver (Synapse), with people who use another's client (matrix-nio)."""
+"""The Matrix adapter against a real homeserver (Synapse), with people who use an independent client (matrix-nio)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -26,13 +26,13 @@ APPROVAL = "01" + "K" * 24
 
 @pytest.fixture(scope="session")
 def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
-    """One homeserver for all."""
+    """Yield one homeserver for all tests."""
     with homeserver(tmp_path_factory.mktemp("synapse")) as server:
         yield server
 
 
 class Stand:
-    """A bot and ada, each with an account of their own."""
+    """A bot and Ada, each with a new account."""
 
     def __init__(self, synapse: Synapse, folder: Path) -> None:
         self.synapse = synapse
@@ -45,14 +45,14 @@ class Stand:
         self.others: list[Somebody] = []
 
     async def somebody(self, name: str) -> Somebody:
-        """Another person."""
+        """Register another person and log them in."""
         made = Somebody(self.synapse.address, self.synapse.person(name), self.folder / name)
         self.others.append(made)
         await made.arrive()
         return made
 
     def make(self, *, seals: bool = True) -> MatrixAdapter:
-        """The adapter, as after a start of the process."""
+        """Return a new adapter, as after a restart of the process."""
         settings = MatrixSettings(
             homeserver=self.synapse.address, user=self.bot, password=Secret("value", PASSWORD), owner=self.ada.id
         )
@@ -60,7 +60,7 @@ class Stand:
 
     @asynccontextmanager
     async def meeting(self, *, encrypted: bool = False, seals: bool = True) -> AsyncGenerator[str]:
-        """Ada and the bot in a room that she invited it to."""
+        """Run the adapter with Ada and the bot in a room that she invited it to, and yield the room."""
         await self.ada.arrive()
         self.adapter = self.make(seals=seals)
         async with serving(self.adapter, self.inbox):
@@ -71,7 +71,7 @@ class Stand:
             yield room
 
     async def prompts(self, count: int) -> list[Prompt]:
-        """Wait for so many prompts; their threads are known from then on, as the store knows them."""
+        """Wait for this many prompts, and remember their threads as the store would."""
         found = await self.inbox.prompts(count)
         self.inbox.threads.update({prompt.key: prompt.thread for prompt in found})
         return found
@@ -95,7 +95,7 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert prompt.direct
         post = OutboundPost(thread, "k1", "Low at **six**", reply_to=asked)
         made = await stand.adapter.post(post)
-        assert await stand.adapter.post(post) == made  # the same transaction
+        assert await stand.adapter.post(post) == made  # resends the same transaction
         await stand.adapter.typing(thread, "thinking")
         await stand.adapter.edit(thread, made, "Low at **seven**")
         seen = await stand.ada.sees(stand.bot, "at <strong>seven")
@@ -198,7 +198,7 @@ async def test_what_was_written_meanwhile_is_read_after_a_restart(stand: Stand) 
     async with stand.meeting() as room:
         await stand.ada.says(room, "first")
         await stand.prompts(1)
-    texts = [f"number {number}" for number in range(60)]  # more than one sync tells
+    texts = [f"number {number}" for number in range(60)]  # more than one sync returns
     await asyncio.gather(*(stand.ada.says(room, text) for text in texts))
     stand.adapter = stand.make()
     async with serving(stand.adapter, stand.inbox):

@@ -1,4 +1,6 @@
-"""From an empty home to a first answer of a real model on this machine, typed at a terminal; and no line that lies."""
+"""A newcomer's path from an empty home to the first answer of a local model, and the correctness of install
+commands.
+"""
 
 import re
 import socket
@@ -14,26 +16,26 @@ from tests.tidy.source import ROOT, project_files, where
 PROGRAM = str(Path(sys.executable).with_name("shoal"))
 LOCAL = ROOT / "build" / "local-model"
 ANSWER_SECONDS_MAX = 900
-"""A model answers on the processor, which others may be using."""
+"""The model runs on the CPU, which other processes may be using."""
 COMMANDS_MAX = 4
-"""`make setup` and `scripts/local-model.sh` are two of them."""
+"""Maximum number of commands, including `make setup` and `scripts/local-model.sh`."""
 
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> dict[str, str]:
-    """The environment of somebody who has nothing yet; skips where no small model can be had."""
+    """Return the environment of a new user. Skips the test if no small model is available."""
     made = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(made.stderr.strip())
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "systemctl").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    with socket.socket() as probe:  # another Shoal may run on this machine
+    with socket.socket() as probe:  # another Shoal may be running on this machine
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     return {"HOME": str(tmp_path), "PATH": path, "TERM": "xterm", "PYTHONPATH": str(LOCAL / "python"),
             "OLLAMA_HOST": "127.0.0.1:1", "SHOAL_WEB__PORT": port,
-            # A small model may go on without an end; each time it is cut off, it is asked to go on.
+            # A small model may never stop. Each time it is cut off, Shoal asks it to continue.
             "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24", "SHOAL_TURNS__STEPS_MAX": "2"}  # fmt: skip
 
 
@@ -73,6 +75,6 @@ def lines() -> Iterator[tuple[Path, str]]:
 
 
 def test_nothing_tells_to_install_from_an_index() -> None:
-    """Whoever follows it would get another package, or none; `shoal.installation` knows the right line."""
+    """Such a line would install another package, or none. `shoal.installation` knows the right command."""
     wrong = [where(path) for path, line in lines() if re.search(r"install [^`]*(?<!/)shoal(\[|['\"`]|$)", line)]
     assert [one for one in wrong if "decisions" not in one and "installation.py" not in one] == []

@@ -1,4 +1,4 @@
-"""Packages of others: wheels of packages/ beside Shoal's in a fresh environment, IRC on a real server."""
+"""Third-party packages: wheels from packages/ next to Shoal's in a fresh environment, and IRC on a real server."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ __all__ = ["python"]
 
 
 def add(python: Path, package: str, dist: Path) -> None:
-    """Build the wheel of a package and install it beside the product."""
+    """Build a package's wheel and install it next to the product."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages" / package)
     uv = Path(sys.executable).with_name("uv")
     run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
@@ -63,7 +63,7 @@ def add(python: Path, package: str, dist: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of that environment, with the example beside the product."""
+    """Return the interpreter of an environment with the example package."""
     add(python, "shoal-irc", tmp_path_factory.mktemp("irc"))
     run(Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", python, "hypothesis")
     return python
@@ -105,7 +105,7 @@ def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugi
 
 
 class Person:
-    """Somebody with a plain socket, and what was said to them."""
+    """A person with a plain socket. `heard` holds the lines that they received."""
 
     def __init__(self, nick: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.nick = nick
@@ -126,7 +126,7 @@ class Person:
                 self._changed.notify_all()
 
     async def hears(self, part: str) -> str:
-        """Wait for a line with this in it; it and those before it are then forgotten."""
+        """Wait for a line that includes `part` and return it. Forgets that line and all earlier ones."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(lambda: any(part in line for line in self.heard))
         at = next(number for number, line in enumerate(self.heard) if part in line)
@@ -136,7 +136,7 @@ class Person:
 
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
-    """The port of a real server that is running."""
+    """Yield the port of a running IRC server."""
     fetched = await asyncio.to_thread(
         subprocess.run, [ROOT / "scripts/ngircd.sh"], capture_output=True, text=True, check=False
     )
@@ -159,7 +159,7 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def person(nick: str, port: int) -> AsyncGenerator[Person]:
-    """Somebody who is on the server."""
+    """Connect a person to the server."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             try:
@@ -181,7 +181,7 @@ async def person(nick: str, port: int) -> AsyncGenerator[Person]:
 
 @contextlib.asynccontextmanager
 async def shoal(python: Path, home: Path) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """`shoal run`; ready when it says so."""
+    """Run `shoal run` and wait until it is ready."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
     command = (python.with_name("shoal"), "--home", home, "run", "--port", "0")
     with (home / "log").open("ab") as log:

@@ -1,4 +1,4 @@
-"""The page's agents: made, changed, bound and removed; and what a slash command answers there."""
+"""Agents on the page: created, changed, bound and removed, and the output of slash commands there."""
 
 from pathlib import Path
 

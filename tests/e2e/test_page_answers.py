@@ -1,4 +1,6 @@
-"""Answers as people read them: code in colours, tables, formulas, tasks, footnotes, pictures; how little is loaded."""
+"""Answers on the page: highlighted code, tables, formulas, tasks, footnotes and pictures, and what gets loaded for
+them.
+"""
 
 from itertools import pairwise
 from statistics import median
@@ -213,7 +215,7 @@ async def test_text_that_streams_in_leaves_a_slow_machine_its_time(browser: Brow
         await expect(page.locator(".growing")).to_contain_text("58 59")
         draws: list[float] = await page.evaluate("window.draws")
         rests = [later - before for before, later in pairwise(draws)]
-        assert median(rests) >= 200, rests  # seven times what one takes; what is no text is drawn at once
+        assert median(rests) >= 200, rests  # seven times the cost of one; anything but text is drawn immediately
 
 
 async def test_nothing_moves_without_end_while_text_streams_in(browser: Browser, api: PageApi) -> None:

@@ -1,4 +1,4 @@
-"""The page and a server that goes away: nothing is lost, nothing is doubled, nothing is sent twice."""
+"""The page and a server that goes away: nothing is lost, shown twice or sent twice."""
 
 import asyncio
 
@@ -16,23 +16,23 @@ OWNER = Author("owner", trusted=True)
 
 
 def answer(api: PageApi, text: str, turn: str = "t1") -> None:
-    """The turn answers and ends."""
+    """Answer and end the turn."""
     api.append(THREAD, AssistantSaid(text), turn)
     api.append(THREAD, TurnFinished("done", text, 1), turn)
 
 
 def texts(page: Page) -> Locator:
-    """What people and models said, in order."""
+    """Return the messages of people and models, in order."""
     return page.locator(".said, .row.assistant .prose")
 
 
 def posted_ids(api: PageApi) -> list[object]:
-    """The ids of the messages that were posted."""
+    """Return the ids of the messages that were posted."""
     return [sent.body["message_id"] for sent in api.sent if sent.kind == "message"]
 
 
 async def try_now(page: Page) -> None:
-    """Press the button, unless the page has tried by itself meanwhile and it is gone."""
+    """Press "Try now", unless the page has reconnected by itself and the button is gone."""
     await page.get_by_role("button", name="Try now").evaluate_all("(found) => found.forEach((one) => one.click())")
 
 
@@ -121,7 +121,7 @@ async def test_what_was_not_sent_survives_a_reload(browser: Browser, api: PageAp
 
 
 async def test_a_message_that_was_taken_back_is_not_lost(browser: Browser, api: PageApi) -> None:
-    """After /stop all the server has neither the message nor an event of it: the page still has the words."""
+    """After /stop all the server has neither the message nor an event for it, but the page still has the text."""
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -173,10 +173,10 @@ async def test_an_idle_page_makes_no_request_for_a_minute(browser: Browser, api:
         await expect(page.get_by_text("one", exact=True)).to_be_visible()
         await api.watched(THREAD)
         async with asyncio.timeout(60):
-            while asked:  # it polls until the stream of changes is open
+            while asked:  # it polls until the change stream is open
                 asked.clear()
                 await page.clock.run_for(5_000)
-        api.append("web:lobby:other", UserSaid("two", OWNER))  # both streams say something
+        api.append("web:lobby:other", UserSaid("two", OWNER))  # both streams send something
         api.live(THREAD, TextStreamed("half of the ans"))
         await expect(page.locator(".threads a", has_text="other")).to_be_visible()
         await expect(page.locator(".live")).to_contain_text("half of the ans")

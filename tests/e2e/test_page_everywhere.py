@@ -1,4 +1,4 @@
-"""Every view and dialog of the page, each scheme in one go: it fits and can be read, and Tab reaches all of it."""
+"""Every view and dialog of the page in both color schemes: it fits, is readable, and Tab reaches every control."""
 
 import re
 import subprocess
@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 ROOT = Path(__file__).parents[2]
 HEIGHT = 900
 ROUNDS = 3
-"""How often Tab goes all the way round, as a list that comes late puts more stops before those that were counted."""
+"""Maximum number of rounds through all Tab stops. A list that loads late adds stops in front of those already
+passed.
+"""
 WIDTHS = (360, 390, 820, 1440)
 GROUNDS = {"light": "rgb(251, 250, 248)", "dark": "rgb(21, 25, 24)"}
 PLACES = re.findall(r'^  \["(\w+)", "', (FILES / "views" / "shell.js").read_text("utf-8"), re.MULTILINE)
@@ -62,7 +64,7 @@ UNREACHED = """() => [
 
 
 def fill(api: PageApi) -> None:
-    """Something in every view, with words that are too long."""
+    """Fill every view, with words that are too long."""
     tell_everything(api)
     for part in (how_things_stand, spent, window, scheduled, known):
         part(api)
@@ -118,7 +120,7 @@ DIALOGS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
 
 
 async def everywhere(page: Page) -> AsyncGenerator[str]:
-    """Go to every view, unfold what can be, and open every dialog; yields the name of what is shown."""
+    """Go to every view, expand everything, and open every dialog. Yields the name of each."""
     for view in VIEWS:
         await page.evaluate("place => { location.hash = `#/${place}`; }", view)
         await expect(page.locator(READY).first).to_be_visible()
@@ -138,7 +140,7 @@ async def everywhere(page: Page) -> AsyncGenerator[str]:
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """The script of axe-core; skips where it cannot be had."""
+    """Return the axe-core script. Skips the test if it is unavailable."""
     made = subprocess.run([ROOT / "scripts" / "node-packages.sh", "axe"], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(made.stderr.strip())

@@ -1,4 +1,4 @@
-"""The page's files: nothing from elsewhere, nothing inline, vendored modules exactly as their packages have them."""
+"""The page's files: nothing from other hosts, nothing inline, and vendored modules identical to their packages."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ ROW = re.compile(r"^\| `(?P<name>[\w./-]+)` \|.*\| (?P<digest>[0-9a-f]{64}) \|$"
 
 
 def vendored() -> dict[str, str]:
-    """The recorded digest of each vendored module."""
+    """Return the recorded digest of each vendored module."""
     return {row["name"]: row["digest"] for row in ROW.finditer((VENDOR / "VENDORED.md").read_text(encoding="utf-8"))}
 
 

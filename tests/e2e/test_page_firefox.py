@@ -1,4 +1,4 @@
-"""The page in Firefox: every view at three widths, and a message that is answered."""
+"""The page in Firefox: every view at three widths, and an answered message."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ SIDEWAYS = """Math.max(document.documentElement.scrollWidth - innerWidth,
 
 
 async def looked_at(browser: Firefox, view: str) -> str:
-    """A view by its address, once its content is there; returns how far it can be scrolled sideways, if at all."""
+    """Open a view and wait for its content. Returns how far it scrolls sideways, or an empty string."""
     await browser.run(f"location.hash = {view!r}")
     await browser.until("document.querySelector('main h1, main h2')?.checkVisibility()")
     await browser.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")

@@ -1,4 +1,4 @@
-"""The page in Chromium next to a hostile server on another port of the same host, as an agent's dev server could be."""
+"""The page in Chromium next to a hostile server on another port of the same host, such as an agent's dev server."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 class HostileServer:
-    """Keeps the heads of what it was asked, and answers with an empty page."""
+    """A server that records request heads and answers with an empty page."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
@@ -47,7 +47,7 @@ async def test_the_cookie_that_another_port_gets_is_worth_nothing(browser: Brows
         await other.goto(f"http://127.0.0.1:{hostile.port}/")
         head = next(head for head in hostile.heads if head.startswith("GET / "))
         cookie = next(line for line in head.split("\r\n") if line.lower().startswith("cookie: ")).partition(": ")[2]
-        assert cookie.startswith("shoal_")  # browsers do not keep it from other ports
+        assert cookie.startswith("shoal_")  # browsers send it to other ports too
         assert await other.evaluate("localStorage.length") == 0
         assert (
             await page.evaluate(
@@ -60,7 +60,7 @@ async def test_the_cookie_that_another_port_gets_is_worth_nothing(browser: Brows
             made = await thief.post("/api/tokens", json={"name": "thief", "scope": "admin"})
             assert made.status_code == 401
             assert (await thief.get("/api/threads")).status_code == 401
-            assert (await thief.get("/")).status_code == 200  # the page's files, without the key
+            assert (await thief.get("/")).status_code == 200  # the page's files, which need no key
         assert await shoal.tokens.named("thief") is None
         assert await violations(page) == []
 
@@ -78,7 +78,7 @@ async def test_a_page_without_its_key_leads_to_signing_in(browser: Browser, tmp_
         await page.get_by_label("Token").fill(TOKEN)
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
-        await page.goto(f"{shoal.address}/?key=made-up")  # a link does not take the key away
+        await page.goto(f"{shoal.address}/?key=made-up")  # a link cannot replace the key
         await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
 
 

@@ -1,4 +1,4 @@
-"""The page signed in with tokens that can do less: what they cannot do is not offered, and two people are two."""
+"""The page with restricted tokens: it does not offer what they forbid, and it keeps people apart."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", agent: str = "") -> str:
-    """The way in of somebody with a new token."""
+    """Return the sign-in address of a person with a new token."""
     _, secret = await stand.tokens.create(NewToken(name, scope, person, agent), "web:owner")
     return f"{stand.address}/?token={secret}"
 
@@ -109,7 +109,7 @@ async def test_the_owner_makes_and_revokes_a_token_on_the_page(browser: Browser,
         await page.reload()
         revoke = page.get_by_role("button", name="Revoke ben")
         await expect(revoke).to_be_visible()
-        assert secret not in await page.content()  # it is shown once
+        assert secret not in await page.content()  # the secret is shown once
         await revoke.click()
         await page.get_by_role("button", name="Revoke it").click()
         await expect(revoke).to_have_count(0)

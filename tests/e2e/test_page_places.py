@@ -1,4 +1,4 @@
-"""The page's places beside the conversation: what a thread keeps, processes, access, schedules, spending, commands."""
+"""The page's views besides the conversation: stored results, processes, access, schedules, costs and commands."""
 
 import re
 from datetime import timedelta
@@ -28,7 +28,7 @@ OWNER = Author("owner", trusted=True)
 
 
 def definition(words: str, **annotations: bool) -> Definition:
-    """What a server says of a tool."""
+    """Return a tool's definition as a server would send it."""
     said: dict[str, object] = {"description": words, **({"annotations": annotations} if annotations else {})}
     return Definition(definition_digest(said), definition_text(said), words, "{}", {}, hints_of(said))
 
@@ -38,12 +38,12 @@ WHOLE = "\n".join(f"line {number}" for number in range(900)) + "\n<script>window
 
 
 def entry(stand: Served) -> str:
-    """The way into a real server's page."""
+    """Return the sign-in address of a real server."""
     return f"{stand.address}/?token={TOKEN}"
 
 
 async def call_tool(stand: Served) -> None:
-    """A whole turn with a call whose result is kept."""
+    """Run a whole turn with a call whose result is stored."""
     prompt = Prompt(WEB, "k1", "Count", OWNER, stand.clock.now())
     assert (await stand.store.inbox.accept(prompt, 5)).status == "accepted"
     turn, call = await stand.open(prompt), CallId("c1")
@@ -55,7 +55,7 @@ async def call_tool(stand: Served) -> None:
 
 
 async def downloaded(page: Page, name: str) -> tuple[str, str]:
-    """What a click on the link `name` saves: its file name and its text."""
+    """Click the link `name` and return the downloaded file's name and text."""
     async with page.expect_download() as waiting:
         await page.get_by_role("link", name=name).click()
     download = await waiting.value

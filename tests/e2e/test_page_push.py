@@ -1,4 +1,4 @@
-"""Notifications in a real browser: what the service worker shows, and what it does when somebody answers on it."""
+"""Notifications in a real browser: what the service worker shows, and how it handles clicks and answers."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ CLICK = f"""async (action) => {{
 
 
 class Notified:
-    """A browser that is signed in, and its service worker, to which the push service hands messages."""
+    """A signed-in browser and its service worker, which gets messages as from a push service."""
 
     def __init__(self, stand: Served, context: BrowserContext, page: Page, worker: Worker) -> None:
         self.stand = stand
@@ -47,7 +47,7 @@ class Notified:
         self._context = context
 
     async def ask(self) -> ApprovalId:
-        """A call that waits for a decision."""
+        """Request approval for a call."""
         stand = self.stand
         prompt = Prompt(THREAD, stand.clock.new_id(), "hello", Author("owner", trusted=True), stand.clock.now())
         await stand.orchestrator.send(prompt)
@@ -62,7 +62,7 @@ class Notified:
         return asked
 
     async def leave(self) -> None:
-        """Close the page, as its service worker sees it."""
+        """Leave the page and wait until its service worker has noticed."""
         await self.page.goto("about:blank")
         async with asyncio.timeout(60):
             while await self.worker.evaluate(
@@ -71,16 +71,16 @@ class Notified:
                 pass
 
     async def push(self, **content: str) -> None:
-        """Hand the browser a message, as its push service would, and wait until it is dealt with."""
+        """Deliver a push message to the browser and wait until it is handled."""
         await self.worker.evaluate(PUSH, json.dumps(content))
 
     async def shown(self) -> list[dict[str, object]]:
-        """The notifications."""
+        """Return the visible notifications."""
         found: list[dict[str, object]] = await self.worker.evaluate(SHOWN)
         return found
 
 
-# What a browser with a push service has; the one that tests run in has none.
+# The interface of a browser with a push service, which the test browser lacks.
 PUSH_SERVICE = """
 let made = null;
 // The generator of P-256.
@@ -103,7 +103,7 @@ ServiceWorkerContainer.prototype.register = async function (...given) {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def notifying() -> AsyncIterator[Browser]:
-    """A Chromium that shows notifications."""
+    """Yield a Chromium that shows notifications."""
     async with launched(chromium(WITH_NOTIFICATIONS)) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""What a model, a tool or a stranger writes stays text: nothing of it runs, loads, submits or hides where it leads."""
+"""Text from models, tools and strangers stays text: nothing in it runs, loads, submits or disguises a link."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -74,7 +74,7 @@ FOUND = """
 
 
 async def assert_harmless(page: Page, requests: list[str], address: str) -> None:
-    """Nothing ran, nothing foreign stands in the page, nothing was asked of another host, the policy had no work."""
+    """Check that nothing ran, no foreign element or request appeared, and the policy had nothing to block."""
     assert await page.evaluate(FOUND) == []
     assert await page.evaluate("window.pwned") == 0
     assert await violations(page) == []
@@ -158,7 +158,7 @@ async def test_a_link_that_names_another_host_says_where_it_leads(
 
 
 async def test_the_policy_blocks_what_gets_past_the_page(browser: Browser, api: PageApi) -> None:
-    """Were markup to slip through, the browser would still refuse to run or load it."""
+    """If markup ever slips through, the browser must still refuse to run or load it."""
     api.append(THREAD, AssistantSaid("Hello"))
     async with opened(browser, api.address) as page:
         await expect(page.locator(".prose")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The page's pure parts, run in the browser: the fold of events, the event stream's parser, what waits to be sent."""
+"""The page's pure modules, run in the browser: folding events, parsing the event stream, and the send queue."""
 
 import asyncio
 import random
@@ -34,12 +34,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 def journal(api: PageApi) -> list[object]:
-    """The thread's events as the API gives them."""
+    """Return the thread's events in the API's form."""
     return [msgspec.json.decode(encode_event(event)) for event in api.journals[THREAD]]
 
 
 async def evaluate(page: Page, module: str, code: str, argument: object = None) -> object:
-    """Run `code`, a function of (module, argument), in the page; maps come back as lists of pairs."""
+    """Run `code`, a function of (module, argument), in the page. Maps are returned as lists of pairs."""
     script = f"""async (argument) => {{
       const module = await import("/console/{module}.js");
       const plain = (key, value) => (value instanceof Map ? [...value] : value instanceof Set ? [...value] : value);
@@ -197,7 +197,7 @@ async def test_pieces_of_a_growing_text_are_the_text(browser: Browser, api: Page
             "l",
         ]
         settled: list[str] = []
-        for parts in found:  # once a piece is followed by another it never changes
+        for parts in found:  # a piece never changes once another one follows
             assert parts[: len(settled)] == settled
             settled = parts[:-1]
 
@@ -287,13 +287,13 @@ async def test_a_growing_answer_leaves_the_rows_above_alone(browser: Browser, ap
         await api.watched(THREAD)
         for number in range(500):
             api.live(THREAD, TextStreamed(f"w{number} " + ("\n\n" if number % 50 == 49 else "")))
-            await asyncio.sleep(0)  # each piece on its own through the network
+            await asyncio.sleep(0)  # each piece separately through the network
         await expect(page.locator(".live")).to_contain_text("w499")
         assert await page.evaluate("window.touched") == 0
 
 
 def branching_journal(seed: int) -> list[Event]:
-    """Turns of three events each, with a branch before every second one, from an earlier rest that a dice chooses."""
+    """Return turns of three events each. Before every second turn a branch starts at a random earlier rest."""
     dice, events, rests, thread = random.Random(seed), list[Event](), [0], ThreadId(THREAD)
     ada = Author("ada", trusted=True)
     for number in range(12):

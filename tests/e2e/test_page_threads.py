@@ -1,4 +1,4 @@
-"""Threads in the page: their groups, names, places and ends; finding what was said; who answers."""
+"""Threads on the page: groups, names, views, deletion, search in messages, and the choice of agent."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ ULID = "terminal:ask:01JQXYZ0000000000000000000"
 
 
 def talk(api: PageApi, thread: str, text: str, turn: str = "t1", agent: str = "main") -> None:
-    """A turn that is over."""
+    """Add a finished turn."""
     api.append(thread, UserSaid(text, OWNER), turn)
     api.append(thread, TurnStarted(agent, "demo"), turn)
     api.append(thread, AssistantSaid(f"On {text}.", usage=Usage(900, 40)), turn)
@@ -30,7 +30,7 @@ def talk(api: PageApi, thread: str, text: str, turn: str = "t1", agent: str = "m
 
 
 def plans(api: PageApi) -> None:
-    """Two threads, and in the search for `plan` one of them and a command."""
+    """Add two threads. A search for `plan` finds one of them and a command."""
     talk(api, THREAD, "one")
     talk(api, OTHER, "two")
     api.titles = {OTHER: "Plan of the coast"}
@@ -38,12 +38,12 @@ def plans(api: PageApi) -> None:
 
 
 async def manage(page: Page) -> None:
-    """Open what can be done with the thread that is shown."""
+    """Open the options of the current thread."""
     await page.get_by_role("button", name="Thread options").click()
 
 
 def groups(page: Page) -> Locator:
-    """The names of the list's groups."""
+    """Return the names of the list's groups."""
     return page.locator(".group > summary > span")
 
 
@@ -215,7 +215,7 @@ const press = (key) => document.activeElement.dispatchEvent(
   new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 const rendered = async () => { for (let passed = 0; passed < 20; passed += 1) await null; };
 """
-"""Keys that come before the next paint, and so before effects."""
+"""Keys that arrive before the next paint, and so before effects."""
 
 
 async def test_a_key_right_after_what_was_searched_for_moves_the_choice(browser: Browser, api: PageApi) -> None:

@@ -1,4 +1,4 @@
-"""Going back on the page, over a real `shoal run`: other answers, undo, cases, comparisons, suggested rules."""
+"""Going back on the page, over a real `shoal run`: other answers, undo, cases, comparisons and suggested rules."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ PLAN = "# Plan\n\n- 9:20 Knot leaves\n"
 
 
 def planned(seen: Seen) -> Step | str:
-    """Writes a plan, the other model another one, and says so."""
+    """Write a plan. The second model writes a different one and says so."""
     if seen.rounds == 0:
         text = PLAN if seen.model == "fake-1" else PLAN.replace("9:20", "8:00")
         return calls(call("write", path="plan.md", content=text), call("write", path="crew.txt", content="Ada\n"))
@@ -38,7 +38,7 @@ def planned(seen: Seen) -> Step | str:
 
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Shoal with two models, which plan."""
+    """Yield a Shoal with two models that follow `planned`."""
     with Running(tmp_path_factory.mktemp("home"), SETTINGS) as made:
         made.plays("plan", planned)
         with made.run(SHOAL_PROVIDERS__FAKE__MODELS='["fake-2", "fake-3"]') as running:
@@ -47,14 +47,13 @@ def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, shoal: Running) -> AsyncIterator[Page]:
-    """The page, signed in; nothing that it did may have been blocked."""
+    """Yield the signed-in page, and check that its policy blocked nothing."""
     async with opened(browser, f"{shoal.process.address}/?token={shoal.process.token}", place="new") as page:
         yield page
         assert await violations(page) == []
 
 
 async def go(page: Page, place: str) -> None:
-    """Show a place."""
     await page.evaluate("place => { location.hash = place; }", f"#/{place}")
 
 

@@ -1,4 +1,4 @@
-"""The page's pictures: the overview, costs, the context window, schedules and the records."""
+"""The page's charts and views: the overview, costs, the context window, schedules and the records."""
 
 import io
 import zipfile
@@ -330,7 +330,7 @@ async def test_a_turns_steps_have_a_scale_and_their_waits(browser: Browser, api:
         await expect(page.locator(".timeline .scale")).to_have_text("07.0 s14 s")
 
 
-# ---- what a person sets for themselves, signing in, installing ----
+# ---- personal settings, signing in, installing ----
 
 
 async def test_a_theme_is_kept_for_the_person(browser: Browser, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path,
         await page.get_by_label("Token").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_contain_text("The token is wrong")
-        await page.wait_for_load_state()  # the style sheet of the new page may still be loading
+        await page.wait_for_load_state()  # the new page's style sheet may still be loading
         assert (await page.evaluate(CONTRAST))[1] == []
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")
@@ -400,7 +400,7 @@ async def test_the_page_is_installable_and_keeps_nothing_of_anybody(browser: Bro
         assert {icon.get("sizes") for icon in icons} >= {"192x192", "512x512"}
 
 
-# ---- what agents remember and know ----
+# ---- memory and skills ----
 
 
 async def test_memory_is_read_edited_forgotten_and_taken_back(browser: Browser, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page's microphone, in a browser whose device beeps: what is recorded is heard, and answered aloud."""
+"""The page's microphone, in a browser with a beeping device: recordings are transcribed and answered aloud."""
 
 import re
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ speaking = "one/tts-1"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talking() -> AsyncIterator[Browser]:
-    """A Chromium with a microphone that beeps."""
+    """Yield a Chromium with a microphone that beeps."""
     async with launched(chromium(), *DEVICE) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""`shoal run` in Teams as Microsoft's own agents playground plays it."""
+"""`shoal run` in Teams, as played by Microsoft's own agents playground."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
 CONVERSATION = "pier"
 PERSON = "user-id-0"
-"""Who sits in front of the playground, Alex Wilber."""
+"""The playground's user, Alex Wilber."""
 CONFIG = """
 [platforms.teams]
 app_id = "00000000-0000-0000-0000-000000000000"
@@ -45,14 +45,12 @@ base_url = "{url}/v1"
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Who wrote a message."""
+    """The author of a message."""
 
     id: str
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A button."""
-
     title: str
     type: str
     verb: str
@@ -60,19 +58,17 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A card with buttons."""
-
     actions: tuple[Action, ...] = ()
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What a message holds besides its text."""
+    """An attachment of a message, such as a card."""
 
     content: Card
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel"):
-    """A message as the playground's page gets it."""
+    """A message in the form that the playground's page gets."""
 
     message_id: str
     sender: Sender = msgspec.field(name="from")
@@ -81,17 +77,16 @@ class Message(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_preview(self) -> bool:
-        """Whether it is still being written."""
+        """Whether the message is still being written."""
         return self.text.endswith(" …")
 
     @property
     def actions(self) -> list[Action]:
-        """Its buttons."""
         return [action for attachment in self.attachments for action in attachment.content.actions]
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel"):
-    """What happens in a conversation: `createMessage`, `updateMessage`, `typing`."""
+    """A change in a conversation: `createMessage`, `updateMessage` or `typing`."""
 
     action: str
     action_conversation_id: str
@@ -99,7 +94,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page:
-    """The playground as its page has it: what the person says, and the messages of the bot."""
+    """The playground's page: it sends the person's messages and receives the bot's."""
 
     def __init__(self, address: str, stream: ClientConnection) -> None:
         self._address = address
@@ -108,15 +103,14 @@ class Page:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The texts by the messages' ids."""
+        """The messages' texts by id."""
         return {message_id: message.text for message_id, message in self._messages.items()}
 
     async def says(self, text: str) -> None:
-        """The person writes."""
         await self._does(f"conversations/{CONVERSATION}/messages", {"text": text, "textFormat": "plain"})
 
     async def presses(self, message_id: str, title: str) -> str:
-        """The person presses a button; returns what is shown to them."""
+        """Press a button as the person, and return the response that they see."""
         (action,) = [action for action in self._messages[message_id].actions if action.title == title]
         value = {"action": msgspec.to_builtins(action), "trigger": "manual"}
         body = {"name": "adaptiveCard/action", "conversation": {"id": CONVERSATION}, "value": value}
@@ -131,7 +125,7 @@ class Page:
         return answer
 
     async def until(self, holds: Callable[[Message], bool]) -> str:
-        """Wait for a message of the bot; returns its id."""
+        """Wait for a message of the bot and return its id."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (found := [message.message_id for message in self._messages.values() if holds(message)]):
                 self._show(msgspec.json.decode(await self._stream.recv(), type=Change))
@@ -143,13 +137,13 @@ class Page:
             self._messages[change.message.message_id] = change.message
 
     async def sees(self, part: str) -> str:
-        """Wait for a finished message with these words; returns its id."""
+        """Wait for a finished message that includes `part` and return its id."""
         return await self.until(lambda message: part in message.text and not message.is_preview)
 
 
 @pytest.fixture(scope="module")
 def program() -> list[str]:
-    """The command that starts the playground."""
+    """Return the command that starts the playground."""
     made = subprocess.run([ROOT / "scripts" / "teams-playground.sh"], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(made.stderr.strip())
@@ -161,7 +155,6 @@ def program() -> list[str]:
 
 @pytest.fixture
 async def model() -> AsyncIterator[FakeModel]:
-    """A model that the tests tell what to answer."""
     made = FakeModel()
     await made.start()
     yield made
@@ -170,13 +163,13 @@ async def model() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 def profile() -> str:
-    """What the agent may do."""
+    """Permission profile of the agent."""
     return "open"
 
 
 @pytest.fixture
 def shoal(tmp_path: Path, model: FakeModel, profile: str) -> Iterator[Server]:
-    """Shoal with that model, connected with the playground's Teams."""
+    """Yield a Shoal that uses this model and is connected to the playground."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "shoal.toml").write_text(CONFIG.format(url=model.url, profile=profile))
@@ -186,7 +179,7 @@ def shoal(tmp_path: Path, model: FakeModel, profile: str) -> Iterator[Server]:
 
 @pytest.fixture
 def playground(tmp_path: Path, program: list[str], shoal: Server) -> Iterator[str]:
-    """Where the playground is that stands in front of that Shoal: host and port."""
+    """Run the playground against that Shoal and yield its host and port."""
     options = ("-e", f"{shoal.address}/platforms/teams", "-c", "msteams", "-p", "0", "--conversation-id", CONVERSATION)
     argv = [*program, *options, "--disable-telemetry", "true"]
     environ = {**os.environ, "TEAMSAPPTESTER_BROWSER": "none"}
@@ -203,7 +196,6 @@ def playground(tmp_path: Path, program: list[str], shoal: Server) -> Iterator[st
 
 @pytest.fixture
 async def page(playground: str) -> AsyncIterator[Page]:
-    """The playground's page."""
     async with connect(f"ws://{playground}/_ws_conversation/v1/conversations/stream") as stream:
         yield Page(f"http://{playground}", stream)
 

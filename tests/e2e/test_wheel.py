@@ -1,4 +1,4 @@
-"""The wheel with its extra `testing` and nothing else beside it: what a package that extends Shoal gets."""
+"""The wheel with only its extra `testing` installed, as a package that extends Shoal gets it."""
 
 import re
 import shutil
@@ -21,12 +21,14 @@ for name in names:
 assert "/site-packages/" in shoal.__file__, shoal.__file__
 print(len(names))
 """
-"""`__main__` modules are imported too; they only run when they are the program."""
+"""Imports `__main__` modules as well. They only run as the main program."""
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel and its extra `testing`, in the versions that are tested."""
+    """Return the interpreter of an environment with the wheel, its extra `testing`, and the tested dependency
+    versions.
+    """
     folder, uv = tmp_path_factory.mktemp("wheel"), Path(sys.executable).with_name("uv")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist", cwd=ROOT)
     run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
@@ -65,7 +67,7 @@ def test_the_documentation_is_in_it(python: Path, tmp_path: Path) -> None:
 
 
 def test_a_contract_suite_runs_against_an_adapter(python: Path, tmp_path: Path) -> None:
-    """Shoal's own adapter stands for one of another package: its counterpart and the suite come from the wheel."""
+    """Shoal's own adapter stands in for a third-party one. Its counterpart and the suite come from the wheel."""
     shutil.copy(ROOT / "tests/contracts/test_chat_discord.py", tmp_path)
     wanted = ("-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-k", "TestDiscord and not Thread")
     said = run(python, "-m", "pytest", *wanted, "test_chat_discord.py", cwd=tmp_path)

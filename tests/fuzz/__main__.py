@@ -13,7 +13,7 @@ SHOWN_FRAMES = 8
 
 
 def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -> int:
-    """Make attempts until one of the bounds is met; how many were made. Raises Broken."""
+    """Make attempts until a bound is reached, and return their number. Raises Broken."""
     until = time.monotonic() + seconds
     number = first
     with opened(name) as attempt:
@@ -24,7 +24,7 @@ def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -
 
 
 def main() -> int:
-    """Run the targets one after another; 1 when any of them found something."""
+    """Run the targets one after another. Returns 1 if any of them found something."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--seconds", type=float, help=f"for each target; {SECONDS:.0f}, or its own number of attempts")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))

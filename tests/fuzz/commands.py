@@ -1,6 +1,6 @@
-"""Random shell commands over the real programs: words that may become options, options in every spelling, traps.
+"""Random shell commands over real programs: words that may become options, all spellings of options, and traps.
 
-`options.txt` has the options of each program as its own help lists them, and more that are known to be dangerous.
+`options.txt` lists each program's options from its own help, and others known to be dangerous.
 """
 
 import random
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fuzz.ground import HOSTILE_NAMES, ONLY, TRAP
 
 NAMES = ("rev", "tac", "nl", "seq")
-"""Programs that stand for any in the pieces below."""
+"""Programs that stand for any program in the pieces below."""
 
 TOKENS = [
     "rev", "tac", "nl", "seq", " ", " ", " ", " ", "\n", ";", "&", "&&", "||", "|", "(", ")", "{ ", " }", "$(", ")",
@@ -79,7 +79,7 @@ _OF_A = ["$A", '"$A"', '"$A"', "${A}", "x$A", '-- "$A"', "-- $A", "./$A", '"./$A
 
 @cache
 def options() -> dict[str, list[str]]:
-    """The options of each program; a subcommand of git is `git NAME`."""
+    """Return the options of each program. A git subcommand is called `git NAME`."""
     lines = (Path(__file__).parent / "options.txt").read_text().splitlines()
     return {name: rest.split(" ") for name, _, rest in (line.partition("\t") for line in lines)}
 
@@ -90,7 +90,7 @@ def _names(*, git: bool) -> list[str]:
 
 
 def random_command(source: random.Random) -> str:
-    """A command: pieces of shell grammar at random, or programs with words of which the shell makes something else."""
+    """Return a command: random pieces of shell grammar, or programs with words that the shell transforms."""
     kind = source.random()
     if kind < 0.08:
         return "".join(source.choice(TOKENS) for _ in range(source.randint(2, 14)))
@@ -120,7 +120,7 @@ def _damaged(source: random.Random, text: str) -> str:
 
 
 def _quoted(source: random.Random, word: str) -> str:
-    """The word, in one of the ways bash takes it as one."""
+    """Quote the word in one of the ways that bash accepts."""
     if source.random() < 0.1 and word.isascii() and word.isprintable():
         return "$'" + "".join(f"\\x{ord(char):02x}" for char in word) + "'"
     if word and word.replace("/", "").replace(".", "").replace("-", "").replace("=", "").replace(",", "").isalnum():
@@ -135,7 +135,7 @@ def _value(source: random.Random) -> str:
 
 
 def _option(source: random.Random, name: str) -> list[str]:
-    """An option of the program, abbreviated, clustered, with its value attached or beside it, or doubtful."""
+    """Return an option of the program: abbreviated, clustered, with an attached or separate value, or malformed."""
     known = options()[name]
     option = source.choice(known)
     value = _value(source)
@@ -168,7 +168,7 @@ def _word(source: random.Random) -> str:
 
 
 def _program(source: random.Random) -> list[str]:
-    """A program, and for git its subcommand, as words."""
+    """Return the words for a program, including the subcommand for git."""
     git = source.random() < 0.15
     name = source.choice(_names(git=git))
     if source.random() < 0.02:
@@ -304,7 +304,7 @@ def _in_repository(source: random.Random) -> str:
 
 
 def _moved(source: random.Random) -> str:
-    """Changes of directory in every form, and something that depends on where it is."""
+    """Return directory changes in every form, followed by a command that depends on the directory."""
     folders = [
         "sub",
         "door",

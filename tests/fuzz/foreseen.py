@@ -1,10 +1,10 @@
-"""Whether what a command did was foreseen by its actions.
+"""Checks that a command's actions foresaw everything it did.
 
-Of a command without opaque actions: every program that was run is named by an action with the very words it got, or is
-started by a program whose actions say that it runs more. Of a command that needs no person while the conversation is
-tainted, besides: no program of the workspace ran, nothing was written outside the workspace, in `.git` or to a file
-that something executes later, no secret was read, no network reached, and every file of the workspace that was read
-is among those its actions say it reads.
+For a command without opaque actions, every program that ran must be named by an action with exactly its words, or be
+started by a program whose actions say that it runs others. For a command that runs unasked under taint, moreover, no
+program of the workspace may run, nothing may be written outside the workspace, in `.git` or to a file that is
+executed later, no secret may be read, no network reached, and every workspace file that was read must be among the
+actions' reads.
 """
 
 import re
@@ -32,14 +32,14 @@ STARTED_BY = {
     "git": {"git"}, "git-submodule": {"git", "basename", "sed", "uname", "sh"},
     "npm": {"node"}, "yq": {"jq"},
 }  # fmt: skip
-"""Programs that a program starts by itself, whatever its arguments are; all of them are those in /usr."""
+"""Programs that a program starts whatever its arguments are. All of them are in /usr."""
 
 CODE_NAMES = re.compile(
     r".*\.(?:sh|bash|zsh|fish|py|pyw|pyi|pth|js|mjs|cjs|ts|tsx|jsx|rb|pl|pm|php|lua|go|rs|c|h|cc|cpp|java|kt|mk|cmake|awk"
     r"|sed|jq|sql|ps1|bat|so|service|gradle|gemspec|toml|ini|cfg|ya?ml)|(?:GNU)?[Mm]akefile|Dockerfile|Justfile|justfile"
     r"|Rakefile|Gemfile|package\.json|conftest\.py|\.envrc|\.[a-z_]*rc|\.[a-z_]*profile|\.git[a-z]*|\.npmrc|\.editorconfig"
 )
-"""Names of files that something executes or takes settings from; independent of the product's own list."""
+"""Names of files that get executed or hold settings, independent of the product's own list."""
 _SECRETS = re.compile(r".*/\.env|/proc/.*/environ|.*/id_rsa|.*/\.netrc")
 _DOUBTFUL = re.compile(r"[$`*?\[{~<>]")
 _QUOTED = re.compile(r"\$'(?:[^'\\]|\\.)*'|'[^']*'|\\.")
@@ -49,20 +49,22 @@ _SYSTEM = ("/usr/", "/bin/", "/lib/", "/lib64/")
 
 
 def is_opaque(actions: Sequence[Action]) -> bool:
-    """Whether `guarded` asks for the command whatever it does."""
+    """Return whether `guarded` always asks before the command."""
     return any(action.opaque for action in actions)
 
 
 def runs_unasked(actions: Sequence[Action]) -> bool:
-    """Whether no person is asked although the conversation is tainted, as far as the words of the command tell."""
+    """Return whether the command's text alone lets it run unasked under taint."""
     return gate("allow", actions, TAINTED, OPEN)[0] == "allow"
 
 
 def unforeseen(
     actions: Sequence[Action], ran: Ran, code: frozenset[str] = frozenset(), mounts: Sequence[Mount] = ()
 ) -> str:
-    """What the command did that was not foreseen, empty when all was; `code` are files of the workspace that are
-    executable. Of an opaque command anything is foreseen."""
+    """Return the first unforeseen thing that the command did, or an empty string.
+
+    `code` holds the executable files of the workspace. An opaque command foresees everything.
+    """
     if is_opaque(actions):
         return ""
     parts = [action for action in actions if not action.whole]
@@ -77,7 +79,7 @@ def unforeseen(
 
 
 def _words(action: Action) -> str:
-    """What an action of a command says, without variables set before it."""
+    """Return the command of an action without leading variable assignments."""
     return re.sub(r"^(?:[A-Za-z_]\w*=\S* )+(?=\S)", "", action.text.split(":", 2)[2])
 
 
@@ -110,7 +112,7 @@ def _is(action: Action, name: str, called: str) -> bool:
 
 
 def _appends(text: str, argv: Sequence[str]) -> bool:
-    """Whether the text is that of a runner which runs another command with words appended, and this is that one."""
+    """Return whether the text is a runner such as `xargs` that runs this command with words appended."""
     if text.split(" ", 1)[0] not in (
         "xargs",
         "find",
@@ -129,19 +131,19 @@ def _appends(text: str, argv: Sequence[str]) -> bool:
 
 
 def sprang(ran: Ran) -> bool:
-    """Whether a trap was sprung: its program or one of the workspace ran, or a secret was read."""
+    """Return whether a trap was triggered: its program or one of the workspace ran, or a secret was read."""
     programs = [PurePosixPath(one.path) for one in ran.executed]
     is_run = any(path.name == TRAP.split()[0] or path.is_relative_to("/workspace") for path in programs)
     return is_run or any(_SECRETS.fullmatch(path) for path in ran.read)
 
 
 def did_harm(ran: Ran, code: frozenset[str]) -> bool:
-    """Whether a trap was sprung, or something was done that nobody may do unasked."""
+    """Return whether a trap was triggered, or the command did something that needs approval under taint."""
     return sprang(ran) or bool(_harm(ran, code) or _secret_read(ran))
 
 
 def _harm(ran: Ran, code: frozenset[str]) -> str:
-    """What a command did that nobody may do unasked while the conversation is tainted."""
+    """Return an effect of the command that needs approval under taint."""
     for execution in ran.executed[1:]:
         if not execution.path.startswith(_SYSTEM):
             return f"{execution.path} of the workspace was run"
@@ -156,18 +158,18 @@ def _harm(ran: Ran, code: frozenset[str]) -> str:
 
 
 def _secret_read(ran: Ran) -> str:
-    """A secret that was read."""
+    """Return a description of a secret that was read."""
     secrets = [(path, argv) for path, argv in _readings(ran) if _SECRETS.fullmatch(path)]
     return f"the secret {secrets[0][0]} was read by {list(secrets[0][1])}" if secrets else ""
 
 
 def _readings(ran: Ran) -> list[tuple[str, tuple[str, ...]]]:
-    """What was read, and by which arguments. `df` opens files to have them mounted, and reads nothing of them."""
+    """Return each path that was read with the arguments of its reader. `df` only opens files to trigger mounts."""
     return [(path, argv) for path, argv in ran.read.items() if argv[:1] != ("df",)]
 
 
 def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
-    """A file of the workspace that was read and is not among what the actions read."""
+    """Return a description of a workspace file that was read but is not among the actions' reads."""
     reads = [action.reads for action in parts]
     if any(one is None for one in reads):
         return "what it reads is not known, and yet nobody is asked"
@@ -181,7 +183,7 @@ def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
 
 
 def _written(path: str, program: str, code: frozenset[str]) -> str:
-    """Why nobody may write the file unasked; empty where they may."""
+    """Return why the file must not be written unasked, or an empty string."""
     if not path.startswith("/workspace/"):
         return " outside the workspace"
     if "/.git/" in path + "/":

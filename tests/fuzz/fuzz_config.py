@@ -1,4 +1,4 @@
-"""Configuration: any file, variables and overrides load, or every problem is a sentence that holds no secret."""
+"""Configuration: any file, variables and overrides load, or every problem is a sentence that contains no secret."""
 
 import random
 import tempfile
@@ -51,7 +51,7 @@ _FREE_NAMES = ("mine", "openai", "anthropic", "git", "standard", "")
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A damaged file, or random values for random keys."""
+    """Yield attempts with a damaged file or random values for random keys."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
 
@@ -72,7 +72,7 @@ def target() -> Generator[Attempt]:
 
 
 def _path(source: random.Random) -> tuple[list[str], Hint]:
-    """A path of keys from the top, and what may stand there."""
+    """Return a path of keys from the top, and the type of its value."""
     hint: Hint = Config
     path: list[str] = []
     while source.random() < 0.95:
@@ -92,7 +92,7 @@ def _path(source: random.Random) -> tuple[list[str], Hint]:
 
 
 def _setting(source: random.Random) -> tuple[str, Json]:
-    """A dotted key and a value; a secret's is always the canary or of the wrong kind."""
+    """Return a dotted key and a value. A secret's value is either the canary or of a wrong type."""
     path, hint = _path(source)
     name = ".".join(path)
     if any(bare(choice) is Secret for choice in choices(bare(hint))):

@@ -1,4 +1,4 @@
-"""Event files: whatever lies in the directory is taken, kept or put away with a reason, and a scan always ends."""
+"""Event files: any file in the directory is accepted, left, or set aside with a reason, and a scan always ends."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ SAMPLES: tuple[Json, ...] = (
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A directory with a few files, scanned twice."""
+    """Yield attempts that scan a directory with a few files twice."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         root = Path(folder)
         directory = root / "events"
@@ -50,7 +50,7 @@ def target() -> Generator[Attempt]:
 
 
 def _name(source: random.Random) -> str:
-    """A name that a file may have: long, of any characters, or of bytes that are no text."""
+    """Return a possible file name: long, with any characters, or of bytes that are not UTF-8."""
     text = any_text(source, 1).replace("/", "").replace("\0", "")[:10]
     return text + source.choice(["", "x" * 200, "\udcff"])
 
@@ -66,7 +66,7 @@ def _put(source: random.Random, path: Path, secret: Path) -> None:
 
 
 async def _scan(files: EventFiles, clock: ManualClock) -> None:
-    """Scan twice; half-written files are waited for."""
+    """Scan twice, since half-written files are only read at the second scan."""
     for _ in range(2):
         scan = asyncio.ensure_future(files.scan())
         while not scan.done():
@@ -77,5 +77,5 @@ async def _scan(files: EventFiles, clock: ManualClock) -> None:
 
 
 async def unmarked(_: Path) -> str:
-    """Nothing untrusted had a hand in any file."""
+    """Report that no file is tainted."""
     return ""

@@ -20,12 +20,10 @@ SAMPLES = (
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A damaged SKILL.md."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     text = damaged(source, source.choice(SAMPLES).encode()).decode(errors="replace")
     if source.random() < 0.2:
         text = f"---\nname: tide\ndescription: {any_text(source)}\n{any_text(source)}\n---\n{any_text(source)}"

@@ -1,4 +1,4 @@
-"""The HTTP API: the running app keeps to the document it serves, whatever is sent."""
+"""The HTTP API: the running app conforms to the document that it serves, for any input."""
 
 import random
 import tempfile
@@ -17,10 +17,10 @@ from tests.fuzz.http_app import TOKEN, AppThread
 from tests.fuzz.target import Attempt
 
 LEFT_OUT = [
-    ignored_auth,  # sends so many wrong tokens that the limit on them answers; see test_http_access
-    positive_data_acceptance,  # a schema cannot say that a text must not be blank, or that an agent must exist
+    ignored_auth,  # sends so many wrong tokens that the rate limit answers; see test_http_access
+    positive_data_acceptance,  # a schema cannot express that a text must not be blank or that an agent must exist
 ]
-REFUSALS = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}  # too large a body is one as well: 413
+REFUSALS = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}  # an oversized body also counts: 413
 CONFIG = SchemathesisConfig.from_dict({"checks": REFUSALS})
 ENDLESS = "/api/events"
 EXAMPLES = 5
@@ -28,7 +28,7 @@ EXAMPLES = 5
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A few cases of a random call."""
+    """Yield attempts that send a few cases of a random call."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with tempfile.TemporaryDirectory() as home, AppThread(Path(home)) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json", headers=headers, config=CONFIG)

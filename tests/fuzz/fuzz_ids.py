@@ -1,4 +1,4 @@
-"""Thread ids: every part comes back as it was, and is safe as the name of a directory."""
+"""Thread ids: every part survives a round trip and is safe as a directory name."""
 
 import random
 from collections.abc import Generator
@@ -12,12 +12,10 @@ from tests.fuzz.target import Attempt
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Random parts, and random texts that should be ids."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     parts = [any_text(source, 4) for _ in range(3)]
     for part in parts:
         encoded = encode_part(part)

@@ -1,4 +1,4 @@
-"""Journals: after any events, in any order, a request pairs every call, and a turn not ended has a next move."""
+"""Journals: after any events in any order, a request pairs every call, and an open turn has a next move."""
 
 import random
 from collections.abc import Callable, Generator
@@ -70,7 +70,7 @@ _MAKERS: dict[type[EventData], Callable[[random.Random], EventData]] = {
         ApprovalId("p"), r.choice(_CALLS), "bash", ("tool:bash:x",), "x", AT
     ),
     ApprovalSettled: lambda r: ApprovalSettled(ApprovalId("p"), r.choice(_CALLS), r.choice(["allow", "deny"])),
-    EffectsAccepted: lambda r: _accepted(r),  # noqa: PLW0108 (defined below)
+    EffectsAccepted: lambda r: _accepted(r),  # noqa: PLW0108 (the function is defined below)
     Compacted: lambda r: Compacted(r.randint(0, EVENTS_MAX), any_text(r, 1)),
     Cleared: lambda r: Cleared(),
     Branched: lambda r: Branched(r.randint(0, EVENTS_MAX), any_text(r, 1)),
@@ -105,13 +105,11 @@ def _accepted(source: random.Random) -> EffectsAccepted:
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A journal of random events."""
     assert set(_MAKERS) == set(EVENT_CLASSES.values()), "an event has no maker here"
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     transcript = Transcript()
     events: list[Event] = []
     for seq in range(1, source.randint(1, EVENTS_MAX) + 1):
@@ -124,7 +122,7 @@ def attempt(source: random.Random) -> None:
         transcript.expired(AT + timedelta(seconds=source.randint(0, EVENTS_MAX)))
         state = state_after(TurnId("t1"), events)
         assert (next_move(state, LIMITS) is None) == (state.finished is not None)
-    reduce(TaintState.after, events, TaintState())  # whatever the journal holds
+    reduce(TaintState.after, events, TaintState())  # must not raise for any journal
     _check_row(source, events[-1])
 
 
@@ -141,7 +139,7 @@ def _check_pairs(messages: tuple[ModelMessage, ...]) -> None:
 
 
 def _check_row(source: random.Random, event: Event) -> None:
-    """A stored row that was damaged, or is of a later version, is told as such, or reads as an event."""
+    """Check that a stored row that is damaged or of a later version is either reported or readable."""
     body = encode_data(event.data)
     if source.random() < 0.5:
         body = msgspec.json.encode(damaged_json(source, msgspec.json.decode(body)))

@@ -1,4 +1,4 @@
-"""Answers: every dialect renders any text without losing a word, and no piece is longer than a platform takes."""
+"""Answers: every dialect renders any text without losing a word, and no piece exceeds the platform's limit."""
 
 import random
 import re
@@ -36,12 +36,11 @@ _LINES = [
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A random text in every dialect."""
     yield attempt
 
 
 def _text(source: random.Random) -> tuple[str, list[str]]:
-    """Random markdown with plain words in it, which have to come out again."""
+    """Return random Markdown, and the plain words in it that must be preserved."""
     words = [f"word{number}" for number in range(source.randint(1, 12))]
     parts: list[str] = []
     for word in words:
@@ -50,12 +49,11 @@ def _text(source: random.Random) -> tuple[str, list[str]]:
 
 
 def _names_language(text: str, word: str) -> bool:
-    """Whether the word stands where a fence names its language, which some platforms have no place for."""
+    """Return whether the word names a fence's language, which some platforms cannot show."""
     return any(re.search(rf"(`{{3,}}|~{{3,}})[^`]*\b{word}\b", line) for line in text.splitlines())
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     text, words = _text(source)
     for markup, dialect in DIALECTS.items():
         rendered = render_markup(text, dialect)

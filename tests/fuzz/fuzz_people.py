@@ -1,4 +1,4 @@
-"""Two people: what the owner says in private changes nothing on a stranger's side; see tests/noninterference.py."""
+"""Two people: the owner's private talk changes nothing on a stranger's side; see tests/noninterference.py."""
 
 import random
 import tempfile
@@ -12,12 +12,12 @@ from tests.noninterference import ACTS, SAYINGS, TALKS_MAX, WORDS, Talk, holds
 
 ACTS_MAX = 6
 ATTEMPTS = 50_000 // TALKS_MAX
-"""One is TALKS_MAX talks."""
+"""One attempt is TALKS_MAX talks."""
 
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Random talks, as many as one app takes, each played twice."""
+    """Yield attempts of as many random talks as one app takes, each played twice."""
     with tempfile.TemporaryDirectory() as folder:
 
         def attempt(source: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Chat platforms: whatever comes in their name is read, or refused in a way that the adapter expects."""
+"""Chat platforms: any incoming body is read, or refused with an error that the adapter catches."""
 
 import random
 from collections.abc import Generator
@@ -11,12 +11,10 @@ from tests.fuzz.target import Attempt
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A damaged body of every platform."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     for reading in READINGS.values():
         with suppress(*ALLOWED):
             reading.read(json_bytes(source, reading.samples))

@@ -1,4 +1,4 @@
-"""Patterns are refused with a reason or match what `re` matches; profiles answer whatever the action is."""
+"""Rules: patterns are refused with a reason or match exactly what `re` matches, and profiles decide any action."""
 
 import random
 import re
@@ -17,12 +17,10 @@ _CHARS = [*_SINGLE, "(?:", "(?!", "(?=", "(?i:", "(?s:", ".*", "{2,3}", "[^", "\
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A random pattern and a random text."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     pattern = "".join(source.choice(_CHARS) for _ in range(source.randint(1, 12)))
     automaton = Automaton()
     try:

@@ -1,4 +1,4 @@
-"""Every program that bash runs, every file it writes or reads, was foreseen by the actions of the command."""
+"""Shell commands: the actions foresee every program that bash runs and every file that it writes or reads."""
 
 import os
 import random
@@ -17,11 +17,11 @@ from tests.fuzz.jail import Jail, Ran, jail
 from tests.fuzz.target import Attempt
 
 COMMANDS = 25
-"""Commands that one attempt runs."""
+"""Number of commands per attempt."""
 
 
 class Ground:
-    """A workspace full of traps, and a jail in which commands are run in a copy of it."""
+    """A workspace full of traps, and a jail that runs commands in a copy of it."""
 
     def __init__(self, folder: Path, jail: Jail) -> None:
         self.folder = folder
@@ -34,15 +34,15 @@ class Ground:
         )
 
     def actions(self, command: str) -> tuple[Action, ...]:
-        """What is foreseen."""
+        """Return the actions that Shoal foresees."""
         return shell_actions("bash", command, cwd=self.folder, mounts=self.mounts)
 
     def run(self, commands: list[str]) -> list[Ran]:
-        """What the commands do."""
+        """Return what the commands did."""
         return self._jail.run(commands)
 
     def unforeseen(self, commands: list[str]) -> list[str]:
-        """What each command did that was not foreseen."""
+        """Return what each command did that was not foreseen."""
         foreseen = [self.actions(command) for command in commands]
         return [
             f"{command!r}: {problem}; foreseen was {[action for action in actions if not action.whole]}"
@@ -53,7 +53,7 @@ class Ground:
 
 @contextmanager
 def ground(make: Callable[[Path], None] = make_ground) -> Generator[Ground]:
-    """A ground that `make` fills, while the block lasts. Raises Missing where this machine cannot have one."""
+    """Yield a ground that `make` has filled. Raises Missing if this machine lacks a program."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / "template").mkdir()
@@ -66,7 +66,7 @@ def ground(make: Callable[[Path], None] = make_ground) -> Generator[Ground]:
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Random commands that are not opaque, run by bash among the real programs; tells in the end how many they were."""
+    """Yield attempts that run random commands without opaque actions, and print how many ran."""
     counts = {"run": 0, "opaque": 0}
     with ground() as made:
 

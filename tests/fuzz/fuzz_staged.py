@@ -1,7 +1,7 @@
-"""Staged calls that are refused, in any way: every file and every row is as before, but for what tells of the refusal.
+"""Staged calls: after a refusal in any form, every file and row is as before, except for the record of the refusal.
 
-A turn stages calls of several tools (with files), and may write files itself. From its card on, everything below the
-home, the database, the chat and the world outside are compared with what they are after the refusal.
+A turn stages calls of several tools (with files) and may write files itself. Everything below the home, the
+database, the chat and the outside world is compared before the card is answered and after the refusal.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from tests.fuzz.target import Attempt
 
 ATTEMPTS = 10_000
 ATTEMPTS_EACH = 15
-"""Attempts in one home, so that looking at its database stays cheap."""
+"""Number of attempts per home. Few of them keep its database small and quick to read."""
 CALLS_MAX, FILES_MAX, BYTES_MAX = 5, 4, 2_000
 EXPIRE_SECONDS = 5
 SETTINGS: dict[str, object] = {"permissions": {"default_profile": "standard", "ask_expires_seconds": EXPIRE_SECONDS}}
@@ -48,12 +48,12 @@ Rows: TypeAlias = dict[str, Counter[Row]]
 JOURNALS = ("log.jsonl", "context.jsonl")
 TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 TELL = ("approvals", "audit", "chains", "events", "outbox", "posted", "staged_sets", "threads")
-"""Tables in which the refusal stands. No other may change."""
+"""Tables that record the refusal. No other table may change."""
 REFUSED = ("deny", "expired")
 
 
 class Outside:
-    """The world outside: what tools did to it."""
+    """The outside world: a record of what tools did to it."""
 
     def __init__(self) -> None:
         self.acts: list[str] = []
@@ -75,7 +75,7 @@ class Outside:
 
 
 def staged_call(source: random.Random, names: Sequence[str]) -> Call:
-    """A call that waits for the end of the turn."""
+    """Return a call that waits for the end of the turn."""
     match source.choice(["send", "book", "message", "file"]):
         case "send":
             arguments = {"to": any_text(source, 1), "text": any_text(source, 2)}
@@ -90,8 +90,10 @@ def staged_call(source: random.Random, names: Sequence[str]) -> Call:
 
 
 def files_of(home: Path) -> Files:
-    """Mode, time and content of everything below a home, but for the database, the copies of journals, and the notes of
-    what is under way."""
+    """Return mode, time and content of everything below a home.
+
+    The database, the copies of journals and the records of work in progress are left out.
+    """
     found: Files = {}
     for folder, _, names in os.walk(home):
         for name in names:
@@ -105,7 +107,7 @@ def files_of(home: Path) -> Files:
 
 
 def rows_of(home: Path) -> Rows:
-    """Every row of every table."""
+    """Return every row of every table."""
     with closing(sqlite3.connect(f"file:{home}/shoal.db?mode=ro", uri=True)) as connection:
         connection.row_factory = lambda cursor, row: tuple(
             zip([name for name, *_ in cursor.description], row, strict=True)
@@ -115,7 +117,7 @@ def rows_of(home: Path) -> Rows:
 
 
 class House:
-    """A Shoal in a thread of its own, in a new home after ATTEMPTS_EACH attempts."""
+    """A Shoal in a separate thread. It gets a new home after ATTEMPTS_EACH attempts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -161,7 +163,7 @@ class House:
         await asyncio.wait([self._living, waiting], return_when=asyncio.FIRST_COMPLETED)
         if self._living.done():
             await self._living
-        await self._clock.advance(60)  # what a start makes by and by is there
+        await self._clock.advance(60)  # let everything that a start creates later exist
         await self._world.is_quiet()
 
     async def _leave(self) -> None:
@@ -171,7 +173,6 @@ class House:
             shutil.rmtree(self._home)
 
     async def attempt(self, source: random.Random) -> None:
-        """See the module."""
         if self._count % ATTEMPTS_EACH == 0:
             await self._enter()
         self._count += 1
@@ -202,7 +203,7 @@ class House:
         assert not (await world.app[Store].inbox.waiting())
 
     def _fill(self, source: random.Random, workspace: Path) -> list[str]:
-        """New random files in the workspace."""
+        """Replace the files in the workspace with new random ones."""
         for path in workspace.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         names = [f"{source.choice(['', 'sub/', 'Größe '])}{number}.txt" for number in range(1, 1 + FILES_MAX)]
@@ -216,7 +217,7 @@ class House:
 async def refuse(
     source: random.Random, world: World, person: Person, asked: Sequence[Approval], clock: ManualClock
 ) -> bool:
-    """Refuse all calls of a card in one of the ways. Returns whether that is answered with a message."""
+    """Refuse all calls of a card in one of the ways. Returns whether Shoal answers that with a message."""
     card, threads = asked[0].item.card, world.app[Orchestrator]
     numbers, author = [one.item.number for one in asked], Author(person.name, trusted=True)
     match source.choice(["button", "ticks", "words", "words", "one by one", "some and some", "nobody"]):
@@ -244,7 +245,7 @@ async def refuse(
 
 
 def check_rows(before: Rows, after: Rows, thread: ThreadId, asked: Sequence[Approval]) -> None:
-    """Raise AssertionError where anything but the refusal of these calls has changed."""
+    """Check that nothing but the refusal of these calls has changed. Raises AssertionError."""
     assert before.keys() == after.keys()
     changed = [name for name in before if before[name] != after[name]]
     assert set(changed) <= set(TELL), f"{sorted(set(changed) - set(TELL))} changed"
@@ -266,7 +267,6 @@ def check_rows(before: Rows, after: Rows, thread: ThreadId, asked: Sequence[Appr
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A Shoal whose turns stage calls."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         house = House(Path(folder))
         try:

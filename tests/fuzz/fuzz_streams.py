@@ -1,4 +1,4 @@
-"""Streams of models: cut anywhere they give the same events, and damaged ones an answer or a failure, never a crash."""
+"""Model streams: any split gives the same events, and a damaged stream gives an answer or a failure, never a crash."""
 
 import random
 from collections.abc import Generator
@@ -30,7 +30,7 @@ _ENDS = (b"\n", b"\r\n", b"\r")
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A recorded stream, damaged and cut."""
+    """Yield attempts on a recorded stream that is damaged and split."""
     streams = [(path.name.split(".")[0], path.read_bytes()) for path in sorted(STREAMS.glob("*.sse"))]
 
     def attempt(source: random.Random) -> None:
@@ -46,7 +46,7 @@ def target() -> Generator[Attempt]:
 
 
 def _cut_anywhere(source: random.Random, content: bytes) -> list[bytes]:
-    """The events of the whole, which are those of its pieces too."""
+    """Return the events of the whole, and check that its pieces give the same ones."""
     whole, pieces = EventParser(), EventParser()
     expected = [*whole.feed(content), *whole.finish()]
     found: list[bytes] = []
@@ -69,7 +69,7 @@ def _damaged_event(source: random.Random, event: bytes) -> bytes:
 
 
 def _answer(protocol: ApiProtocol, events: list[bytes]) -> None:
-    """Read the events; an answer has to be something that can be sent back."""
+    """Read the events. An answer must be something that can be sent back."""
     count = iter(range(1_000_000))
     reader = protocol.reader(AnswerContext("p", f"{protocol.kind}:p", frozenset(), lambda: f"new{next(count)}"))
     for event in events:

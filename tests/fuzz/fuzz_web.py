@@ -1,4 +1,4 @@
-"""Pages and addresses of the web: any page becomes marked text, and a checked address is one address however read."""
+"""Web pages and addresses: any page becomes marked text, and every reader reads a checked address alike."""
 
 import random
 import re
@@ -58,12 +58,10 @@ SEARCH: tuple[Json, ...] = ({"web": {"results": [{"title": "t", "url": "http://h
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A damaged page and a damaged address."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     _page(source)
     _address(source)
     duckduckgo_results(damaged(source, PAGE))

@@ -1,4 +1,4 @@
-"""Webhooks: nobody gets in without the secret, and whatever a body holds stays within its mark."""
+"""Webhooks: no call is accepted without the secret, and a body's content stays within its marks."""
 
 import random
 import re
@@ -24,15 +24,13 @@ _MARK = re.compile(r"<\s*(/?)\s*untrusted", re.IGNORECASE)
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """A call with random headers and a damaged body."""
     yield attempt
 
 
 def attempt(source: random.Random) -> None:
-    """See the module."""
     body = json_bytes(source, SAMPLES)
     prefix = source.choice(["", "Bearer ", "t=1767603600,v1=", "sha256="])
-    # Headers come as the server reads them from the wire: as Latin-1.
+    # The server decodes headers from the wire as Latin-1.
     headers = {
         name: prefix + any_text(source, 3).encode().decode("latin-1") for name in HEADERS if source.random() < 0.6
     }

@@ -1,6 +1,6 @@
-"""A workspace full of traps: names of files that are options, scripts for sed and awk, repositories that run things.
+"""A workspace full of traps: file names that are options, scripts for sed and awk, and repositories that run programs.
 
-Whatever a trap runs in the end is `factor` or a file of the workspace, neither of which a random command ever names.
+Every trap finally runs `factor` or a file of the workspace. Random commands never name either.
 """
 
 import os
@@ -79,7 +79,7 @@ ONLY: dict[str, list[str]] = {
     "sortout": ["-o.envrc", "a.txt"],
     "code": ["a.txt", "conftest.py"],
 }
-"""Folders whose names of files are one trap each, for a glob as the words of one program."""
+"""Folders whose file names form one trap each, for a glob as the words of a program."""
 LINKS = {"link": "a.txt", "door": "sub", "out": "/etc", "to-git": ".git", "to-env": ".env", "to-script": "x.sh"}
 
 _RUN = f"sh -c '{TRAP}'"
@@ -108,14 +108,14 @@ _AUTHOR = {
 
 
 def git(folder: Path, *arguments: str, text: str = "") -> str:
-    """Run git as somebody who sets the trap, with this standard input; returns what it prints."""
+    """Run git as the author of the trap with this standard input, and return its output."""
     environment = {"PATH": os.environ["PATH"], **_AUTHOR}
     argv = ["git", "-C", str(folder), *arguments]
     return subprocess.run(argv, env=environment, check=True, capture_output=True, text=True, input=text).stdout
 
 
 def repository(folder: Path, files: dict[str, str]) -> None:
-    """A repository with two commits, and a change that is in neither."""
+    """Create a repository with two commits and an uncommitted change."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q", "-b", "main", ".")
     with (folder / ".git" / "config").open("a") as file:
@@ -133,7 +133,7 @@ def repository(folder: Path, files: dict[str, str]) -> None:
 
 
 def make_ground(folder: Path) -> None:
-    """Fill the empty folder."""
+    """Fill an empty folder with the traps."""
     for name, text in (FILES | SCRIPTS).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

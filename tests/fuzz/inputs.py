@@ -1,4 +1,4 @@
-"""Random input of all kinds: damaged bytes, damaged JSON, and texts of characters that are apt to break things."""
+"""Random input of all kinds: damaged bytes, damaged JSON, and texts of characters that tend to break parsers."""
 
 import json
 import random
@@ -19,13 +19,13 @@ _PIECES = [
 
 
 def any_text(source: random.Random, pieces_max: int = 12, *, surrogates: bool = False) -> str:
-    """A text of pieces that mean something somewhere."""
+    """Return a text of pieces that have a special meaning somewhere."""
     text = "".join(source.choice(_PIECES) for _ in range(source.randint(0, pieces_max)))
     return text if surrogates else text.replace("\ud800", "")
 
 
 def any_json(source: random.Random, depth: int = 3) -> Json:
-    """Any value."""
+    """Return any JSON value."""
     kind = source.randrange(9 if depth else 7)
     match kind:
         case 0:
@@ -45,7 +45,7 @@ def any_json(source: random.Random, depth: int = 3) -> Json:
 
 
 def damaged_json(source: random.Random, value: Json) -> Json:
-    """The value with one or two places in it left out, doubled, or of another kind."""
+    """Return the value with one or two places removed, duplicated, or of another type."""
     found = cast("Json", json.loads(json.dumps(value)))
     for _ in range(source.randint(1, 2)):
         found = _damaged_once(source, found)
@@ -78,7 +78,7 @@ def _damaged_once(source: random.Random, value: Json) -> Json:
 
 
 def damaged(source: random.Random, content: bytes) -> bytes:
-    """The bytes with some of them changed, left out, doubled, or put in."""
+    """Return the bytes with some of them changed, removed, duplicated or inserted."""
     for _ in range(source.randint(1, 4)):
         at, other = source.randint(0, len(content)), source.randint(0, len(content))
         first, last = min(at, other), max(at, other)
@@ -97,7 +97,7 @@ def damaged(source: random.Random, content: bytes) -> bytes:
 
 
 def json_bytes(source: random.Random, samples: Sequence[Json]) -> bytes:
-    """What should be JSON like one of the samples: damaged in values or in bytes, something else, or bottomless."""
+    """Return bytes that resemble a JSON sample: damaged values or bytes, another value, or very deep nesting."""
     value = source.choice(samples)
     chance = source.random()
     if chance < 0.6:

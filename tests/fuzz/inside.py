@@ -1,10 +1,10 @@
-"""Runs commands in the jail, one after another, each in the same workspace: started by `tests.fuzz.jail`, under strace.
+"""Runs commands in the jail one after another, each in the same workspace. `tests.fuzz.jail` starts it under strace.
 
-It reads one JSON list of commands a line. Before each command and after the last it removes a file that is not there,
-whose name tells whoever reads the trace which command begins. After a command its processes are gone, and whatever it
-changed below `/workspace` or left in `/tmp` is as before. The kernel tells what was changed (inotify); once a list
-everything is looked at besides, for what was written through memory. It imports nothing of Shoal, which the jail does
-not have.
+It reads one JSON list of commands per line. Before each command and after the last one it removes a file that does
+not exist, whose name marks the start of a command in the trace. After a command its processes are ended, and its
+changes below `/workspace` and in `/tmp` are reverted. inotify reports the changes. After each list, everything is
+also compared, to find writes through mapped memory. The program imports nothing from Shoal, which the jail does not
+contain.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ RUN_SECONDS_MAX = 1.0
 _SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 _CHANGES = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-"""Modified, attributes changed, moved from and to, created, deleted, itself deleted or moved."""
+"""inotify events: modified, attributes changed, moved from and to, created, deleted, itself deleted or moved."""
 _NO_LINKS = 0x02000000 | 0x01000000
 _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _EVENT = struct.Struct("iIII")
@@ -49,7 +49,7 @@ def _look(path: str) -> Look:
 
 
 class _Watch:
-    """What was changed in folders since it was last asked for; not known where the kernel has no watch left."""
+    """Records changes in folders between calls. The changes are unknown if the kernel has no watches left."""
 
     def __init__(self) -> None:
         self._file = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -57,13 +57,13 @@ class _Watch:
         self._folders: dict[int, str] = {}
 
     def add(self, folder: str) -> None:
-        """Tell of this folder from now on, though not of the folders in it."""
+        """Watch this folder, but not its subfolders."""
         watch = _LIBC.inotify_add_watch(self._file, os.fsencode(folder), _CHANGES | _NO_LINKS)
         self._knows = self._knows and watch >= 0
         self._folders[watch] = folder
 
     def changed(self) -> set[str] | None:
-        """The folders and what of them was changed, to be told once; None when that is not known."""
+        """Return the changed folders and paths since the last call, or None if they are unknown."""
         found = set[str]()
         while self._knows:
             try:
@@ -84,7 +84,7 @@ class _Watch:
 
 
 class _Workspace:
-    """The workspace as it should be, and how it looked when it was so."""
+    """The workspace in its original state, with a record of each file's metadata."""
 
     def __init__(self) -> None:
         self._names: dict[str, list[str]] = {}
@@ -102,8 +102,10 @@ class _Workspace:
         self._looks = {path: _look(path) for path in self._paths}
 
     def restore(self, *, thoroughly: bool = False) -> None:
-        """Put everything back that was changed: what the kernel told of, or, where a name is new, which may be another
-        name of a known file, whatever looks another way."""
+        """Revert all changes that the kernel reported.
+
+        A new name may be a hard link to a known file. Then everything whose metadata changed is reverted.
+        """
         told = self._watch.changed()
         if told is not None:
             told -= {TEMPORARY, OUTPUT}
@@ -134,7 +136,7 @@ class _Workspace:
             self._copy(path)
 
     def _copy(self, path: str) -> None:
-        """One file, link or folder, and what is in the folder."""
+        """Copy a file, link or folder with its content from the template."""
         source = TEMPLATE + path.removeprefix(WORKSPACE)
         if os.path.isdir(source) and not os.path.islink(source):
             os.makedirs(path, exist_ok=True)
@@ -168,7 +170,7 @@ def _ring(_number: int, _frame: object) -> None:
 
 
 def _run(command: str, keep: Sequence[int], empty: int, output: int) -> None:
-    """Run one command to the end of all its processes, or end them when the time is up."""
+    """Run one command until all its processes end, or kill them when time is up."""
     signal.setitimer(signal.ITIMER_REAL, RUN_SECONDS_MAX)
     try:
         os.posix_spawn(
@@ -208,7 +210,7 @@ def main() -> None:
     empty, output = os.open("/dev/null", os.O_RDONLY), os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     workspace = _Workspace()
     os.chdir(WORKSPACE)
-    # In the locale C, and where bash need not look up its user, fewer files are opened.
+    # With the C locale, and without a user lookup in bash, fewer files are opened.
     os.environ.update(X="factor", LC_ALL="C", SHELL="/bin/bash")
     for line in sys.stdin:
         for number, command in enumerate(json.loads(line)):

@@ -1,9 +1,9 @@
-"""A place where commands are run for real, by bash and the programs of this machine, and what they did is known.
+"""Runs commands for real, with bash and this machine's programs, and records what they do.
 
-It is the product's own sandbox, with the environment that the tool `bash` sets, and without its filter of system calls,
-which refuses to let one process trace another. In it one strace and one small program
-(`tests.fuzz.inside`) live as long as the jail and run command after command, since to make a sandbox and to start
-strace takes longer than most commands. Who did what is read from the trace.
+The jail is the product's own sandbox with the environment of the `bash` tool, but without its system call filter,
+which would forbid tracing. One strace and one small program (`tests.fuzz.inside`) run inside for as long as the jail
+exists and execute command after command, since creating a sandbox and starting strace takes longer than most
+commands. The trace shows which process did what.
 """
 
 import asyncio
@@ -38,12 +38,14 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _FOLDER = re.compile(r"(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>")
 _WRITING = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND)")
 _HERE = ', ".", O_'
-"""The working directory, which find opens to come back to it."""
+"""The working directory, which find opens in order to return to it."""
 _FORKS = frozenset({"fork", "vfork", "clone", "clone3"})
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """A program that was run: its file, its arguments, and what its process and those above it were, first to last."""
+    """A program that ran: its file, its arguments, and the earlier programs of its process and its ancestors, in
+    order.
+    """
 
     path: str
     argv: tuple[str, ...]
@@ -51,9 +53,9 @@ class Execution(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct):
-    """What one command did. Paths are absolute, those of the sandbox; `written` has what was removed or renamed too.
+    """What one command did. Paths are absolute, as in the sandbox. `written` includes removed and renamed paths.
 
-    Each path that was written or read comes with the arguments of the process that did it.
+    Each path that was written or read comes with the arguments of its process.
     """
 
     executed: list[Execution] = msgspec.field(default_factory=list)
@@ -64,18 +66,18 @@ class Ran(msgspec.Struct):
 
 
 class JailEnded(Exception):
-    """The jail did not live through a batch."""
+    """The jail did not survive a batch."""
 
 
 class Jail:
-    """Runs batches of commands; made by `jail`."""
+    """Runs batches of commands. Created by `jail`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
         self._lines = self._trace()
 
     def run(self, commands: Sequence[str]) -> list[Ran]:
-        """What each of the commands does, from the same beginning. Raises JailEnded."""
+        """Return what each command does, starting from the same state. Raises JailEnded."""
         assert self._process.stdin is not None
         watchdog = threading.Timer(BATCH_SECONDS_MAX, self._process.kill)
         watchdog.start()
@@ -90,7 +92,7 @@ class Jail:
             watchdog.cancel()
 
     def _parts(self, count: int) -> Iterator[list[str]]:
-        """The lines of the trace that belong to each command."""
+        """Yield the lines of the trace that belong to each command."""
         wanted = 0
         current: list[str] | None = None
         for line in self._lines:
@@ -129,7 +131,7 @@ class _Call(msgspec.Struct):
 
 
 def _calls(lines: Sequence[str]) -> list[_Call]:
-    """System calls in the order in which they began; those that strace shows in two pieces put together."""
+    """Return the system calls in order of their start. Calls that strace splits are joined."""
     calls: list[_Call] = []
     open_calls: dict[str, _Call] = {}
     for line in lines:
@@ -150,7 +152,7 @@ def _calls(lines: Sequence[str]) -> list[_Call]:
 
 
 class _Teller:
-    """Follows the processes of one command: what each of them is now, and where."""
+    """Tracks the processes of one command: the current program and directory of each."""
 
     def __init__(self, calls: Sequence[_Call]) -> None:
         forks = [call for call in calls if call.name in _FORKS]
@@ -202,7 +204,7 @@ class _Teller:
                 pass
 
     def _opened(self, call: _Call, path: str) -> None:
-        """A file that was opened: its name as the kernel gives it, where strace shows that."""
+        """Record an opened file, by the kernel's name for it if strace shows that."""
         path = _text(call.result.partition("<")[2].rpartition(">")[0]) or path
         is_written = call.name == "creat" or _WRITING.search(call.arguments.rpartition('"')[2])
         if is_written:
@@ -220,7 +222,7 @@ def _without_filter(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _text(quoted: str) -> str:
-    """A string as strace writes it."""
+    """Decode a string in strace's notation."""
     if "\\" not in quoted:
         return quoted
     return quoted.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
@@ -228,8 +230,11 @@ def _text(quoted: str) -> str:
 
 @contextmanager
 def jail(template: Path, folder: Path, environment: Mapping[str, str], processor: int | None = None) -> Generator[Jail]:
-    """A jail whose workspace begins as a copy of `template`; `folder` is empty and its own. On one processor, since
-    strace and what it traces take turns. Raises Missing where this machine cannot have one."""
+    """Yield a jail whose workspace starts as a copy of `template`. `folder` must be empty.
+
+    It uses a single processor, since strace and the traced processes take turns. Raises Missing if this machine
+    lacks a program.
+    """
     for program in ("bwrap", "strace", "bash"):
         if shutil.which(program) is None:
             raise Missing(f"{program} is not installed")

@@ -1,7 +1,7 @@
-"""What platforms send, and what reads it: the table that the target `platforms` works through.
+"""Platform messages and their readers: the table for the target `platforms`.
 
-A new adapter adds a `Reading`: a few genuine samples, and a function that takes a body as far as the adapter does
-before anything is stored, and raises only what the adapter catches.
+A new adapter adds a `Reading`: a few genuine samples, and a function that processes a body up to the point where the
+adapter would store something. It may raise only what the adapter catches.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 class Reading(NamedTuple):
-    """Samples of what a platform sends, and what is done with such a body."""
+    """Samples of a platform's messages, and the function that reads such a body."""
 
     samples: tuple[Json, ...]
     read: Callable[[bytes], None]
@@ -290,4 +290,4 @@ READINGS: dict[str, Reading] = {
 }
 
 ALLOWED = (ShoalError,)
-"""What reading may raise: an adapter tells it, and goes on."""
+"""Exceptions that reading may raise. An adapter reports them and continues."""

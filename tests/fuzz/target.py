@@ -1,8 +1,8 @@
-"""What a fuzz target is, and how its attempts are made: each from a random source of its own, to be repeatable.
+"""Fuzz targets and their attempts, each repeatable from a random source of its own.
 
-A target is a module `fuzz_NAME.py` in this folder with a context manager `target()` that gives a function; the function
-makes one attempt with the random source it gets, and raises when a rule is broken. A new target is a new file. One with
-ATTEMPTS is run so many times unless told how long, others for SECONDS.
+A target is a module `fuzz_NAME.py` in this folder with a context manager `target()`, which yields a function. The
+function makes one attempt with the random source that it gets, and raises if a rule is broken. A new target is a new
+file. A target with ATTEMPTS runs that many times by default, and any other for SECONDS.
 """
 
 import importlib
@@ -21,31 +21,31 @@ SECONDS = 30.0
 
 
 class Missing(Exception):
-    """Something that a target needs is not on this machine; the text says what."""
+    """Something that a target needs is missing on this machine. The message names it."""
 
 
 class Broken(Exception):
-    """An attempt broke a rule; the text tells how to make it again."""
+    """An attempt broke a rule. The message says how to repeat it."""
 
 
 def names() -> list[str]:
-    """The names of all targets, sorted."""
+    """Return the names of all targets, sorted."""
     return sorted(path.stem.removeprefix("fuzz_") for path in Path(__file__).parent.glob("fuzz_*.py"))
 
 
 def opened(name: str) -> AbstractContextManager[Attempt]:
-    """A target, to be entered."""
+    """Return a target's context manager."""
     return cast("Callable[[], AbstractContextManager[Attempt]]", _module(name).target)()
 
 
 def bounds(name: str) -> tuple[int | None, float]:
-    """How many attempts are made at a target, and for how many seconds, unless told; the first bound that is met."""
+    """Return the default bounds of a target, in attempts and in seconds. The first one reached ends it."""
     attempts: int | None = getattr(_module(name), "ATTEMPTS", None)
     return attempts, SECONDS if attempts is None else math.inf
 
 
 def make(attempt: Attempt, name: str, seed: int, number: int) -> None:
-    """Make the attempt with this number. Raises Broken, from what went wrong."""
+    """Make the attempt with this number. Raises Broken from the original error."""
     try:
         attempt(random.Random(f"{name}:{seed}:{number}"))
     except Exception as error:

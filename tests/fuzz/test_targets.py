@@ -1,4 +1,4 @@
-"""Every fuzz target, for a moment: the same attempts at every run, of which `make fuzz` makes many more."""
+"""Every fuzz target, for a moment. The attempts are the same in every run; `make fuzz` makes many more."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.fuzz.target import Broken, Missing, make, names, opened
 SEED = 1
 ATTEMPTS = 800
 SLOWER = {"shell": 6, "config": 200, "event_files": 150, "http": 6, "markup": 200, "people": 3, "staged": 30}
-"""Attempts at targets where one takes more than a few milliseconds: of `shell` 25 commands, of `people` 16 talks."""
+"""Number of attempts for slow targets. One attempt of `shell` is 25 commands, and one of `people` 16 talks."""
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in SLOWER])

@@ -1,1 +1,1 @@
-"""Small changes to the core, and whether a test notices each: `make mutants`."""
+"""Small changes to the core, to check that a test notices each of them: `make mutants`."""

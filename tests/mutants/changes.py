@@ -1,7 +1,7 @@
-"""The small changes that can be made to a module's functions, and making one of them in the running process.
+"""Small changes that can be made to a module's functions, and their application in the running process.
 
-Only what stands in a function is changed, so that its code alone has to be exchanged: neither defaults of parameters,
-nor decorators, nor what a module or class holds. Texts and what is logged stay as they are.
+Only code inside functions changes, because only that code can be replaced at run time. Parameter defaults,
+decorators, and module or class attributes stay. Texts and log calls stay too.
 """
 
 import ast
@@ -45,7 +45,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 
 def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
-    """The functions of a module or class, methods, properties and those behind a cache too."""
+    """Yield the functions of a module or class, including methods, properties and cached functions."""
     for value in list(scope.values()):
         found = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
         if isinstance(found, FunctionType):
@@ -55,7 +55,7 @@ def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """A module's code and all within it."""
+    """Yield a module's code object and all nested ones."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -63,7 +63,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 class Change(NamedTuple):
-    """One change: `what` tells it within its function, and with those two names it whatever line it stands on."""
+    """One change. `file`, `function` and `what` identify it independently of its line."""
 
     file: Path
     function: str
@@ -77,7 +77,7 @@ class Change(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What can be exchanged for something else, and the lines that show whether it was run."""
+    """A node that can be replaced, and the lines that show whether it was executed."""
 
     lines: tuple[int, int]
     put: Callable[[ast.AST], object]
@@ -88,7 +88,7 @@ Option: TypeAlias = tuple[Place, str, ast.AST]
 
 
 def changes(file: Path) -> list[Change]:
-    """All changes to a file."""
+    """Return all changes to a file."""
     found: list[Change] = []
     for function, name in _functions(ast.parse(_text(file)).body):
         seen: Counter[str] = Counter()
@@ -100,7 +100,7 @@ def changes(file: Path) -> list[Change]:
 
 
 def make(change: Change) -> bool:
-    """Exchange the code of the changed function under everybody who holds it; False where nobody does."""
+    """Replace the code of the changed function in every object that holds it. Returns False if none does."""
     tree = ast.parse(_text(change.file))
     function = next(node for node, _ in _functions(tree.body) if node.lineno == change.function_line)
     place, _, changed = next(itertools.islice(_options(function), change.number, None))
@@ -152,7 +152,7 @@ def _functions(body: Iterable[ast.stmt], within: str = "") -> Iterator[tuple[Fun
 
 
 def _lines(node: ast.stmt) -> tuple[int, int]:
-    """The lines that show whether a statement was run: those before its block, where it has one."""
+    """Return the lines that show whether a statement was executed: those before its block, if it has one."""
     match node:
         case ast.If() | ast.While():
             last: ast.expr | ast.stmt = node.test
@@ -191,7 +191,7 @@ def _of_statement(node: ast.stmt, place: Place) -> Iterator[Option]:
 
 
 def _is_swapped(test: ast.expr) -> bool:
-    """Whether a condition is already turned round by a change within it."""
+    """Return whether a change inside a condition already inverts it."""
     return isinstance(test, ast.UnaryOp) or (isinstance(test, ast.Compare) and len(test.ops) == 1)
 
 
@@ -232,7 +232,7 @@ def _of_case(case: ast.match_case, place: Place) -> Iterator[Option]:
 
 
 def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """What may stand in place of an expression, and how the change reads."""
+    """Yield the replacements for an expression, each with a description."""
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
             for number, keyword in enumerate(keywords):

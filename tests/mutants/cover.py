@@ -1,4 +1,4 @@
-"""Which tests run which lines, and how long each takes: `python -m tests.mutants.cover TEST…` runs and notes."""
+"""Records which tests run which lines and how long each test takes: `python -m tests.mutants.cover TEST…`."""
 
 import importlib
 import json
@@ -23,7 +23,7 @@ TESTS = ("tests/unit", "tests/contracts", "tests/scenarios")
 
 
 def cover(tests: Sequence[str]) -> None:
-    """Run these tests in a process of its own, or all when none was run yet."""
+    """Run these tests in a separate process, or all tests if none were run yet."""
     if not tests and SECONDS.exists():
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def cover(tests: Sequence[str]) -> None:
 
 
 class Covered:
-    """What the runs have shown of the tests that passed."""
+    """Recorded coverage of the tests that passed."""
 
     def __init__(self) -> None:
         self._seconds = _seconds()
@@ -40,13 +40,13 @@ class Covered:
         self._data.read()
         self._tests: dict[Path, dict[int, set[str]]] = {}
         self._lines: dict[Path, Counter[str]] = {}
-        """How many lines of a file each test runs."""
+        """Number of lines that each test runs, by file."""
 
     def trial(self, change: Change, seconds_max: float) -> Trial:
-        """The tests that run the changed lines, as many as fit into the time but at least one.
+        """Return a trial with the tests that run the changed lines: at least one, and as many as fit into the time.
 
-        The files of tests share the time, each with its fastest tests first: those of one file look at the same thing.
-        A test that runs twice as many lines of the changed file may take twice as long.
+        Test files share the time, each with its fastest tests first, since tests of one file check similar things. A
+        test that runs twice as many lines of the changed file may take twice as long.
         """
         if change.file not in self._tests:
             by_line = self._data.contexts_by_lineno(str(change.file.resolve()))
@@ -72,13 +72,13 @@ class Covered:
 
 
 class Durations:
-    """The seconds of each test that passed."""
+    """The duration of each test that passed, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the seconds of a test, without those of what it shares with others."""
+        """Record the duration of a test without its shared fixtures."""
         if report.when == "call" and report.passed:
             self.seconds[report.nodeid] = round(report.duration, 3)
 

@@ -1,4 +1,4 @@
-"""The changes of `make mutants` are those that are meant, each can be made, and what is accepted still exists."""
+"""The changes of `make mutants`: the intended ones are found, each can be made, and accepted ones still exist."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tries changes on collected tests: each in a process of its own that starts from this one, up to the first failure."""
+"""Tries changes on collected tests. Each trial runs in a process forked from this one, until the first failure."""
 
 import gc
 import os
@@ -32,11 +32,11 @@ MEMORY_BYTES_MAX = 8 << 30
 EXAMPLES = 30
 FORK = get_context("fork")
 QUIET = ("-q", "-Wignore::pytest.PytestAssertRewriteWarning")
-"""For pytest in a process that has imported its plugins already."""
+"""Options for pytest in a process that has already imported its plugins."""
 
 
 class Trial(NamedTuple):
-    """A change, the tests to try it on in this order, and how long they take without it."""
+    """A change, the tests to try it on in this order, and their duration without the change."""
 
     change: Change
     tests: tuple[str, ...]
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a trial ended, and the test that failed in it."""
+    """Result of a trial, with the name of the failed test."""
 
     outcome: Literal["killed", "timed out", "survived", "not covered"]
     test: str = ""
@@ -59,7 +59,9 @@ class _Child:
         self._cpu_seconds = 0.0
 
     def is_over(self) -> bool:
-        """Whether it has ended, has done nothing for too long, or too much: how busy the machine is matters little."""
+        """Return whether it has ended, idled too long, or used too much CPU time. A busy machine has little
+        influence.
+        """
         if not self.process.is_alive():
             return True
         if time.monotonic() < self._looked_at + IDLE_SECONDS:
@@ -76,7 +78,7 @@ class _Child:
         return seconds
 
     def result(self) -> Result:
-        """How it ended; by now, if it has not."""
+        """Return the result. A child that still runs is killed."""
         is_late = self.process.is_alive()
         if is_late and self.process.pid is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -96,9 +98,10 @@ class _Child:
 
 
 class Trials:
-    """Takes pytest's loop over the collected tests, and tries one change after the other on those that belong to it.
+    """A pytest plugin that replaces the test loop and tries one change after another on the tests of each.
 
-    A test that fails counts when it passes in the same surroundings without the change; otherwise it is left out.
+    A failure counts only if the test passes under the same conditions without the change. Otherwise the test is
+    skipped.
     """
 
     def __init__(self, trials: Sequence[Trial], children: int, tell: Callable[[Trial, Result], None]) -> None:
@@ -109,15 +112,15 @@ class Trials:
         self._sound: dict[str, bool] = {}
 
     def pytest_collection(self) -> None:
-        """Before tests are read, have property tests try less: nobody looks at what broke."""
+        """Reduce the examples of property tests, since nobody reads the failures."""
         profile = settings(max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.explicit, Phase.generate])
         settings.register_profile("mutants", profile)
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try everything."""
+        """Try all changes."""
         self._items = {item.nodeid: item for item in session.items}
-        gc.freeze()  # what is collected is not copied into every child
+        gc.freeze()  # so that children need not copy the collected tests
         running: dict[_Child, Trial] = {}
         while self._waiting or running:
             while self._waiting and len(running) < self._children_max:
@@ -149,7 +152,9 @@ class Trials:
         return _Child(process, folder, CPU_SECONDS_AT_LEAST + TIMES_SLOWER * seconds)
 
     def _run(self, tests: Sequence[str], change: Change | None, folder: Path) -> int:
-        """In the child: 0 when all tests passed, 3 when there were none to run; else `failed` names the test."""
+        """Run tests in the child. Returns 0 if all passed, 3 if there were none, or else writes the failed test's
+        name to `failed`.
+        """
         os.setsid()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         nowhere = os.open(os.devnull, os.O_WRONLY)

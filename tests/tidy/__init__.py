@@ -1,1 +1,1 @@
-"""Checks of the code's shape: sizes, layers, names, documents, what starting imports."""
+"""Checks of the code's shape: sizes, layers, names, documents, and imports at start."""

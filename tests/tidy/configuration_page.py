@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the records: `python -m tests.tidy.configuration_page`."""
+"""Writes docs/configuration.md from the settings records: `python -m tests.tidy.configuration_page`."""
 
 import ast
 import inspect
@@ -64,7 +64,9 @@ LIVE = " **Live.**"
 
 @cache
 def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
-    """What each key of a section is for: the text below the field in the source, inherited fields included."""
+    """Return the description of each key in a section: the text below its field in the source, including inherited
+    fields.
+    """
     found: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         if not is_section(kind) or kind in (msgspec.Struct, whole_config()):
@@ -84,7 +86,7 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Every table of the file with its record, in the file's order: `turns`, `providers.NAME`, `platforms.telegram`…"""
+    """Yield every table with its record, in the order of the file: `turns`, `providers.NAME`, `platforms.telegram`…"""
     for key in keys(whole_config()).values():
         yield from _tables(key.name, key.hint)
 
@@ -104,12 +106,12 @@ def _tables(path: str, hint: object) -> Iterator[tuple[str, type[msgspec.Struct]
 
 
 def is_table(key: Key) -> bool:
-    """Whether a key is described as a table of its own."""
+    """Return whether a key is described as its own table."""
     return any(True for _ in _tables(key.name, key.hint))
 
 
 def undocumented() -> list[str]:
-    """Keys without a description. Tests expect none."""
+    """Return the keys without a description. There must be none."""
     return [
         f"{path}.{key.name}"
         for path, kind in sections()
@@ -123,7 +125,7 @@ def mark(kind: type[msgspec.Struct], key: Key) -> str:
 
 
 def default_text(kind: type[msgspec.Struct], key: Key) -> str:
-    """A key's default as TOML writes it."""
+    """Return a key's default as TOML."""
     if key.required:
         return "required"
     field = next(field for field in msgspec.structs.fields(kind) if field.name == key.name)
@@ -148,7 +150,7 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
 
 
 def documented_sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Every table, with the keys that all accounts share in a table of their own."""
+    """Yield every table, and one for the keys that all accounts share."""
     for path, kind in sections():
         yield path, kind
         if kind is PlatformsSettings:
@@ -156,12 +158,12 @@ def documented_sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
 
 
 def is_shared(kind: type[msgspec.Struct], key: Key) -> bool:
-    """Whether a key is one that all accounts share, and so described once."""
+    """Return whether all accounts share a key, so that it is described only once."""
     return issubclass(kind, AccountSettings) and kind is not AccountSettings and key.name in keys(AccountSettings)
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for path, kind in [("", whole_config()), *documented_sections()]:
         about = " ".join((inspect.getdoc(kind) or "").split()) if path else "Write these before the first table."

@@ -1,10 +1,10 @@
-"""Every regular expression of the product, the texts that would make it slow, and the CPU time it takes over them.
+"""Finds every regular expression of the product and the texts that would slow it down, and measures the CPU time.
 
-`python -m tests.tidy.expressions` prints as JSON which of them take time that grows faster than their text. The texts
-are made of the expression itself: what leads to a repetition, then its characters over and over, then nothing or
-something that fails. Python's own engine runs them, because what it optimizes and what it does not is the question.
+`python -m tests.tidy.expressions` prints as JSON which expressions take superlinear time. The texts are derived from
+the expression: a prefix that leads to a repetition, its characters many times, and then nothing or a character that
+makes the match fail. Python's own engine runs them, because the question is which expressions it optimizes.
 
-What counts is CPU time, compared with a reference of the same moment (`tests/growth.py`).
+The measure is CPU time, compared with a reference at the same moment (`tests/growth.py`).
 """
 
 import ast
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from re import _constants as codes  # pyrefly: ignore[missing-module-attribute]
 from re import _parser as parser  # pyrefly: ignore[missing-module-attribute]
-from typing import Any  # noqa: TID251 (what the parser of expressions gives has no types)
+from typing import Any  # noqa: TID251 (the parser of regular expressions has no types)
 
 import msgspec
 
@@ -26,16 +26,17 @@ from tests.growth import GROWTH, seconds, slower, stopped_by_timer
 from tests.tidy.source import ROOT, nodes, package_files, tree
 
 SIEVES = ((1_000, 0.00004), (8_000, 0.0025))
-"""A text of so many characters that takes less is fast enough: even quadratic growth would stay near ENOUGH_SECONDS for
-the longest. What takes longer is measured."""
+"""(characters, CPU seconds) below which an expression is fast enough: even quadratic growth would stay near
+ENOUGH_SECONDS for the longest text. Slower ones are measured.
+"""
 CHARS = (16_000, 64_000)
 ENOUGH_SECONDS = 0.08
-"""CPU time for the longer text. What takes less is fast enough, and nothing is compared."""
+"""CPU time for the longer text that is always fast enough."""
 TEXTS_MAX = 800
 CALLS = ("compile", "sub", "subn", "search", "match", "fullmatch", "split", "findall", "finditer")
 ANCHORED = {"match", "fullmatch"}
 LINEAR = partial(re.compile(r"[a-z]+ ").sub, "", "tide reef " * (CHARS[1] // 10))
-"""What the time over a bounded text is compared with."""
+"""Reference for the time over a bounded text."""
 LINEAR_TIMES = 50
 
 BOUNDED: dict[str, tuple[int, str]] = {
@@ -45,7 +46,7 @@ BOUNDED: dict[str, tuple[int, str]] = {
     "shoal.store.driver": (0, "the package's own SQL files"),
     "shoal.shell.options": (0, "the package's own table of programs"),
 }
-"""Modules whose expressions only read texts of at most so many characters; 0 where nobody else writes them."""
+"""Maximum length of the texts that a module's expressions read, or 0 if nobody else writes them, with the reason."""
 
 BUILT: dict[str, tuple[str, str]] = {
     "shoal.platforms.matrix.wire: f'\\\\s*(?:(?:{marked}){end}|(?:{plain}){bare})\\\\s*'": (
@@ -69,19 +70,21 @@ BUILT: dict[str, tuple[str, str]] = {
     "shoal.kernel.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
     "shoal.features.triggers.schedules: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }
-"""Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
+"""Expressions that a function builds or takes from a table: code for samples, to run in their module, and the
+method.
+"""
 PLAIN = (
-    "shoal.kernel.lazy_re: pattern",  # those of its callers are found there
-    "re.escape",  # nothing but a name of the home's own files, or a text as it is
+    "shoal.kernel.lazy_re: pattern",  # its callers' expressions are found there
+    "re.escape",  # a name of the home's own files, or a literal text
     "shoal.features.mcp.schemas: pattern",  # only parsed
-    "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
+    "shoal.permissions.patterns: ",  # matches one character, or is only parsed
     "shoal.markdown.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )
-"""Expressions built at run time that need no sample."""
+"""Expressions that are built at run time and need no sample."""
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """One expression of the product: where it is, and the methods that run it."""
+    """An expression of the product, its place, and the methods that run it."""
 
     place: str
     pattern: str | bytes
@@ -90,7 +93,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 class Slow(msgspec.Struct, frozen=True):
-    """What makes an expression slow."""
+    """An input that makes an expression slow."""
 
     place: str
     pattern: str
@@ -99,11 +102,11 @@ class Slow(msgspec.Struct, frozen=True):
     seconds: tuple[float, float]
 
 
-# ---- finding them ----
+# ---- finding expressions ----
 
 
 def expressions() -> tuple[list[Expression], list[str], list[str]]:
-    """Every expression of the product, those that are only known when they run, and samples that fit none."""
+    """Return every expression of the product, those known only at run time, and samples that match no expression."""
     found: list[Expression] = []
     unknown: list[str] = []
     unused = dict.fromkeys(BUILT)
@@ -143,7 +146,7 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
 
 
 def _expression_of(node: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | None:
-    """The function, the pattern and the flags of a call that takes an expression."""
+    """Return the function, pattern and flags of a call that takes an expression."""
     named = {word.arg: word.value for word in node.keywords}
     match node.func:
         case ast.Attribute(value=ast.Name(id="re" | "lazy_re"), attr=call) if call in CALLS and node.args:
@@ -160,12 +163,12 @@ def _module(path: Path) -> str:
 
 
 def _known_as(module: str, name: str) -> str:
-    """A private name means something in its module alone."""
+    """Return a constant's global name. A private name is only known in its module."""
     return f"{module}.{name}" if name.startswith("_") else name
 
 
 def _value(node: ast.expr, module: str) -> Any:
-    """What an expression of a module is worth there; the module is only imported where that matters."""
+    """Evaluate an expression of a module. The module is imported only if necessary."""
     if isinstance(node, ast.Constant):
         return node.value
     scope = {"re": re} if all(name.id == "re" for name in ast.walk(node) if isinstance(name, ast.Name)) else None
@@ -174,7 +177,7 @@ def _value(node: ast.expr, module: str) -> Any:
 
 
 def _methods_by_name() -> dict[str, set[str]]:
-    """The methods by which a constant is used anywhere; all of them where it is handed on."""
+    """Return the methods called on each constant. A constant that is passed on counts as used by all."""
     used: dict[str, set[str]] = {}
     for path in package_files():
         module, home = tree(path), _module(path)
@@ -194,7 +197,7 @@ def _methods_by_name() -> dict[str, set[str]]:
     return used
 
 
-# ---- texts that make one slow ----
+# ---- slow inputs ----
 
 _BY_CATEGORY = {
     codes.CATEGORY_DIGIT: "07",
@@ -209,7 +212,7 @@ _FAILS = ("", "\n\0")
 
 
 def recipes(pattern: str | bytes, flags: int) -> Iterator[tuple[str, str, str]]:
-    """What a text begins with, repeats and ends with, made of what the expression itself looks for."""
+    """Yield a prefix, a repeated part and a suffix of a text, derived from what the expression matches."""
     parsed = parser.parse(pattern, flags)
     repeated = list(_repetitions(parsed, ""))
     if not repeated:
@@ -227,7 +230,7 @@ def recipes(pattern: str | bytes, flags: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _letters(parsed: Any) -> list[str]:
-    """Characters that the expression looks for, the rarest first, and a few that it may not."""
+    """Return characters that the expression matches, the rarest first, and a few that it may not match."""
     found: dict[str, None] = {}
     for op, argument in _walk(parsed):
         if op is codes.LITERAL:
@@ -239,7 +242,7 @@ def _letters(parsed: Any) -> list[str]:
 
 
 def _members(op: Any, argument: Any) -> list[str]:
-    """A few characters that a class matches."""
+    """Return a few characters that a class matches."""
     if op is codes.ANY:
         return ["a", " ", "<"]
     if op is codes.NOT_LITERAL:
@@ -275,7 +278,7 @@ def _walk(parsed: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _inside(op: Any, argument: Any) -> Sequence[Any]:
-    """The expressions within one."""
+    """Return the expressions nested in an operation."""
     if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
         return (argument[2],)
     if op is codes.SUBPATTERN:
@@ -290,7 +293,7 @@ def _inside(op: Any, argument: Any) -> Sequence[Any]:
 
 
 def _repetitions(parsed: Any, before: str) -> Iterator[tuple[str, list[str]]]:
-    """For each repetition a text that leads to it, and texts that it repeats."""
+    """Yield, for each repetition, a text that leads to it and texts that it repeats."""
     text = before
     for op, argument in parsed:
         if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT) and argument[1] > 20:
@@ -301,7 +304,7 @@ def _repetitions(parsed: Any, before: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _sample(parsed: Any, choice: int) -> str:
-    """A short text that the expression matches, as far as that can be told without running it."""
+    """Return a short text that the expression matches, as far as its structure shows."""
     parts: list[str] = []
     for op, argument in parsed:
         if op is codes.LITERAL:
@@ -318,11 +321,11 @@ def _sample(parsed: Any, choice: int) -> str:
     return "".join(parts)
 
 
-# ---- running them ----
+# ---- measuring ----
 
 
 def runner(expression: Expression, method: str) -> Callable[[Any], object]:
-    """Run an expression over a whole text, as the method does."""
+    """Return a function that runs the expression over a whole text, as the method does."""
     compiled = re.compile(expression.pattern, expression.flags)
     if method in ANCHORED:
         return getattr(compiled, method)
@@ -336,7 +339,7 @@ def _text(recipe: tuple[str, str, str], size: int, *, pattern: str | bytes) -> A
 
 
 def measured(expression: Expression) -> Slow | None:
-    """The first text over which an expression takes more than its length allows, if there is one."""
+    """Return the first text that takes longer than its length allows, or None."""
     with stopped_by_timer():
         return _slow(expression)
 
@@ -358,7 +361,7 @@ def _slow(expression: Expression) -> Slow | None:
 
 
 def main() -> None:
-    """Print what is slow and what is unknown, as JSON."""
+    """Print the slow and the unknown expressions as JSON."""
     found, unknown, unused = expressions()
     slow = [one for one in map(measured, found) if one is not None]
     result = {"expressions": len(found), "unknown": unknown, "unused": unused, "slow": slow}

@@ -1,4 +1,4 @@
-"""What one plain Telegram message of a conversation in memory passes through: files, functions and depth of calls."""
+"""Measures the files, functions and call depth that one plain Telegram message of an active conversation uses."""
 
 import asyncio
 import sys
@@ -15,16 +15,17 @@ from tests.scenarios.stands import stand_of
 from tests.tidy.source import PACKAGE
 
 WARM = 2
-"""Messages before those that are looked at."""
+"""Number of messages before the measured ones."""
 LOOKED_AT = 24
-"""What at least half of them pass counts: what wakes by the clock meanwhile belongs to none, and a machine that rests
-and one that is busy give nearly the same number."""
+"""Number of measured messages. Only code that at least half of them run counts, which leaves out timers and makes
+busy and idle machines give nearly the same number.
+"""
 SETTINGS = {"mailbox": {"pause_seconds": 0}}
-"""No time passes between the messages, and none of them is a further line of the one before."""
+"""No time passes between messages, so none of them may count as a further line of the previous one."""
 
 
 class Footprint(NamedTuple):
-    """Distinct files and functions of the product, and the most of its frames on one stack."""
+    """Number of the product's files and functions, and the maximum number of its frames on one stack."""
 
     files: int
     functions: int
@@ -48,7 +49,7 @@ class _Profile:
 
 def _of_product(code: CodeType) -> bool:
     path = code.co_filename
-    if code.co_name.startswith("<"):  # a lambda or comprehension is a part of its function
+    if code.co_name.startswith("<"):  # a lambda or comprehension counts as part of its function
         return False
     return path.startswith(f"{PACKAGE}/") and not path.startswith(f"{PACKAGE}/testing/")
 
@@ -70,7 +71,7 @@ async def _measured(folder: Path) -> Footprint:
                 found.append(profile)
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # None ends it
+        threading.setprofile(None)  # None removes the profiler
         await stand.stop()
     looked_at = found[WARM:]
     passed = Counter(code for profile in looked_at for code in profile.seen)
@@ -80,7 +81,7 @@ async def _measured(folder: Path) -> Footprint:
 
 
 def footprint() -> Footprint:
-    """Of one message."""
+    """Return the footprint of one message."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measured(Path(folder)))
 

@@ -1,4 +1,5 @@
-"""The public interface as text: every name of `import shoal`, and what packages subclass or return, with its types.
+"""The public interface as text: every name of `import shoal`, and the classes that packages subclass or get, with
+types.
 
 `python -m tests.tidy.public_api` writes public_api.txt. A difference is a change of the public interface.
 """
@@ -25,13 +26,13 @@ MODULES = {
     "src/shoal/assembly/overrides.py": ("Overrides",),
     "src/shoal/services.py": ("Services",),
 }  # fmt: skip
-"""What is public, by the file that defines it."""
+"""Public names by the file that defines them."""
 PRIVATE_TO_SUBCLASSES = "ChatAccount"
-"""The class whose methods with one underscore are for subclasses in packages."""
+"""Class whose methods with one leading underscore are meant for subclasses in packages."""
 
 
 def lines_of(node: ast.stmt, indent: str = "", *, shows_private: bool = False) -> list[str]:
-    """A definition as its signature, fields and methods; nothing of what it does."""
+    """Return a definition as its signature, fields and methods, without bodies."""
     match node:
         case ast.ClassDef():
             heads = [*map(ast.unparse, node.bases), *(f"{key.arg}={ast.unparse(key.value)}" for key in node.keywords)]

@@ -1,4 +1,4 @@
-"""What the code costs a reader, in numbers to look at, not to write for: `make report`."""
+"""Measures what the code costs a reader, for information and not as a goal: `make report`."""
 
 import ast
 import sys
@@ -18,18 +18,18 @@ def lines_of(*paths: Path) -> int:
 
 
 def modules() -> int:
-    """Files of the product."""
+    """Return the number of the product's files."""
     return len(package_files())
 
 
 def class_names_used_twice() -> list[str]:
-    """Names that more than one class of the product has."""
+    """Return the names that more than one class of the product has."""
     found = Counter(node.name for _, node in _classes(package_files()))
     return sorted(name for name, count in found.items() if count > 1)
 
 
 def lonely_protocols() -> list[str]:
-    """Protocols of the product that one class implements, or none, and no fake of the tests."""
+    """Return protocols with at most one implementation in the product and no fake in the tests."""
     everything = [*python_files("src"), *python_files("tests")]
     members = {node.name: _members(node) for _, node in _classes(everything) if not _is_protocol(node)}
     bases = {node.name: _bases(node) for _, node in _classes(everything)}
@@ -48,7 +48,9 @@ def lonely_protocols() -> list[str]:
 
 
 def private_functions_called_once() -> float:
-    """Private functions and methods that one place of their file mentions, in percent of all functions."""
+    """Return the share of private functions and methods that are used once in their file, in percent of all
+    functions.
+    """
     once = total = 0
     for path in package_files():
         mentioned = Counter(
@@ -63,7 +65,7 @@ def private_functions_called_once() -> float:
 
 
 def imports_of(path: Path, package: str = "") -> int:
-    """Modules outside the standard library that a file imports from, or those of one package."""
+    """Return the number of third-party modules that a file imports from, or of modules of one package."""
     found = {node.module for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module}
     tops = {name: name.partition(".")[0] for name in found}
     return sum(top == package if package else top not in sys.stdlib_module_names for top in tops.values())

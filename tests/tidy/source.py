@@ -1,7 +1,7 @@
-"""The project's files as the tidy tests see them: paths, texts, syntax trees, and the limits of ratchets.toml.
+"""The project's files for the tidy tests: paths, texts, syntax trees, and the limits in ratchets.toml.
 
-A file is read, parsed and walked once a process. The tests that look at all files stand in the group GROUP, so that
-pytest-xdist gives them to one process.
+Each process reads, parses and walks a file once. Tests that read all files belong to the group GROUP, so that
+pytest-xdist runs them in one process.
 """
 
 import ast
@@ -24,28 +24,26 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits over the whole product."""
+    """Limits for the whole product."""
 
     broad_excepts_max: int
     create_task_sites_max: int
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Words no name may contain, and the names the package offers."""
+    """Words that no name may contain, and the names that the package exports."""
 
     forbidden: list[str]
     public: list[str]
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Packages that starting must not import."""
+    """Packages that must not be imported at start."""
 
     slow: list[str]
 
 
 class Ratchets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of ratchets.toml."""
-
     counts: Counts
     names: Names
     start: Start
@@ -56,7 +54,7 @@ RATCHETS = msgspec.convert(tomllib.loads(Path(__file__).with_name("ratchets.toml
 
 @cache
 def project_files() -> tuple[Path, ...]:
-    """Every file of the project, committed or about to be: what git does not ignore."""
+    """Return every file of the project that git does not ignore, committed or not."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     paths = (ROOT / name for name in sorted(set(names)) if name)
@@ -64,24 +62,24 @@ def project_files() -> tuple[Path, ...]:
 
 
 def python_files(*folders: str) -> list[Path]:
-    """The project's Python files under the given top folders."""
+    """Return the project's Python files in these top-level folders."""
     return [path for path in project_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
 
 
 def package_files() -> list[Path]:
-    """Python files of the product: the package without what it ships for tests."""
+    """Return the product's Python files, without those shipped for tests."""
     return [path for path in python_files("src") if PACKAGE / "testing" not in path.parents]
 
 
 @cache
 def text(path: Path) -> str:
-    """What a file says."""
+    """Return a file's text."""
     return path.read_text(encoding="utf-8")
 
 
 @contextmanager
 def without_collector() -> Generator[None]:
-    """Without the garbage collector, which would look through all trees each time one more is made."""
+    """Pause the garbage collector, which would scan all existing trees for each new one."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -93,23 +91,22 @@ def without_collector() -> Generator[None]:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
+    """Return a file's syntax tree."""
     with without_collector():
         return ast.parse(text(path), filename=str(path))
 
 
 @cache
 def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
-    """Every node of a tree, in the order of ast.walk."""
+    """Return every node of a tree in the order of ast.walk."""
     return tuple(ast.walk(module))
 
 
 def functions(path: Path) -> Iterator[Function]:
-    """Every function and method of a file, nested ones too."""
     return (node for node in nodes(tree(path)) if isinstance(node, type_of_function))
 
 
 def where(path: Path, node: ast.expr | ast.stmt | ast.excepthandler | None = None, name: str = "") -> str:
-    """Where an offence stands: path, line, and a name if there is one."""
+    """Return the place of a violation: path, line, and name if it has one."""
     line = f":{node.lineno}" if node else ""
     return f"{path.relative_to(ROOT)}{line} {name}".rstrip()

@@ -17,7 +17,7 @@ def release(root: Path, version: str) -> subprocess.CompletedProcess[str]:
 
 
 def copy(folder: Path) -> None:
-    """Copy what the script reads and writes."""
+    """Copy the files that the script reads and writes."""
     for name in (SCRIPT, Path("CHANGELOG.md"), Path("changes")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():

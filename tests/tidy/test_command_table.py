@@ -1,4 +1,4 @@
-"""docs/cli.md has every command as it is."""
+"""docs/cli.md describes every command as it is."""
 
 from tests.command_table import PAGE, page
 

@@ -1,4 +1,4 @@
-"""What stands in deploy/ is sound: by the tools made for it, and by what the command line really offers."""
+"""The files in deploy/ are valid, according to their own tools and to Shoal's command line."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias  # noqa: TID251 - what YAML files hold
+from typing import Any, TypeAlias  # noqa: TID251 - content of YAML files
 
 import pytest
 import yaml
@@ -28,7 +28,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def lint(*command: str | Path) -> None:
-    """Run a tool that is silent, or at least content, when all is well."""
+    """Run a tool and check that it succeeds."""
     result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -43,7 +43,7 @@ def test_the_dockerfile_follows_the_rules() -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
-    """systemd's own check, with a program that is there in place of ours; it says every key it does not know."""
+    """systemd checks the units with another program in place of ours, and reports unknown keys."""
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("systemd-analyze is not installed")
@@ -55,7 +55,7 @@ def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> None:
-    """For where systemd's tool is missing: what a supervisor of Shoal must do."""
+    """Covers what Shoal needs from a supervisor where systemd's tool is missing."""
     found = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
     assert found["Restart"] == "always"
     assert int(found["TimeoutStopSec"]) > DRAIN_SECONDS
@@ -74,7 +74,7 @@ def documents() -> Iterator[Document]:
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Every command of Shoal that is started somewhere, and where."""
+    """Yield every place that starts a Shoal command, with the command."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     (found,) = re.findall(r"^CMD (\[.*\])", dockerfile, re.MULTILINE)
     yield "Dockerfile", yaml.safe_load(found)
@@ -119,7 +119,7 @@ def test_the_autoscaler_asks_for_a_figure_that_exists() -> None:
     assert all(f'"{name}"' in metrics for name in names)
 
 
-# ---- what the image is made of ----
+# ---- contents of the image ----
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
@@ -127,7 +127,7 @@ LOCKS = ("image", "build")
 
 
 def pinned(lock: str) -> dict[str, tuple[str, int]]:
-    """The packages of a lock, with their version and how many hashes each has."""
+    """Return the packages of a lock file, each with its version and the number of its hashes."""
     found: dict[str, tuple[str, int]] = {}
     for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / f"{lock}.txt").read_text().strip()):
         named = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", entry)
@@ -137,7 +137,7 @@ def pinned(lock: str) -> dict[str, tuple[str, int]]:
 
 
 def steps() -> list[str]:
-    """The instructions of the Dockerfile, each on one line."""
+    """Return the instructions of the Dockerfile, each on one line."""
     lines = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
     return [line for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
 

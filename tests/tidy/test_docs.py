@@ -1,7 +1,7 @@
-"""The documents are true: code in them compiles, runs where it says so, and links lead somewhere.
+"""The documents are correct: code compiles, runs where marked, and links lead somewhere.
 
-A fenced block of `python` must compile, and runs in an empty folder when its first line is `# runs`. Blocks of `toml`,
-`json`, `bash` and `sh` must parse. What is typed and answered goes in a `console` block, which is not checked.
+A fenced block of `python` must compile. It runs in an empty folder if its first line is `# runs`. Blocks of `toml`,
+`json`, `bash` and `sh` must parse. Terminal sessions belong in a `console` block, which is not checked.
 """
 
 import ast
@@ -31,7 +31,7 @@ RUN_SECONDS_MAX = 60
 
 
 class Block(NamedTuple):
-    """A fenced block: where it stands, its language, its text."""
+    """A fenced block with its place, language and text."""
 
     place: str
     language: str
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 
 def documents() -> list[Path]:
-    """The project's own documents; what it ships for agents or takes from others is not one."""
+    """Return the project's own documents, without those for agents or from third parties."""
     return [
         path
         for path in project_files()
@@ -48,7 +48,7 @@ def documents() -> list[Path]:
 
 
 def blocks(path: Path) -> list[Block]:
-    """The fenced blocks of a document."""
+    """Return the fenced blocks of a document."""
     said = path.read_text(encoding="utf-8")
     return [
         Block(
@@ -61,7 +61,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def runs(block: Block) -> bool:
-    """Whether a block says that it can be run as it stands."""
+    """Return whether a block is marked to be run."""
     return block.language == "python" and block.code.lstrip().startswith("# runs")
 
 
@@ -69,7 +69,7 @@ BLOCKS = [block for path in documents() for block in blocks(path)]
 
 
 def check(block: Block) -> None:
-    """Parse a block; raises what its language's parser raises."""
+    """Parse a block. Raises the error of its language's parser."""
     match block.language:
         case "python":
             compile(block.code, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -99,7 +99,7 @@ def test_a_block_that_says_so_runs(block: Block, tmp_path: Path) -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Return the anchors of a document's headings, as GitHub generates them."""
     said = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", said, re.MULTILINE))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -154,7 +154,7 @@ def test_the_architecture_names_what_there_is() -> None:
 
 @pytest.mark.xdist_group(GROUP)
 def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
-    """A wheel has no folder docs/ that somebody stands in: messages name the command, and pages that there are."""
+    """A wheel has no docs/ folder, so messages must name the command `shoal docs` and existing pages."""
     named, bare = list[tuple[Path, str]](), list[str]()
     for path in package_files():
         docstrings = {
@@ -196,7 +196,7 @@ TYPED = [
 
 @pytest.mark.parametrize(("place", "line"), TYPED)
 def test_a_command_to_type_parses(place: str, line: str) -> None:
-    """Its options and arguments too; nothing runs."""
+    """This also checks options and arguments. Nothing is executed."""
     words = shlex.split(line.partition(" && ")[0], comments=True)
     assert words == ["--version"] or parse_command(words), place
 
@@ -216,7 +216,7 @@ def test_commands_within_sentences_exist() -> None:
 
 
 def parse_command(words: list[str]) -> bool:
-    """Parse a command line down to its subcommand; raises click.UsageError for one that is wrong."""
+    """Parse a command line down to its subcommand. Raises click.UsageError if it is wrong."""
     parsed = main.shoal.make_context("shoal", words)
     while isinstance(parsed.command, click.Group) and (left := [*parsed._protected_args, *parsed.args]):
         name, command, rest = parsed.command.resolve_command(parsed, left)

@@ -1,6 +1,6 @@
-"""No regular expression of the product takes more than linear time, whatever it reads.
+"""No regular expression of the product takes more than linear time for any input.
 
-`tests/tidy/expressions.py` finds them all and runs them, in a process of its own that does nothing else.
+`tests/tidy/expressions.py` finds and measures them in a separate process that does nothing else.
 """
 
 import json
@@ -18,7 +18,7 @@ FOUND_MIN = 350
 
 
 class Report(msgspec.Struct):
-    """What the other process printed."""
+    """Output of the other process."""
 
     expressions: int
     unknown: list[str]
@@ -56,7 +56,7 @@ def test_every_expression_is_known_here_or_has_samples() -> None:
     ],
 )
 def test_a_slow_expression_is_found(pattern: str, method: str) -> None:
-    """A disturbance of every run of the reference can hide it once."""
+    """A disturbance during every run of the reference can hide a slow expression once."""
     assert any(measured(Expression("sample:1", pattern, 0, (method,))) for _ in range(3))
 
 

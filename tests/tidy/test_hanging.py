@@ -1,4 +1,4 @@
-"""A run that hangs ends within its limits, with a traceback: `tests/hanging.py`."""
+"""A test run that hangs ends within its limits, with a traceback: `tests/hanging.py`."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def run(folder: Path, fixture: str, body: str, end_seconds: int, *options: str) 
         ("", "hang()"),
         ("hanging_teardown", "pass"),
         ("hanging_teardown", "assert False"),
-        ("", "start_thread()"),  # which keeps the interpreter from ending
+        ("", "start_thread()"),  # a thread that keeps the interpreter from exiting
     ],
 )
 def test_a_hang_ends_the_run_with_a_traceback(tmp_path: Path, fixture: str, body: str) -> None:

@@ -1,4 +1,4 @@
-"""Migrations are added, never changed: databases that have run one keep what it made."""
+"""Migrations are only added, never changed, since existing databases have already run them."""
 
 import hashlib
 import tomllib

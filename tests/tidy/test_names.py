@@ -1,4 +1,4 @@
-"""Names say something, what others call has a docstring, and the public interface is pinned."""
+"""Names are meaningful, public functions have docstrings, and the public interface is fixed."""
 
 import ast
 import re
@@ -17,16 +17,16 @@ from tests.tidy.source import GROUP, PACKAGE, RATCHETS, Function, nodes, python_
 pytestmark = pytest.mark.xdist_group(GROUP)
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-UNDOCUMENTED_LINES_MAX = 9  # a function or record this short may speak for itself, by its names and types
+UNDOCUMENTED_LINES_MAX = 9  # a function or record this short may rely on its names and types
 
 
 def words(name: str) -> set[str]:
-    """The words of a snake_case or CamelCase name, lower-case."""
+    """Return the words of a snake_case or CamelCase name in lower case."""
     return {word.lower() for word in WORD.findall(name)}
 
 
 def named(path: Path) -> Iterator[str]:
-    """The names a file gives: its own, and those of its classes and functions, each with its place."""
+    """Yield the names that a file defines, each with its place: its own, and those of its classes and functions."""
     yield path.stem
     for node in nodes(tree(path)):
         if isinstance(node, (*type_of_function, ast.ClassDef)):
@@ -51,7 +51,7 @@ def test_words_of_a_name() -> None:
 
 @cache
 def port_methods() -> frozenset[str]:
-    """Methods that a Protocol documents; an implementation need not repeat that."""
+    """Return the methods that a Protocol documents. Implementations need not repeat that."""
     protocols = (
         node
         for path in python_files("src")
@@ -67,7 +67,7 @@ def port_methods() -> frozenset[str]:
 
 
 def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
-    """Public functions, classes and methods with their full names; what a function holds inside is not public."""
+    """Yield public functions, classes and methods with their full names. Nested functions are not public."""
     for node in body:
         if not isinstance(node, (*type_of_function, ast.ClassDef)) or node.name.startswith("_"):
             continue
@@ -77,8 +77,11 @@ def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[
 
 
 def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
-    """Short functions and plain records, overloads, methods that a Protocol documents, `of` of shoal/services.py, and
-    tests, named as rules."""
+    """Return whether a definition may omit its docstring.
+
+    That applies to short functions, plain records, overloads, methods that a Protocol documents, `of` of
+    shoal/services.py, and tests, whose names are rules.
+    """
     is_short = (node.end_lineno or node.lineno) - node.lineno < UNDOCUMENTED_LINES_MAX
     if isinstance(node, ast.ClassDef):
         return is_short and not any(isinstance(part, type_of_function) for part in node.body)

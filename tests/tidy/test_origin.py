@@ -1,6 +1,6 @@
-"""tests/GUARANTEES.md lists every place of the code that makes a prompt, or anything that becomes one, with a test.
+"""tests/GUARANTEES.md lists every place in the code that creates a prompt or something that becomes one, with a test.
 
-A new one fails here until its row says whose words it carries, and which test shows that.
+A new place fails here until its row says whose words it carries and which test shows that.
 """
 
 import ast
@@ -24,15 +24,15 @@ MAKERS = {
     "shoal.turn.prompt": {"PromptSection", "file_section"},
     "shoal.turn.context": {"volatile"},
 }
-"""What becomes part of a request to a model, by the module that defines it."""
+"""Types that become part of a model request, by the module that defines them."""
 
 
 TRUSTING = {
-    "importing.bring._events",  # with --trust, which says that a person has read it all
+    "importing.bring._events",  # with --trust, by which a person confirms having read it all
     "importing.bring.Bringing._schedules",
     "threads.access_gate.AccessGate.command",
     "threads.access_gate.AccessGate.react",
-    "threads.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
+    "threads.access_gate.AccessGate._judged",  # the agent's own words, as the journal has them
     "threads.admissions.Admissions.judge",
     "threads.access_gate.AccessGate.send",
     "features.snapshots.service.restorable",
@@ -43,19 +43,18 @@ TRUSTING = {
     "threads.presence.Rights.of",  # trusted no more than before
     "threads.principals",
     "tools.builtin.message._note",
-    "surfaces.cli.known_tools.situation_here",  # for whom rules are tried
+    "surfaces.cli.known_tools.situation_here",  # the person for whom rules are tried
     "tools.executor.Executor.situation",
-    "tools.executor.Executor._situation",  # as far as the one is trusted who asks
+    "tools.executor.Executor._situation",  # as trusted as the person who asks
     "features.triggers.event_files",
     "features.triggers.heartbeat.Heartbeat.beat",
     "features.triggers.routes.take_hook",
 }
-"""Where somebody is, or may be, trusted: the access rules, the owner of the machine, and what carries on what these
-said."""
+"""Places that trust a person: the access rules, the machine's owner, and code that passes on their decision."""
 
 
 def made_names(tree: ast.Module, module: str) -> set[str]:
-    """The makers that a module has by name: imported ones, and its own."""
+    """Return the makers that a module knows by name: imported ones and its own."""
     found = set(MAKERS.get(f"shoal.{module}", set()))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MAKERS:
@@ -66,7 +65,7 @@ def made_names(tree: ast.Module, module: str) -> set[str]:
 
 
 def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
-    """Every call, and the function that it stands in. A pattern of a match looks like one and makes nothing."""
+    """Yield every call with the function around it. Class patterns in a match look like calls but create nothing."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.pattern):
             continue
@@ -77,7 +76,7 @@ def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 def makes(call: ast.Call, names: set[str]) -> bool:
-    """Whether a maker is called, or given to `convert`, which builds one."""
+    """Return whether a maker is called, or passed to `convert`, which creates one."""
     called = _name(call.func)
     return called in names or (called == "convert" and any(_name(one) in names for one in call.args))
 
@@ -87,14 +86,14 @@ def _name(node: ast.AST) -> str:
 
 
 def trusts(call: ast.Call) -> bool:
-    """Whether something is said to be trusted, or may be."""
+    """Return whether a call marks something as trusted, or may do so."""
     given = [one.value for one in call.keywords if one.arg == "trusted"]
     return any(not (isinstance(value, ast.Constant) and value.value is False) for value in given)
 
 
 @cache
 def in_product() -> tuple[set[str], set[str]]:
-    """The places of the product that make a prompt, and those that trust somebody."""
+    """Return the places of the product that create a prompt, and those that trust a person."""
     making: set[str] = set()
     trusting: set[str] = set()
     for path in package_files():
@@ -107,7 +106,7 @@ def in_product() -> tuple[set[str], set[str]]:
 
 
 def rows() -> list[list[str]]:
-    """The cells of the table's rows."""
+    """Return the cells of the table's rows."""
     section = PAGE.split(SECTION)[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

@@ -1,4 +1,4 @@
-"""The packages are what others would write: they use the documented modules alone."""
+"""The packages in packages/ use only the documented modules, as third-party packages would."""
 
 import ast
 import re
@@ -15,14 +15,14 @@ FILES = python_files("packages")
 
 
 def public_modules() -> set[str]:
-    """The modules that docs/extending.md lists as public."""
+    """Return the modules that docs/extending.md lists as public."""
     page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     table = page.partition("## Public modules")[2]
     return set(re.findall(r"^\| `(shoal[\w.]*)`", table, re.MULTILINE))
 
 
 def shoal_imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Return the modules of Shoal, and of its tests, that a file imports, each with the names it takes from it."""
+    """Yield the modules of Shoal and of its tests that a file imports, each with the imported names."""
     for node in nodes(tree(path)):
         if isinstance(node, ast.ImportFrom):
             imported = [(node.module or "", tuple(alias.name for alias in node.names))]

@@ -1,7 +1,7 @@
-"""What reads text of others is bounded: each parser has its place, and whoever catches its errors catches all of them.
+"""Parsers of untrusted text are bounded: each has a known place, and its errors are all caught.
 
-A document that is nested without end raises RecursionError, and a number of thousands of digits ValueError, where the
-usual error of the parser is expected.
+Very deeply nested documents raise RecursionError, and numbers of thousands of digits raise ValueError, instead of
+the parser's usual error.
 """
 
 import ast
@@ -15,24 +15,24 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
     "features/backups/archive.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
-    "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
+    "platforms/tokens.py": {"jwt"},  # tokens of the header, keys up to KEYS_BYTES_MAX
     "features/push/service.py": {"jwt"},  # only signs
     "files/images.py": {"zlib"},  # checksums alone
-    "kernel/commands.py": {"zlib"},  # a checksum alone
+    "kernel/commands.py": {"zlib"},  # only a checksum
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
     "net/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
-    "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own answer
+    "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own output
     "surfaces/export.py": {"latex2mathml", "xml"},  # FORMULA_CHARS_MAX
     "features/evals/cli.py": {"xml"},  # only writes
-    "tools/attachments.py": {"PIL"},  # AREA_MAX by the head, in a thread
+    "tools/attachments.py": {"PIL"},  # AREA_MAX by the header, in a thread
     "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
-    "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with few resources
-    "turn/tokens.py": {"gzip"},  # the package's own file
+    "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with limited resources
+    "turn/tokens.py": {"gzip"},  # a file of the package itself
     "turn/front_matter.py": {"yaml"},  # EVENTS_MAX, DEPTH_MAX, no anchors
 }
-"""Modules that load parsers which can be made to eat time or memory, and what bounds them there."""
+"""Modules that load parsers which can exhaust time or memory, with their bounds."""
 HEAVY = {
     "PIL", "bz2", "defusedxml", "docx", "email", "gzip", "html.parser", "json_repair", "jwt", "latex2mathml", "lxml",
     "lzma", "marshal", "openpyxl", "pickle", "plistlib", "pypdf", "shelve", "tarfile", "tomllib", "turbohtml", "xml",

@@ -1,4 +1,4 @@
-"""The table of platforms and cases: as the contract suite went last, over all platforms and cases there are now."""
+"""The table of platforms and cases matches the latest run of the contract suite, and covers all of both."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ def test_every_suite_has_its_platform() -> None:
 
 
 def test_a_reason_that_is_told_is_one_the_suite_gives() -> None:
-    """One that it gives no more is left over from an older run."""
+    """A reason that the suite no longer gives comes from an older run."""
     given = {
         node.value
         for file in (ROOT / "src/shoal/testing/contracts").glob("chat*.py")

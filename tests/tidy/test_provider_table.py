@@ -1,4 +1,4 @@
-"""The table of docs/providers.md says what the contract suite found."""
+"""The table in docs/providers.md matches the results of the contract suite."""
 
 from shoal.testing.model.services import SERVICES
 from tests.contracts.test_services import BEHAVIOURS

@@ -1,8 +1,8 @@
-"""The public interface changes on purpose only."""
+"""The public interface changes only on purpose."""
 
 from tests.tidy.public_api import PAGE, public_api
 
 
 def test_the_public_interface_is_the_recorded_one() -> None:
-    """After a change on purpose: `python -m tests.tidy.public_api`, and an entry in changes/."""
+    """After an intended change, run `python -m tests.tidy.public_api` and add an entry to changes/."""
     assert public_api() == PAGE.read_text()

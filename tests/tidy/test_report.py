@@ -1,4 +1,4 @@
-"""The report of `make report` can be made; its numbers limit nothing."""
+"""`make report` works. Its numbers are no limits."""
 
 import re
 

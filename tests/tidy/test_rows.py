@@ -1,4 +1,4 @@
-"""Every row of what Shoal promises has a test that drives it from outside, as its users do."""
+"""Every promise in the table has a test that uses Shoal from outside, as people do."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from tests.tidy.source import GROUP, ROOT, nodes, tree
 pytestmark = pytest.mark.xdist_group(GROUP)
 
 ROWS = {"G": 19, "P": 10, "W": 9, "C": 18, "B": 24}
-"""How many there are of each kind."""
+"""Number of rows of each kind."""
 FILES = sorted((ROOT / "tests" / "rows").glob("*.py"))
 
 

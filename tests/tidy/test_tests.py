@@ -1,4 +1,4 @@
-"""Rules about tests: what they may know of the product, where unit tests are, and what those may start."""
+"""Rules about tests: what they may access in the product, where unit tests are, and what those may start."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 OURS = ("shoal", "tests", "bench")
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 FOREIGN = {"_exit", "_find_component", "_from_value", "_protected_args", "_setupstate"}
-"""Private names of the standard library, simcord, click and pytest, which have no public ones for it."""
+"""Private names of the standard library, simcord, click and pytest that have no public equivalent."""
 PATCHES = ("setattr", "getattr", "delattr")
 STARTING_MODULES = (
     "multiprocessing", "pty", "subprocess", "uvicorn", "tests.e2e", "tests.forks", "tests.fuzz.fuzz_shell",
@@ -34,7 +34,7 @@ def is_private(name: str) -> bool:
 
 
 def private_names(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """Private names of ours that a module imports, reads from something other than itself, or patches."""
+    """Yield our private names that a module imports, patches, or reads from an object other than itself."""
     for node in nodes(module):
         match node:
             case ast.ImportFrom(module=str(home), names=names) if home.partition(".")[0] in OURS:
@@ -78,7 +78,7 @@ def test_private_names_are_seen(code: str, count: int) -> None:
 
 
 def starts(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """Where a module imports what starts a process, or starts one."""
+    """Yield the places where a module starts a process, or imports something that does."""
     for node in nodes(module):
         match node:
             case ast.Import(names=names):
@@ -124,8 +124,11 @@ def test_a_start_of_a_process_is_seen(code: str, count: int) -> None:
 
 
 def mirrors(test: str) -> bool:
-    """Whether a test below tests/unit, such as `turn/test_loop_limits.py`, is named after a module or package at the
-    same place in src/shoal, or after such a name and a topic."""
+    """Return whether a test below tests/unit mirrors src/shoal.
+
+    Its path, such as `turn/test_loop_limits.py`, must be that of a module or package, optionally followed by a
+    topic.
+    """
     folder, _, file = test.rpartition("/")
     words = file.removeprefix("test_").removesuffix(".py").split("_")
     places = [PACKAGE / folder / "_".join(words[:count]) for count in range(len(words), 0, -1)]

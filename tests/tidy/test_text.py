@@ -1,4 +1,6 @@
-"""What no file of the project may contain: paths of a machine, hosts of package indexes, outside files."""
+"""Text that no file of the project may contain: paths of a machine, hosts of package indexes, references to other
+files.
+"""
 
 import re
 from functools import cache
@@ -32,7 +34,7 @@ FORBIDDEN = {
 
 
 def offences(text: str) -> list[str]:
-    """What a text contains that it must not, with line numbers."""
+    """Return the forbidden parts of a text with line numbers."""
     return [
         f"line {number}: {what}"
         for number, line in enumerate(text.splitlines(), 1)
@@ -43,7 +45,7 @@ def offences(text: str) -> list[str]:
 
 @cache
 def read(path: Path) -> str:
-    """A file's text; empty for a file that is not text."""
+    """Return a file's text, or an empty string for a binary file."""
     content = path.read_bytes()
     return "" if b"\0" in content[:8192] else content.decode("utf-8", errors="replace")
 

@@ -1,4 +1,4 @@
-"""A tool says what it is on its decorator: adding one takes its file and its test, and nothing else lists tools."""
+"""A tool describes itself on its decorator. Adding one takes its file and its test, and nothing else lists tools."""
 
 import ast
 import re
@@ -34,19 +34,22 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 BUILT_IN = {name for name, _ in TRAITS.items()}
 EVERYDAY = {"edit", "list", "message", "overview", "read", "schedule", "time", "upload", "view", "write"}
-"""Names that are words as well: two of them in a row need not be tools, but three are."""
+"""Tool names that are also ordinary words. Two of them together need not be a list of tools, but three are."""
 OWN_MODULES = (
     "tools/builtin/",
     "features/",
     "tools/offer.py",
 )
 PLAYS_A_MODEL = "models/demo.py"
-"""The demo model calls tools by name, as models do."""
+"""The demo model, which calls tools by name as any model does."""
 
 
 def words_of(node: ast.AST) -> set[str]:
-    """What a collection of texts has in it: a tuple, list, set or table, the cases of a `match`, or a text that is one
-    (words alone, or alternatives of a pattern)."""
+    """Return the words in a collection of texts.
+
+    A collection is a tuple, list, set or table, the cases of a `match`, or a text of words or of a pattern's
+    alternatives.
+    """
     texts: list[ast.AST] = []
     match node:
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
@@ -70,7 +73,7 @@ def lists_tools(words: set[str]) -> bool:
 
 
 def lists_in(module: ast.Module) -> Iterator[int]:
-    """The lines on which collections name tools, without those of docstrings."""
+    """Yield the lines with collections that name tools, except docstrings."""
     for node in ast.walk(module):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_text or not lists_tools(words_of(node)):
@@ -121,7 +124,7 @@ def test_a_file_among_the_tools_is_a_tool(tmp_path: Path, monkeypatch: pytest.Mo
     assert decide(Profiles(registry.traits).get("locked"), Action("tool:greet:")).decision == "allow"
 
 
-# ---- a made-up tool with all traits ----
+# ---- a sample tool with all traits ----
 
 MADE_UP = Traits(
     group="garden",

@@ -1,4 +1,4 @@
-"""How messages are worded: no enumeration stands in them, and no sentence ends twice."""
+"""The wording of messages: no raw enumerations, and no sentence with two ends."""
 
 import ast
 import re

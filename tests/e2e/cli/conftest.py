@@ -1,4 +1,4 @@
-"""What the tests of the program `shoal` share: those of the commands in a process, and a model that never answers."""
+"""Shared fixtures of the command-line tests: commands run in a process, and a model that never answers."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ __all__ = ["bare_environment", "home", "model", "shoal"]
 
 @pytest.fixture
 def slow_model(tmp_path: Path) -> Generator[tuple[str, Path]]:
-    """The address of a model that answers after an hour, and the file that it logs requests to."""
+    """Yield the address of a model that answers only after an hour, and its request log."""
     log = tmp_path / "requests.log"
     command = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", "3600000", "--log", log]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Adapters are imported when they are configured."""
+"""Platform adapters are imported only if they are configured."""
 
 import subprocess
 import sys

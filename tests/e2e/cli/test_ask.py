@@ -1,4 +1,4 @@
-"""`shoal ask` at a terminal, on failure and when interrupted."""
+"""`shoal ask` in a terminal, after a failure and after an interruption."""
 
 import asyncio
 import json

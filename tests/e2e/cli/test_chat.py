@@ -23,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 TOOLBAR = " /help"
-"""What stands at the bottom while the prompt takes keys and nothing runs."""
+"""Bottom line of the screen while the prompt accepts keys and nothing runs."""
 
 
 CODES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
@@ -41,17 +41,16 @@ class Terminal:
         self.raw = b""
 
     def type(self, keys: str) -> None:
-        """Press keys."""
         os.write(self._end, keys.encode())
 
     def reads_to_the_end(self) -> None:
-        """Take in what was printed before the program ended."""
+        """Read the rest of the output after the program has ended."""
         with suppress(OSError):  # the other end is closed
             while piece := os.read(self._end, 65_536):
                 self.raw += piece
 
     def sees(self, words: str) -> None:
-        """Wait until the words were printed; only what comes after them counts from then on."""
+        """Wait for words in the output, and discard everything up to them."""
         wanted, until = words.encode(), time.monotonic() + WAIT_SECONDS
         while wanted not in CODES.sub(b"", self._seen):
             ready = self._poll.poll(max(0.0, until - time.monotonic()) * 1000)
@@ -66,7 +65,7 @@ class Terminal:
 
 @contextmanager
 def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Terminal]:
-    """`shoal …` in a pseudo-terminal of 40 lines."""
+    """Run `shoal …` in a pseudo-terminal of 40 lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}

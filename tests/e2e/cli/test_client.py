@@ -1,5 +1,4 @@
-"""A thread over the API of an application in this process shows every event once and in order, also to a reader who
-falls behind."""
+"""A thread read over an application's API shows every event once and in order, even if the reader falls behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -44,7 +43,7 @@ async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
 
 
 async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
-    """Append events, and show them unless they are to be missed."""
+    """Append events, and publish them if `shown`."""
     events = await parts.store.journal.append(THREAD, [Cleared() for _ in range(count)])
     if shown:
         parts.hub.publish(events)
@@ -64,7 +63,7 @@ async def test_each_event_comes_once_in_order(parts: Parts) -> None:
                     await happen(parts, 2, shown=False)  # as another process would append them
                     await happen(parts, 1)
                 case [2, 3, 4, 5, 6, 7]:
-                    await happen(parts, BACKLOG_MAX + 5)  # more than a slow reader may miss
+                    await happen(parts, BACKLOG_MAX + 5)  # more than a slow reader can miss
                 case _ if len(seen) == BACKLOG_MAX + 11:
                     break
                 case _:

@@ -1,4 +1,4 @@
-"""The command line over PostgreSQL: a home moves there, and every command that reads finds it there."""
+"""The command line over PostgreSQL: a home moves there, and every reading command finds it."""
 
 import json
 from collections.abc import Generator
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.xdist_group("postgres"), pytest.mark.slow]
 
 @pytest.fixture
 def server() -> Generator[str]:
-    """The address of an empty database."""
+    """Yield the address of an empty database."""
     with database() as url:
         yield url
 
@@ -51,7 +51,7 @@ def test_a_server_that_is_away_is_told(shoal: Shoal, monkeypatch: pytest.MonkeyP
 
 
 def database_of(shoal: Shoal) -> str:
-    """What the doctor says of the database."""
+    """Return the doctor's finding about the database."""
     (found,) = [one for one in json.loads(shoal("doctor", "--json").out) if one["check"] == "database"]
     return f"{found['status']}: {found['message']}"
 

@@ -1,4 +1,4 @@
-"""`shoal run`: the ready line, the token, one process a home, how signals end it, and other commands meanwhile."""
+"""`shoal run`: the ready line, the token, one process per home, signals, and other commands while it runs."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def status(address: str, token: str = "") -> int:
-    """What the API answers to a listing of threads."""
+    """Return the HTTP status for listing threads."""
     request = urllib.request.Request(f"{address}/api/threads", headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -33,7 +33,7 @@ def status(address: str, token: str = "") -> int:
 
 @contextmanager
 def started(home: Path, output: int) -> Generator[subprocess.Popen[bytes]]:
-    """`shoal run`, writing to `output`."""
+    """Run `shoal run` with its output going to `output`."""
     command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
         try:
@@ -130,7 +130,7 @@ def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
 
 
 def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> None:
-    """Its process id may belong to another process by now, here to this one."""
+    """By then its process id may belong to another process. Here it is this one."""
     shoal("init")
     (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
     ran = shoal("ask", "hello")

@@ -1,4 +1,4 @@
-"""A running Shoal shows no secret."""
+"""A running Shoal reveals no secret."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from tests.unit.surfaces.cli.test_run_secrets import SETTINGS
 
 @pytest.fixture
 def planted(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
-    """A home directory full of canaries."""
+    """A home directory with a canary in every place that holds a secret."""
     assert shoal("init").code == 0
     (tmp_path / "vault").write_text("canary-command-3")
     (home / "shoal.toml").write_text(SETTINGS.format(address=model, command_file=tmp_path / "vault"))
@@ -36,7 +36,7 @@ COMMANDS = (
 
 
 def fetched(server: Server, path: str, body: object = None) -> str:
-    """An answer with its headers, also of a refusal."""
+    """Return a response with its headers, even for an error status."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{server.address}{path}", data, headers)
@@ -48,7 +48,7 @@ def fetched(server: Server, path: str, body: object = None) -> str:
 
 
 def archived(file: Path) -> str:
-    """Everything in a backup, as text."""
+    """Return a backup's contents as text."""
     with tarfile.open(file) as archive:
         found = [archive.extractfile(entry) for entry in archive.getmembers() if entry.isfile()]
         return "".join((item or io.BytesIO()).read().decode("utf-8", "replace") for item in found)

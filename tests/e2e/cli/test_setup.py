@@ -1,4 +1,4 @@
-"""`shoal setup` at a real terminal, and on a running Shoal."""
+"""`shoal setup` in a real terminal, and on a running Shoal."""
 
 import asyncio
 import os
@@ -35,12 +35,14 @@ Start = Callable[..., Terminal]
 
 
 KEYS_MAX = 200
-"""Keys to press from the first question to a paired bot, with two wrong tokens: three minutes, a key a second."""
+"""Keystroke limit from the first question to a paired bot, including two wrong tokens: three minutes at one per
+second.
+"""
 
 
 @pytest.fixture
 def start(home: Path, tmp_path: Path) -> Generator[Start]:
-    """Run `shoal --home HOME setup …` at a terminal, as a user without any session of systemd's."""
+    """Yield a function that runs `shoal --home HOME setup …` in a terminal, for a user without a systemd session."""
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environ |= {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:1"}
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
@@ -59,13 +61,13 @@ def start(home: Path, tmp_path: Path) -> Generator[Start]:
 
 @pytest.fixture
 async def ending() -> AsyncGenerator[AsyncExitStack]:
-    """What happens at the end of a test, also of one that fails: a server left open would fail a later test."""
+    """Closes a test's servers even if it fails. A server left open would fail a later test."""
     async with AsyncExitStack() as stack:
         yield stack
 
 
 async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
-    """Wait for a text on the screen, then type a line if one is given; the fakes go on meanwhile."""
+    """Wait for text on the screen, then type a line if one is given. The fakes run on in the meantime."""
     shown = await asyncio.to_thread(terminal.sees, part)
     if typed is not None:
         terminal.types(typed)
@@ -74,7 +76,7 @@ async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
 
 @asynccontextmanager
 async def telegram() -> AsyncGenerator[tuple[FakeTelegram, str]]:
-    """A bot that Ada (7) may write to, and the option that leads there."""
+    """Run a bot that Ada (7) may write to, and yield it with the option that points to it."""
     fake = FakeTelegram()
     fake.add_chat(7)
     await fake.start()
@@ -203,7 +205,7 @@ async def test_teams_takes_the_credentials_and_says_which_address_to_call(
     await at(terminal, "Number [1]: ", "teams")
     for app_id, tenant, password, public_url, said in (
         (APP_ID, "tenant-1", PASSWORD, "bot.example.org", "web.public_url"),
-        ("", "", "wrong", "https://bot.example.org", "Teams"),  # Enter keeps what was typed before
+        ("", "", "wrong", "https://bot.example.org", "Teams"),  # Enter keeps the earlier input
         ("", "", PASSWORD, "", "Teams accepts the credentials."),
     ):
         await at(terminal, "Microsoft App ID", app_id)
@@ -236,7 +238,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     await at(terminal, "Number [1]: ", "google_chat")
     for file, project, subscription, said in (
         ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account's key"),
-        ("key.json", "", "", "a direct message"),  # Enter keeps what was typed before
+        ("key.json", "", "", "a direct message"),  # Enter keeps the earlier input
     ):
         await at(terminal, "Key file (JSON)", str(tmp_path / file))
         await at(terminal, "Authentication audience", project)

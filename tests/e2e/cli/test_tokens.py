@@ -11,7 +11,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 
 def status(server: Server, token: str, path: str = "/api/threads") -> int:
-    """What the API answers to somebody with this token."""
+    """Return the HTTP status of a request with this token."""
     request = urllib.request.Request(f"{server.address}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
